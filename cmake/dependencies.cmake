@@ -1,0 +1,17 @@
+# Libraries from the distribution; their package names are in scripts/packages.txt.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(GTest REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc icu-i18n)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET cairo cairo-svg cairo-png)
+
+# pjrt_c_api.h and xla/ffi/api, from the set-up's cache.
+add_library(fettle_headers INTERFACE)
+target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)

@@ -1,0 +1,23 @@
+# fettle_folder(NAME [LINK libs...]) makes the library fettle_NAME of src/NAME/*.cpp.
+#
+# A folder may use only the folders declared before it, so each library links those; scripts/check_layout
+# checks the includes themselves.
+set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
+
+function(fettle_folder name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  if(sources)
+    add_library(fettle_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(fettle_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(fettle_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  foreach(above ${FETTLE_FOLDERS})
+    target_link_libraries(fettle_${name} ${scope} fettle_${above})
+  endforeach()
+  target_link_libraries(fettle_${name} ${scope} Threads::Threads ${ARG_LINK})
+  set(FETTLE_FOLDERS ${FETTLE_FOLDERS} ${name} CACHE INTERNAL "folders declared so far")
+endfunction()

@@ -1,0 +1,64 @@
+// Defines the three blames: every failure is the user's input, our mistake, or the device's.
+//
+// Only main() catches. A message names what was looked at (file:line, key, op), what was found,
+// what was wanted and the remedy. The exit codes are a contract (docs/errors.md).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace fettle {
+
+// Process exit codes.
+enum class ExitCode : int { kOk = 0, kInternal = 1, kUser = 2, kDoesNotFit = 3, kDevice = 4 };
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+// The user's recipe, data or model files are wrong. Exit 2.
+class UserError : public Error {
+ public:
+  template <typename... Args>
+  explicit UserError(fmt::format_string<Args...> format, Args&&... args)
+      : Error(ExitCode::kUser, fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// The job is right but too large for the device, the host or the disk. Exit 3.
+class DoesNotFit : public Error {
+ public:
+  template <typename... Args>
+  explicit DoesNotFit(fmt::format_string<Args...> format, Args&&... args)
+      : Error(ExitCode::kDoesNotFit, fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// Fettle is wrong. Exit 1; main adds "please report".
+class InternalError : public Error {
+ public:
+  template <typename... Args>
+  explicit InternalError(fmt::format_string<Args...> format, Args&&... args)
+      : Error(ExitCode::kInternal, fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// The plugin or the device refused: the message carries the PJRT call and its code. Exit 4.
+class DeviceError : public Error {
+ public:
+  template <typename... Args>
+  explicit DeviceError(fmt::format_string<Args...> format, Args&&... args)
+      : Error(ExitCode::kDevice, fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// Throws InternalError with the formatted text unless `condition` holds.
+template <typename... Args>
+void internal_check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) throw InternalError(format, std::forward<Args>(args)...);
+}
+
+}  // namespace fettle

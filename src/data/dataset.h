@@ -1,0 +1,42 @@
+// Defines the way from the user's rows to examples: reading, formats, chat template, labels, cutting.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "data/example.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+// What happened to the rows; `fettle data` and train show it.
+struct DataReport {
+  int64_t rows = 0;
+  int64_t examples = 0;
+  int64_t tokens = 0;
+  int64_t trained_tokens = 0;
+  int64_t truncated = 0;                       // cut to cutoff_len
+  int64_t dropped = 0;                         // too long (overlength: drop), empty, or without a trained token
+  int64_t bad_rows = 0;                        // skipped by on_bad_row: skip
+  std::vector<std::string> notes;              // the first few of each with file:line
+  std::map<std::string, int64_t> trained_by_role;
+  std::map<std::string, int64_t> tokens_by_role;
+};
+
+struct Datasets {
+  std::vector<Example> train;
+  std::vector<Example> eval;                   // from eval_dataset, or val_size split off by the seed
+  DataReport report;
+  DataReport eval_report;
+};
+
+// Reads, renders, tokenises and labels every row of recipe.dataset (and eval_dataset), in file order.
+// Throws UserError with file:line for a broken row, an unknown format, a row with no trained token when none of the
+// data has one, an id at or beyond `model_vocab_size`.
+Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size);
+
+}  // namespace fettle
