@@ -1,0 +1,57 @@
+// Defines Plugin: a vendor's PJRT plugin, found and loaded.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+struct PJRT_Api;
+
+namespace fettle {
+
+struct Vendor;
+
+// A plugin stays loaded until the process ends (vendors' libraries do not survive dlclose). Immutable once loaded, so
+// all members may be called from any thread; loading the same file again gives the same object.
+class Plugin {
+ public:
+  // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
+  // ...), or empty for the best one here (a GPU's when its device file and its plugin exist, else "cpu"). A name is
+  // looked for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/ beside the
+  // executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as <folder>/<name>/*.so or a
+  // <folder>/*<name>*.so. Throws DeviceError with the places looked at and the remedy: nothing found, not a shared
+  // object, a library missing, no GetPjrtApi in it, an API older than this program needs.
+  static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
+  // Where load() would find the plugin; empty when nowhere. Loads nothing, throws nothing.
+  static std::filesystem::path find(const std::string& name_or_path);
+
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+
+  const std::string& name() const { return name_; }  // the vendor's name, or the file's name for an unknown vendor
+  const std::filesystem::path& path() const { return path_; }
+  const Vendor& vendor() const { return *vendor_; }
+  int api_major() const { return api_major_; }
+  int api_minor() const { return api_minor_; }
+  // What the plugin says of itself, e.g. "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
+  const std::map<std::string, std::string>& attributes() const { return attributes_; }
+  // xxhash of the file's content, 16 hex digits: two builds of one version differ. Computed at first use.
+  const std::string& content_hash() const;
+
+  const PJRT_Api& api() const { return *api_; }  // for this folder only
+
+ private:
+  Plugin() = default;
+  std::string name_;
+  std::filesystem::path path_;
+  const Vendor* vendor_ = nullptr;
+  const PJRT_Api* api_ = nullptr;
+  int api_major_ = 0;
+  int api_minor_ = 0;
+  std::map<std::string, std::string> attributes_;
+  mutable std::string content_hash_;
+};
+
+}  // namespace fettle

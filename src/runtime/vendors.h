@@ -1,0 +1,40 @@
+// Defines Vendor: what differs between plugins, one row each, with the reason.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/compiled_program.h"
+#include "runtime/options.h"
+
+namespace fettle {
+
+// How host bytes reach a buffer that is built in pieces.
+enum class Staging {
+  kHostMemory,       // the device is this host: fill aligned memory and hand it over, no copy
+  kTransferManager,  // pieces go through the plugin's asynchronous transfer manager
+};
+
+struct Vendor {
+  std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
+  std::string_view file_word;        // a word in the plugin's file name that gives it away
+  std::string_view platform;         // PJRT_Client_PlatformName, lower case
+  std::string_view ffi_platform;     // what handlers register under
+  std::string_view device_file;      // exists when such a device is present; "" = always
+  std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
+  Staging staging;
+  bool counts_devices;                             // the client takes a device count ("cpu_device_count")
+  bool has_memory_options;                         // the client takes memory_fraction and preallocate
+  std::map<std::string, OptionValue> default_env;  // compiler flags always set
+  // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
+  int64_t (*peak_bytes)(const MemoryStats& stats);
+};
+
+const std::vector<Vendor>& vendors();
+// The row of a name or a plugin file; a row that assumes nothing for an unknown one.
+const Vendor& vendor_named(std::string_view name);
+const Vendor& vendor_of_file(std::string_view file_name);
+
+}  // namespace fettle
