@@ -1,0 +1,27 @@
+// Finds and deletes the checkpoint-N folders of an output folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace fettle {
+
+struct CheckpointFolder {
+  std::filesystem::path path;
+  int64_t step = 0;
+  bool complete = false;  // state/manifest.json is sound and all files it names have their sizes
+};
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
+// By step, the oldest first; empty when the folder does not exist.
+std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
+std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
+// `value` is a recipe's resume_from_checkpoint: a checkpoint folder, or "true" for the newest complete one (nullopt
+// when there is none yet). Throws UserError when a named folder is missing or not complete.
+std::optional<CheckpointFolder> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
+// Deletes the oldest until at most `limit` are left (0: no limit), never the newest complete one. Returns the deleted.
+std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit);
+
+}  // namespace fettle

@@ -1,0 +1,66 @@
+// Defines ModelRepository: a Hugging Face model folder, its config and its tensors by name over all shards.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace fettle {
+
+// A tensor of a repository. Both outlive nothing but the repository.
+struct StoredTensor {
+  const SafetensorsFile* file;
+  const TensorEntry* entry;
+};
+
+// Move-only.
+class ModelRepository {
+ public:
+  enum class Weights { kRequired, kIgnored };
+
+  // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
+  // model.safetensors.index.json. Throws UserError with the remedy: folder missing (also when it looks like a hub id),
+  // config.json missing or broken (line, column), no weights, only PyTorch .bin weights, a shard missing, a tensor
+  // not in the shard that the index names, the same tensor twice.
+  static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const nlohmann::json& config() const { return config_; }
+  const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
+
+  const std::vector<std::string>& names() const { return names_; }  // sorted
+  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  // Throws UserError naming the folder and near names when there is no such tensor.
+  StoredTensor find(std::string_view name) const;
+  int64_t total_bytes() const { return total_bytes_; }  // of all tensors
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+
+ private:
+  struct Place {
+    size_t file, entry;
+  };
+  void open_weights();
+  void open_shards(const std::filesystem::path& index_file);
+  void add_file(SafetensorsFile file);
+
+  std::filesystem::path folder_;
+  nlohmann::json config_;
+  std::optional<nlohmann::json> generation_config_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place, std::less<>> tensors_;
+  std::vector<std::string> names_;
+  int64_t total_bytes_ = 0;
+};
+
+// Copies what a tokenizer needs (tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat
+// templates, ...) from one model folder to another; with copy_model_files also config.json, generation_config.json and
+// remote code (*.py). Files that are not there are skipped. Throws UserError when one cannot be read or written.
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace fettle

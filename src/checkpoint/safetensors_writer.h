@@ -1,0 +1,50 @@
+// Defines SafetensorsWriter: writes a .safetensors file piece by piece, in bounded memory.
+//
+// The layout is that of Hugging Face's library: tensors by dtype (wide ones first), then by name; header padded with
+// spaces to a multiple of 8. A file that library wrote, read and written again gives the same bytes.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace fettle {
+
+using NamedShapes = std::vector<std::pair<std::string, Shape>>;
+
+// The entries in file order with their offsets, and the header's bytes with the length before it.
+std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
+    const NamedShapes& tensors, const std::map<std::string, std::string>& metadata);
+
+class SafetensorsWriter {
+ public:
+  // Creates `path` with its full size reserved and its header written. Throws UserError when the folder is not
+  // writable or the disk is full, InternalError on duplicate names.
+  SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
+                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  ~SafetensorsWriter();  // removes the file unless finish() was called
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
+  // Writes `bytes` of `name` from byte `at` of the tensor; tensors and pieces come in any order, each byte once.
+  void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
+  // Flushes to the disk and closes; throws InternalError naming a tensor that is not complete.
+  void finish();
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  std::vector<TensorEntry> entries_;
+  std::unordered_map<std::string, size_t> index_;
+  std::vector<int64_t> written_;  // bytes so far, by entry
+};
+
+}  // namespace fettle

@@ -1,0 +1,65 @@
+// Writes the log files of a run: trainer_state.json and *_results.json as Hugging Face's Trainer, trainer_log.jsonl as
+// LLaMA-Factory. Pure functions on structs; resuming continues both logs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+// One entry of log_history: a training record has loss, an evaluation record eval_loss, the last one train_runtime.
+struct LogRecord {
+  int64_t step = 0;
+  double epoch = 0;
+  std::map<std::string, double> values;  // "loss", "grad_norm", "learning_rate", "eval_loss", "eval_runtime", ...
+};
+
+// trainer_state.json.
+struct TrainerState {
+  int64_t global_step = 0;
+  int64_t max_steps = 0;
+  double epoch = 0;
+  int64_t num_train_epochs = 0;
+  int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
+  int64_t train_batch_size = 0;  // per device
+  int64_t num_input_tokens_seen = 0;
+  double total_flos = 0;
+  std::optional<double> best_metric;
+  std::optional<int64_t> best_global_step;
+  std::string best_model_checkpoint;  // empty: none
+  std::vector<LogRecord> log_history;
+};
+
+std::string to_json(const TrainerState& state);
+// Fields that are not there keep their defaults; other fields are dropped. Throws UserError naming file and field.
+TrainerState read_trainer_state(const std::filesystem::path& file);
+void write_trainer_state(const std::filesystem::path& file, const TrainerState& state);
+// Drops what comes after `step`, so that a resumed run continues the log.
+void cut_after(TrainerState& state, int64_t step);
+
+// One line of trainer_log.jsonl.
+struct ProgressRecord {
+  int64_t current_steps = 0, total_steps = 0;
+  std::optional<double> loss, eval_loss, lr, epoch;
+  double elapsed_seconds = 0, remaining_seconds = 0;
+  std::optional<double> throughput;  // tokens a second
+  std::optional<int64_t> total_tokens;
+};
+
+// With `percentage` (two decimals) and times as "0:01:23" or "1 day, 0:01:23"; no newline.
+std::string to_json_line(const ProgressRecord& record);
+std::string format_duration(double seconds);
+void append_progress(const std::filesystem::path& file, const ProgressRecord& record);
+// Rewrites the file without lines past `step` and without a half-written last line; nothing when there is no file.
+void cut_progress_after(const std::filesystem::path& file, int64_t step);
+
+// train_results.json / eval_results.json (`split`_results.json), and all_results.json, which keeps the entries of
+// earlier calls. Keys sorted, indent 4, as Trainer.save_metrics.
+void write_results(const std::filesystem::path& folder, const std::string& split,
+                   const std::map<std::string, double>& metrics);
+
+}  // namespace fettle
