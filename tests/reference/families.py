@@ -1,0 +1,179 @@
+"""Builds the tiny random models of the reference: one a family, with a byte-level tokenizer and training rows.
+
+Every weight is a bfloat16 value stored in float32, so that a bfloat16 copy of a model has exactly the same weights.
+"""
+
+import json
+import math
+import pathlib
+import random
+import re
+import string
+
+import torch
+import transformers
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODELS = HERE / "models"
+ROWS = MODELS / "rows.jsonl"
+VOCAB = 256
+BOS, EOS = 254, 255
+
+COMMON = dict(
+    vocab_size=VOCAB,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    bos_token_id=BOS,
+    eos_token_id=EOS,
+    tie_word_embeddings=False,
+)
+
+
+def make_config(family):
+    """The config of `family`; each has a feature that a wrong reading of it would show."""
+    if family == "llama":  # 8 frequencies: one kept, one blended, six divided by `factor`
+        rope = dict(
+            rope_type="llama3",
+            rope_theta=10000.0,
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=32,
+        )
+        return transformers.LlamaConfig(**COMMON, rope_parameters=rope, rms_norm_eps=1e-5)
+    if family == "llama2":
+        keys = COMMON | dict(num_key_value_heads=4, tie_word_embeddings=True)
+        return transformers.LlamaConfig(**keys, rms_norm_eps=1e-5)
+    if family == "mistral":
+        return transformers.MistralConfig(**COMMON, sliding_window=16, rms_norm_eps=1e-5)
+    if family == "qwen2":
+        return transformers.Qwen2Config(**COMMON | dict(tie_word_embeddings=True), rms_norm_eps=1e-6)
+    if family == "qwen3":
+        rope = dict(rope_type="default", rope_theta=1000000.0)
+        return transformers.Qwen3Config(**COMMON, head_dim=32, rope_parameters=rope, rms_norm_eps=1e-6)
+    if family == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128, n_inner=96,
+            bos_token_id=BOS, eos_token_id=EOS, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
+    raise ValueError(f"unknown family {family}")
+
+
+FAMILIES = ["llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"]
+
+
+def make_model(family):
+    """A model of `family` with random weights: matrices keep the scale of their input, norms and biases are not neutral."""
+    torch.manual_seed(1000 + FAMILIES.index(family))
+    config = make_config(family)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    conv_inputs_first = family == "gpt2"
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1 and name.endswith("bias"):
+                value = 0.2 * noise
+            elif parameter.ndim == 1:
+                value = 1 + 0.2 * noise
+            elif "embed_tokens" in name or "wte" in name:  # a tied head wants logits of a few units
+                value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
+            elif "wpe" in name:
+                value = 0.1 * noise
+            else:
+                width = parameter.shape[0 if conv_inputs_first else 1]
+                gain = 2.0 if name.startswith("lm_head") else 1.0
+                value = noise * gain / math.sqrt(width)
+            parameter.copy_(value.bfloat16().float())
+    return model.eval()
+
+
+def old_spelling(config):
+    """The same config.json as Transformers 4 wrote it: `torch_dtype`, `rope_theta` and `rope_scaling` at the top."""
+    config = dict(config)
+    config["torch_dtype"] = config.pop("dtype")
+    rope = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    config.pop("layer_types", None)
+    config["transformers_version"] = "4.46.0"
+    return config
+
+
+def tokenizer_json():
+    """A byte-level BPE of printable ASCII: 96 characters, 158 merges, then <|bos|> and <|eos|>; every id prints."""
+    letters = [c for c in string.printable[:94]] + ["Ġ", "Ċ"]
+    vocab = {letter: i for i, letter in enumerate(letters)}
+    merges = []
+    shuffled = random.Random(5)
+    pairs = [(a, b) for a in "Ġ" + string.ascii_lowercase for b in string.ascii_lowercase]
+    for a, b in shuffled.sample(pairs, BOS - len(vocab)):
+        merges.append([a, b])
+        vocab[a + b] = len(vocab)
+    special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [dict(id=BOS, content="<|bos|>", **special), dict(id=EOS, content="<|eos|>", **special)],
+        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+        "model": dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None, end_of_word_suffix=None,
+                      fuse_unk=False, byte_fallback=False, ignore_merges=False, vocab=vocab, merges=merges),
+    }  # fmt: skip
+
+
+def write_json(path, value):
+    """Writes `value` with one line for each list of numbers."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    one_line = lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]")
+    path.write_text(re.sub(r"\[[-+\d.,e\s]+\]", one_line, text) + "\n")
+
+
+def write_model(family):
+    """Writes models/<family>: config.json, model.safetensors, tokenizer files. llama has config_v4.json beside it."""
+    folder = MODELS / family
+    folder.mkdir(parents=True, exist_ok=True)
+    make_model(family).save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if family == "qwen2":  # as Qwen publishes it: a window that is switched off
+        config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
+    if family in ("llama2", "qwen2"):
+        config = old_spelling(config)
+    write_json(path, config)
+    if family == "llama":
+        write_json(folder / "config_v4.json", old_spelling(config))
+    write_json(folder / "tokenizer.json", tokenizer_json())
+    names = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|bos|>", eos_token="<|eos|>")
+    write_json(folder / "tokenizer_config.json", names | dict(model_max_length=128, clean_up_tokenization_spaces=False))
+
+
+def write_rows():
+    """80 rows of 5..40 ids from a noisy rule (learnable), their prompts masked with -100."""
+    draw = random.Random(11)
+    lines = []
+    for _ in range(80):
+        length = draw.randint(5, 40)
+        ids = [draw.randrange(BOS)]
+        while len(ids) < length:
+            follow = (3 * ids[-1] + 7) % 64
+            ids.append(follow if draw.random() < 0.8 else draw.randrange(BOS))
+        masked = draw.randint(1, max(1, length // 2))
+        lines.append(json.dumps(dict(input_ids=ids, labels=[-100] * masked + ids[masked:])))
+    ROWS.write_text("\n".join(lines) + "\n")
+
+
+def load_rows():
+    return [json.loads(line) for line in ROWS.read_text().splitlines()]
+
+
+def load_model(family, dtype=torch.float32):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        MODELS / family, dtype=dtype, attn_implementation="eager"
+    ).eval()

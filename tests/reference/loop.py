@@ -1,0 +1,75 @@
+"""The training loop of the reference: Hugging Face Trainer's semantics in one page, in a fixed row order."""
+
+import contextlib
+
+import torch
+from transformers import get_scheduler
+from transformers.trainer_pt_utils import get_parameter_names
+
+LORA = dict(
+    max_steps=20, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=2e-3,
+    lr_scheduler_type="cosine", warmup_steps=5, weight_decay=0.01, adam_beta1=0.9, adam_beta2=0.999,
+    adam_epsilon=1e-8, max_grad_norm=0.5,
+)  # fmt: skip
+FULL = LORA | dict(learning_rate=5e-4)
+VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
+
+
+def collate(rows):
+    """Right-padded input_ids, attention_mask and labels of `rows`."""
+    width = max(len(row["input_ids"]) for row in rows)
+    pad = lambda values, fill: values + [fill] * (width - len(values))
+    return dict(
+        input_ids=torch.tensor([pad(row["input_ids"], 0) for row in rows]),
+        attention_mask=torch.tensor([pad([1] * len(row["input_ids"]), 0) for row in rows]),
+        labels=torch.tensor([pad(row["labels"], -100) for row in rows]),
+    )
+
+
+def decayed_names(model):
+    """The weights that decay under HF Trainer's rule: all but biases and norms."""
+    forbidden = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
+    return set(get_parameter_names(model, [torch.nn.LayerNorm], forbidden))
+
+
+def train(model, rows, settings, autocast=False):
+    """Trains `model` in place; per step the loss, the gradient norm before clipping and the rate that the step used."""
+    model.train()
+    decayed = decayed_names(model)
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    groups = [
+        dict(params=[p for name, p in named if name in decayed], weight_decay=settings["weight_decay"]),
+        dict(params=[p for name, p in named if name not in decayed], weight_decay=0.0),
+    ]
+    optimizer = torch.optim.AdamW(
+        groups,
+        lr=settings["learning_rate"],
+        betas=(settings["adam_beta1"], settings["adam_beta2"]),
+        eps=settings["adam_epsilon"],
+    )
+    schedule = get_scheduler(
+        settings["lr_scheduler_type"], optimizer, settings["warmup_steps"], settings["max_steps"]
+    )
+    micro = settings["per_device_train_batch_size"]
+    accumulation = settings["gradient_accumulation_steps"]
+    record = dict(loss=[], grad_norm=[], learning_rate=[], trained_tokens=[])
+    for step in range(settings["max_steps"]):
+        first = step * micro * accumulation
+        batches = [collate(rows[first + i * micro : first + (i + 1) * micro]) for i in range(accumulation)]
+        trained = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in batches)
+        total = 0.0
+        for batch in batches:
+            with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
+                loss = model(**batch, num_items_in_batch=trained).loss
+            loss.backward()
+            total += float(loss.detach())
+        norm = torch.nn.utils.clip_grad_norm_([p for _, p in named], settings["max_grad_norm"])
+        record["loss"].append(total)
+        record["grad_norm"].append(float(norm))
+        record["learning_rate"].append(schedule.get_last_lr()[0])
+        record["trained_tokens"].append(trained)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    model.eval()
+    return record

@@ -1,0 +1,38 @@
+"""Tabulates the learning-rate multipliers of Transformers' schedules, step by step."""
+
+import torch
+import transformers
+
+STEPS = 50
+SCHEDULES = {
+    "linear": {},
+    "cosine": {},
+    "constant": {},
+    "constant_with_warmup": {},
+    "cosine_with_restarts": dict(num_cycles=3),
+    "polynomial": dict(lr_end=0.1, power=2.0),
+    "inverse_sqrt": {},
+    "cosine_with_min_lr": dict(min_lr_rate=0.1),
+    "warmup_stable_decay": dict(num_decay_steps=10),
+}
+
+
+def multipliers(name, warmup, options):
+    """What step 0, 1, ... 49 multiply a learning rate of 1 by."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = transformers.get_scheduler(name, optimizer, warmup, STEPS, scheduler_specific_kwargs=options)
+    out = []
+    for _ in range(STEPS):
+        out.append(float(schedule.get_last_lr()[0]))
+        optimizer.step()
+        schedule.step()
+    return out
+
+
+def tabulate():
+    rows = [
+        dict(name=name, warmup_steps=warmup, options=options, multipliers=multipliers(name, warmup, options))
+        for name, options in SCHEDULES.items()
+        for warmup in (0, 7)
+    ]
+    return dict(steps=STEPS, schedules=rows)
