@@ -70,7 +70,7 @@ FAMILIES = ["llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"]
 
 
 def make_model(family):
-    """A model of `family` with random weights: matrices keep the scale of their input, norms and biases are not neutral."""
+    """A random model of `family`: matrices keep the scale of their input, norms and biases are not neutral."""
     torch.manual_seed(1000 + FAMILIES.index(family))
     config = make_config(family)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")

@@ -89,7 +89,7 @@ def greedy(model, prompt):
 
 def pick_prompts(tokenizer, models):
     """Two prompts whose greedy continuation by every one of `models` is clear-cut and never reaches an end token."""
-    words = [text for text in tokenizer.get_vocab() if text.isalpha() and len(text) == 2]
+    words = [text for text in tokenizer.get_vocab() if text.isascii() and text.isalpha() and len(text) == 2]
     draw, found = random.Random(3), []
     while len(found) < 2:
         text = " ".join("".join(draw.sample(sorted(words), 2)) for _ in range(3 + 2 * len(found)))
