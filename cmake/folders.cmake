@@ -6,7 +6,7 @@ set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
 
 function(fettle_folder name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cpp)
   if(sources)
     add_library(fettle_${name} STATIC ${sources})
     set(scope PUBLIC)

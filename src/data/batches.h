@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,50 +16,57 @@ namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B rows of T positions, int32 arrays [A, B, T].
 struct Batch {
-  HostArray tokens;                            // padded with pad_id
-  HostArray targets;                           // targets[t] = label of token t+1, kIgnore where not trained
-  HostArray positions;                         // 0.. within each document; 0 in padding
-  HostArray segments;                          // document number in the row from 1; 0 in padding
-  int64_t trained_tokens = 0;                  // targets that are not kIgnore, over the whole batch
-  int64_t real_tokens = 0;                     // tokens that are not padding
-  std::vector<std::string> sources;            // [A * B] where each row came from; "" for a filler row
+  HostArray tokens;                  // padded with pad_id
+  HostArray targets;                 // targets[t] = label of token t+1 of the same document, kIgnore where not trained
+  HostArray positions;               // 0.. within each document; 0 in padding
+  HostArray segments;                // document number in the row from 1; 0 in padding
+  int64_t trained_tokens = 0;        // targets that are not kIgnore, over the whole batch
+  int64_t real_tokens = 0;           // tokens that are not padding
+  std::vector<std::string> sources;  // [A * B] where each row came from; "" for a filler row
 };
 
 struct BatchOptions {
-  int64_t micro_batches = 1;                   // A: gradient_accumulation_steps
-  int64_t rows = 1;                            // B: rows of a micro-batch over all devices
-  int64_t max_length = 2048;                   // T never exceeds it (cutoff_len)
-  bool packing = false;                        // best-fit several examples into one row
-  bool shuffle = true;
+  int64_t micro_batches = 1;  // A: gradient_accumulation_steps
+  int64_t rows = 1;           // B: rows of a micro-batch over all devices
+  int64_t max_length = 2048;  // longest example (cutoff_len); T never exceeds it, rounded up to a multiple of 8
+  bool packing = false;       // best-fit several examples into one row; they see nothing of each other
+  bool shuffle = true;        // another order each epoch; else the examples' own
+  bool like_length = true;    // shuffled and not packed: steps of rows of like length, to pad less
   uint64_t seed = 42;
   int32_t pad_id = 0;
   // T is the smallest of these that holds the step's longest row: few distinct shapes, few compilations.
-  // Empty: max_length, and its halves down to 64 (max_length itself is rounded up to a multiple of 8).
-  std::vector<int64_t> lengths;
+  // Empty: max_length rounded up to a multiple of 8, and its halves down to 64.
+  std::vector<int64_t> lengths = {};
 };
 
+// Safe to use from several threads at once.
 class Batches {
  public:
-  // Keeps the examples by reference. Throws UserError when there is none, or none with a trained token.
+  // Keeps the examples by reference. Throws UserError when there is none, or none with a trained token, and for an
+  // example longer than the largest length.
   Batches(const std::vector<Example>& examples, BatchOptions options);
 
-  int64_t steps_per_epoch() const;             // the last step of an epoch may be part filler rows
+  int64_t steps_per_epoch() const;  // the last step of an epoch may be part filler rows
   int64_t examples() const;
+  int64_t rows() const;                         // rows of an epoch, filler not counted
+  const std::vector<int64_t>& lengths() const;  // every T that at() may give, ascending
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
-  // Share of the row positions that hold real tokens, over one epoch.
+  // Share of the positions of an epoch's rows (filler excepted) that hold real tokens.
   double use() const;
 
  private:
-  struct Row {
-    std::vector<int64_t> examples;
-  };
-  std::vector<Row> rows_of_epoch(int64_t epoch) const;
+  void pack();
+  // The rows of `step`, in order; fewer than A * B at an epoch's end.
+  std::vector<int64_t> rows_of_step(int64_t step) const;
+  std::span<const int64_t> row(int64_t index) const;
+  int64_t row_length(int64_t index) const;
+  int64_t padded_length(std::span<const int64_t> rows) const;
+
   const std::vector<Example>& examples_;
   BatchOptions options_;
-  int64_t rows_per_epoch_ = 0;
-  mutable int64_t cached_epoch_ = -1;
-  mutable std::vector<Row> cached_rows_;
+  // Row i holds the examples row_examples_[row_starts_[i] .. row_starts_[i + 1]).
+  std::vector<int64_t> row_starts_, row_examples_;
 };
 
 }  // namespace fettle

@@ -7,13 +7,13 @@
 
 namespace fettle {
 
-constexpr int32_t kIgnore = -100;              // label of a token that is not trained (Hugging Face's value)
+constexpr int32_t kIgnore = -100;  // label of a token that is not trained (Hugging Face's value)
 
 // Token ids and labels of one row, of equal length; labels are not shifted.
 struct Example {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
-  std::string source;                          // "file:line", for messages
+  std::string source;  // "file:line", for messages
 
   int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
   // Tokens whose prediction is trained: labels other than kIgnore, the first position excepted.

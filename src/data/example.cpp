@@ -1,0 +1,12 @@
+#include "data/example.h"
+
+#include <algorithm>
+
+namespace fettle {
+
+int64_t Example::trained_tokens() const {
+  if (labels.empty()) return 0;
+  return std::count_if(labels.begin() + 1, labels.end(), [](int32_t label) { return label != kIgnore; });
+}
+
+}  // namespace fettle

@@ -1,0 +1,176 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "data/batches.h"
+#include "data/order.h"
+
+namespace fettle {
+namespace {
+
+// Example i has `length` tokens i*100, i*100+1, ...; the first `prompt` are not trained.
+Example example(int32_t i, int64_t length, int64_t prompt = 0) {
+  Example e;
+  for (int32_t t = 0; t < length; ++t) {
+    e.input_ids.push_back(i * 100 + t);
+    e.labels.push_back(t < prompt ? kIgnore : i * 100 + t);
+  }
+  e.source = "rows.jsonl:" + std::to_string(i + 1);
+  return e;
+}
+
+std::vector<int32_t> row(const HostArray& array, int64_t index) {
+  const int64_t T = array.shape().dims[2];
+  auto all = array.as<int32_t>();
+  return {all.begin() + index * T, all.begin() + (index + 1) * T};
+}
+
+std::vector<std::string> sources_of_epoch(const Batches& batches, int64_t epoch) {
+  std::vector<std::string> sources;
+  for (int64_t s = 0; s < batches.steps_per_epoch(); ++s)
+    for (const auto& source : batches.at(epoch * batches.steps_per_epoch() + s).sources)
+      if (!source.empty()) sources.push_back(source);
+  return sources;
+}
+
+TEST(Order, IsAPermutationOfEverySize) {
+  for (int64_t count : {1, 2, 3, 7, 16, 17, 255, 256, 257, 1000, 65537}) {
+    std::vector<bool> seen(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = permuted_index(i, count, 42, 3);
+      ASSERT_GE(at, 0);
+      ASSERT_LT(at, count);
+      ASSERT_FALSE(seen[at]) << count;
+      seen[at] = true;
+    }
+  }
+}
+
+TEST(Order, IsTheSameOnEveryPlatform) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < 10; ++i) order.push_back(permuted_index(i, 10, 42, 0));
+  EXPECT_EQ(order, (std::vector<int64_t>{5, 1, 0, 8, 9, 7, 2, 4, 3, 6}));
+}
+
+TEST(Order, PutsEveryElementEverywhereAboutEquallyOften) {
+  std::map<std::pair<int64_t, int64_t>, int> counts;
+  for (uint64_t stream = 0; stream < 5000; ++stream)
+    for (int64_t i = 0; i < 5; ++i) ++counts[{i, permuted_index(i, 5, 7, stream)}];
+  EXPECT_EQ(counts.size(), 25u);
+  for (const auto& [place, count] : counts) EXPECT_NEAR(count, 1000, 150);
+}
+
+TEST(Batches, ShiftsTargetsAndPads) {
+  std::vector<Example> examples = {example(1, 3, 2), example(2, 2)};
+  Batches batches(examples, {.rows = 2, .max_length = 4, .shuffle = false, .pad_id = 9});
+  EXPECT_EQ(batches.steps_per_epoch(), 1);
+  Batch batch = batches.at(0);
+  EXPECT_EQ(batch.tokens.shape().dims, (Dims{1, 2, 8}));
+  EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{100, 101, 102, 9, 9, 9, 9, 9}));
+  EXPECT_EQ(row(batch.targets, 0),
+            (std::vector<int32_t>{kIgnore, 102, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore}));
+  EXPECT_EQ(row(batch.positions, 0), (std::vector<int32_t>{0, 1, 2, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(row(batch.segments, 0), (std::vector<int32_t>{1, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(row(batch.targets, 1),
+            (std::vector<int32_t>{201, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore}));
+  EXPECT_EQ(batch.trained_tokens, 2);
+  EXPECT_EQ(batch.real_tokens, 5);
+  EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "rows.jsonl:3"}));
+}
+
+TEST(Batches, FillsTheLastStepOfAnEpoch) {
+  std::vector<Example> examples = {example(0, 3), example(1, 3), example(2, 3)};
+  Batches batches(examples, {.micro_batches = 2, .rows = 1, .max_length = 8, .shuffle = false});
+  EXPECT_EQ(batches.steps_per_epoch(), 2);
+  Batch last = batches.at(1);
+  EXPECT_EQ(last.tokens.shape().dims, (Dims{2, 1, 8}));
+  EXPECT_EQ(last.sources, (std::vector<std::string>{"rows.jsonl:3", ""}));
+  EXPECT_EQ(row(last.segments, 1), std::vector<int32_t>(8, 0));
+  EXPECT_EQ(row(last.targets, 1), std::vector<int32_t>(8, kIgnore));
+  EXPECT_EQ(batches.at(2).sources, batches.at(0).sources);
+}
+
+TEST(Batches, ChoosesTheSmallestLengthThatHolds) {
+  std::vector<Example> examples = {example(0, 10), example(1, 64), example(2, 65), example(3, 250)};
+  Batches batches(examples, {.max_length = 250, .shuffle = false});
+  EXPECT_EQ(batches.lengths(), (std::vector<int64_t>{64, 128, 256}));
+  EXPECT_EQ(batches.at(0).tokens.shape().dims[2], 64);
+  EXPECT_EQ(batches.at(1).tokens.shape().dims[2], 64);
+  EXPECT_EQ(batches.at(2).tokens.shape().dims[2], 128);
+  EXPECT_EQ(batches.at(3).tokens.shape().dims[2], 256);
+}
+
+TEST(Batches, EveryEpochHasEveryRowOnceInAnotherOrder) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 203; ++i) examples.push_back(example(i, 1 + i * 7 % 90));
+  Batches batches(examples, {.micro_batches = 2, .rows = 2, .max_length = 96});
+  auto first = sources_of_epoch(batches, 0), second = sources_of_epoch(batches, 1);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(std::set(first.begin(), first.end()).size(), 203u);
+  EXPECT_EQ(first.size(), 203u);
+  EXPECT_EQ(std::set(second.begin(), second.end()).size(), 203u);
+  Batches other(examples, {.micro_batches = 2, .rows = 2, .max_length = 96, .seed = 43});
+  EXPECT_NE(sources_of_epoch(other, 0), first);
+}
+
+TEST(Batches, LikeLengthsPadLess) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 512; ++i) examples.push_back(example(i, 1 + (i * 37) % 250));
+  BatchOptions options{.rows = 8, .max_length = 256};
+  Batches grouped(examples, options);
+  options.like_length = false;
+  Batches plain(examples, options);
+  EXPECT_GT(grouped.use(), plain.use() + 0.1);
+}
+
+TEST(Batches, PackingKeepsDocumentsApart) {
+  std::vector<Example> examples = {example(1, 5, 2), example(2, 3), example(3, 8, 7)};
+  Batches batches(examples, {.max_length = 8, .packing = true, .shuffle = false, .pad_id = 9});
+  EXPECT_EQ(batches.steps_per_epoch(), 2);
+  Batch batch = batches.at(0);
+  EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{100, 101, 102, 103, 104, 200, 201, 202}));
+  EXPECT_EQ(row(batch.segments, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(row(batch.positions, 0), (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}));
+  // The last token of a document predicts nothing: not the next document's first.
+  EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
+  EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:3");
+  EXPECT_DOUBLE_EQ(batches.use(), 1.0);
+}
+
+TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 3000; ++i) examples.push_back(example(i, 1 + mix_bits(1, i) % 400));
+  Batches batches(examples, {.rows = 4, .max_length = 1024, .packing = true});
+  EXPECT_GT(batches.use(), 0.99);
+  std::multiset<int32_t> starts;
+  int64_t trained = 0, expected = 0;
+  for (int64_t s = 0; s < batches.steps_per_epoch(); ++s) {
+    Batch batch = batches.at(s);
+    trained += batch.trained_tokens;
+    for (int64_t r = 0; r < 4; ++r) {
+      auto tokens = row(batch.tokens, r), positions = row(batch.positions, r), segments = row(batch.segments, r);
+      for (size_t t = 0; t < tokens.size(); ++t)
+        if (segments[t] > 0 && positions[t] == 0) starts.insert(tokens[t]);
+    }
+  }
+  for (const Example& e : examples) expected += e.trained_tokens();
+  EXPECT_EQ(starts.size(), 3000u);
+  EXPECT_EQ(std::set(starts.begin(), starts.end()).size(), 3000u);
+  EXPECT_EQ(trained, expected);
+}
+
+TEST(Batches, SeekingGivesTheSameBytes) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 50; ++i) examples.push_back(example(i, 1 + i % 30));
+  Batches one(examples, {.rows = 4, .max_length = 32}), other(examples, {.rows = 4, .max_length = 32});
+  for (int64_t s = 0; s < 30; ++s) one.at(s);
+  Batch a = one.at(31), b = other.at(31);
+  EXPECT_EQ(row(a.tokens, 2), row(b.tokens, 2));
+  EXPECT_EQ(a.sources, b.sources);
+}
+
+}  // namespace
+}  // namespace fettle
