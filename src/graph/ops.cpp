@@ -1,0 +1,236 @@
+#include "graph/ops.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+Dims broadcast_dims(const Dims& x, const Dims& y) {
+  Dims out(std::max(x.size(), y.size()), 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t a = i < x.size() ? x[x.size() - 1 - i] : 1, b = i < y.size() ? y[y.size() - 1 - i] : 1;
+    internal_check(a == b || a == 1 || b == 1, "cannot broadcast {} with {} at {}", to_string(x), to_string(y),
+                   PathScope::path());
+    out[out.size() - 1 - i] = a == 1 ? b : a;
+  }
+  return out;
+}
+
+Tensor binary(Op op, const Tensor& x, const Tensor& y) {
+  const Dims dims = broadcast_dims(x.dims(), y.dims());
+  return make_node(op, {broadcast_to(x, dims), broadcast_to(y, dims)});
+}
+
+Dims from_end(Dims dims, int64_t rank) {
+  for (int64_t& d : dims)
+    if (d < 0) d += rank;
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+Tensor reduce(const Tensor& x, const Dims& dims, const char* kind) {
+  return make_node(Op::kReduce, {x}, {.dims = from_end(dims, x.rank()), .text = kind});
+}
+
+}  // namespace
+
+Tensor constant(double value, DType dtype) {
+  Node node{Op::kConstant, {}, {}, {{dtype, {}}}, {}};
+  node.attributes.splat = value;
+  return Block::current().append(std::move(node));
+}
+
+Tensor full(double value, const Shape& shape) { return broadcast_to(constant(value, shape.dtype), shape.dims); }
+
+Tensor literal(const std::vector<double>& values, const Shape& shape) {
+  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "literal: {} values for {}", values.size(),
+                 shape.to_string());
+  Node node{Op::kConstant, {}, {}, {shape}, {}};
+  node.attributes.values = std::make_shared<const std::vector<double>>(values);
+  return Block::current().append(std::move(node));
+}
+
+Tensor zeros_like(const Tensor& x) { return full(0, x.shape()); }
+
+Tensor iota(const Shape& shape, int64_t dim) {
+  internal_check(dim >= 0 && dim < shape.rank(), "[iota_c1] dim {} of {}", dim, shape.to_string());
+  return Block::current().append({Op::kIota, {}, {.dims = {dim}}, {shape}, {}});
+}
+
+Tensor abs(const Tensor& x) { return make_node(Op::kAbs, {x}); }
+Tensor cosine(const Tensor& x) { return make_node(Op::kCosine, {x}); }
+Tensor exp(const Tensor& x) { return make_node(Op::kExponential, {x}); }
+Tensor floor(const Tensor& x) { return make_node(Op::kFloor, {x}); }
+Tensor is_finite(const Tensor& x) { return make_node(Op::kIsFinite, {x}); }
+Tensor log(const Tensor& x) { return make_node(Op::kLog, {x}); }
+Tensor logistic(const Tensor& x) { return make_node(Op::kLogistic, {x}); }
+Tensor logical_not(const Tensor& x) { return make_node(Op::kNot, {x}); }
+Tensor rsqrt(const Tensor& x) { return make_node(Op::kRsqrt, {x}); }
+Tensor sign(const Tensor& x) { return make_node(Op::kSign, {x}); }
+Tensor sine(const Tensor& x) { return make_node(Op::kSine, {x}); }
+Tensor sqrt(const Tensor& x) { return make_node(Op::kSqrt, {x}); }
+Tensor tanh(const Tensor& x) { return make_node(Op::kTanh, {x}); }
+Tensor operator-(const Tensor& x) { return make_node(Op::kNegate, {x}); }
+
+Tensor operator+(const Tensor& x, const Tensor& y) { return binary(Op::kAdd, x, y); }
+Tensor operator-(const Tensor& x, const Tensor& y) { return binary(Op::kSubtract, x, y); }
+Tensor operator*(const Tensor& x, const Tensor& y) { return binary(Op::kMultiply, x, y); }
+Tensor operator/(const Tensor& x, const Tensor& y) { return binary(Op::kDivide, x, y); }
+Tensor operator+(const Tensor& x, double y) { return x + constant(y, x.dtype()); }
+Tensor operator-(const Tensor& x, double y) { return x - constant(y, x.dtype()); }
+Tensor operator*(const Tensor& x, double y) { return x * constant(y, x.dtype()); }
+Tensor operator/(const Tensor& x, double y) { return x / constant(y, x.dtype()); }
+Tensor operator-(double x, const Tensor& y) { return constant(x, y.dtype()) - y; }
+Tensor operator/(double x, const Tensor& y) { return constant(x, y.dtype()) / y; }
+Tensor maximum(const Tensor& x, const Tensor& y) { return binary(Op::kMaximum, x, y); }
+Tensor minimum(const Tensor& x, const Tensor& y) { return binary(Op::kMinimum, x, y); }
+Tensor power(const Tensor& x, const Tensor& y) { return binary(Op::kPower, x, y); }
+Tensor remainder(const Tensor& x, const Tensor& y) { return binary(Op::kRemainder, x, y); }
+Tensor logical_and(const Tensor& x, const Tensor& y) { return binary(Op::kAnd, x, y); }
+Tensor logical_or(const Tensor& x, const Tensor& y) { return binary(Op::kOr, x, y); }
+Tensor bit_xor(const Tensor& x, const Tensor& y) { return binary(Op::kXor, x, y); }
+Tensor shift_left(const Tensor& x, int64_t bits) {
+  return binary(Op::kShiftLeft, x, constant(static_cast<double>(bits), x.dtype()));
+}
+Tensor shift_right(const Tensor& x, int64_t bits) {
+  return binary(Op::kShiftRightLogical, x, constant(static_cast<double>(bits), x.dtype()));
+}
+
+Tensor compare(const Tensor& x, const char* direction, const Tensor& y) {
+  const Dims dims = broadcast_dims(x.dims(), y.dims());
+  return make_node(Op::kCompare, {broadcast_to(x, dims), broadcast_to(y, dims)}, {.text = direction});
+}
+
+Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false) {
+  const Dims dims = broadcast_dims(pred.dims(), broadcast_dims(on_true.dims(), on_false.dims()));
+  return make_node(Op::kSelect, {broadcast_to(pred, dims), broadcast_to(on_true, dims), broadcast_to(on_false, dims)});
+}
+
+Tensor convert(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return make_node(Op::kConvert, {x}, {.text = std::string(hf_name(dtype))});
+}
+
+Tensor bitcast_convert(const Tensor& x, DType dtype) {
+  return make_node(Op::kBitcastConvert, {x}, {.text = std::string(hf_name(dtype))});
+}
+
+Tensor reshape(const Tensor& x, const Dims& dims) {
+  Dims out = dims;
+  for (int64_t& d : out) {
+    if (d != -1) continue;
+    d = 1;
+    d = x.shape().elements() / std::max<int64_t>(product(out), 1);
+    break;
+  }
+  if (out == x.dims()) return x;
+  return make_node(Op::kReshape, {x}, {.high = out});
+}
+
+Tensor transpose(const Tensor& x, const Dims& permutation) {
+  if (std::is_sorted(permutation.begin(), permutation.end()) && x.rank() == static_cast<int64_t>(permutation.size()))
+    return x;
+  return make_node(Op::kTranspose, {x}, {.dims = permutation});
+}
+
+Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims) {
+  return make_node(Op::kBroadcastInDim, {x}, {.dims = dims, .high = result});
+}
+
+Tensor broadcast_to(const Tensor& x, const Dims& result) {
+  if (x.dims() == result) return x;
+  Dims dims;
+  for (int64_t i = 0; i < x.rank(); ++i) dims.push_back(static_cast<int64_t>(result.size()) - x.rank() + i);
+  return broadcast_in_dim(x, result, dims);
+}
+
+Tensor expand(const Tensor& x, int64_t dim) {
+  Dims dims = x.dims();
+  dims.insert(dims.begin() + (dim < 0 ? dim + x.rank() + 1 : dim), 1);
+  return reshape(x, dims);
+}
+
+Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride) {
+  if (dim < 0) dim += x.rank();
+  Dims low(x.rank(), 0), high = x.dims(), strides(x.rank(), 1);
+  low[dim] = start;
+  high[dim] = limit;
+  strides[dim] = stride;
+  return make_node(Op::kSlice, {x}, {.low = low, .high = high, .strides = strides});
+}
+
+Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value) {
+  return make_node(Op::kPad, {x, constant(value, x.dtype())},
+                   {.low = low, .high = high, .strides = Dims(low.size(), 0)});
+}
+
+Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim) {
+  internal_check(!xs.empty(), "[concatenate_c3] no operands");
+  if (xs.size() == 1) return xs[0];
+  return make_node(Op::kConcatenate, xs, {.dims = {dim < 0 ? dim + xs[0].rank() : dim}});
+}
+
+Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes) {
+  std::vector<Tensor> operands{x};
+  operands.insert(operands.end(), starts.begin(), starts.end());
+  return make_node(Op::kDynamicSlice, operands, {.high = sizes});
+}
+
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts) {
+  std::vector<Tensor> operands{x, update};
+  operands.insert(operands.end(), starts.begin(), starts.end());
+  return make_node(Op::kDynamicUpdateSlice, operands);
+}
+
+Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result) {
+  Attributes attributes{.dot = dims};
+  if (result != lhs.dtype()) attributes.text = hf_name(result);
+  return make_node(Op::kDotGeneral, {lhs, rhs}, attributes);
+}
+
+Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims) {
+  return dot_general(lhs, rhs, dims, lhs.dtype());
+}
+
+Tensor reduce_sum(const Tensor& x, const Dims& dims) { return reduce(x, dims, "add"); }
+Tensor reduce_max(const Tensor& x, const Dims& dims) { return reduce(x, dims, "maximum"); }
+Tensor reduce_and(const Tensor& x, const Dims& dims) { return reduce(x, dims, "and"); }
+
+Tensor take(const Tensor& table, const Tensor& ids) { return make_node(Op::kTake, {table, ids}); }
+
+Tensor stop_gradient(const Tensor& x) { return make_node(Op::kStopGradient, {x}); }
+
+Tensor sharding_constraint(const Tensor& x, const Partition& partition) {
+  return make_node(Op::kShardingConstraint, {x}, {.partition = partition});
+}
+
+std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs) {
+  const Tensor first = make_node(Op::kOptimizationBarrier, xs);
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < xs.size(); ++i) out.push_back(first.block()->tensor(first.node(), static_cast<int32_t>(i)));
+  return out;
+}
+
+Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads) {
+  internal_check(value.rank() == 0 && inputs.size() == grads.size(), "custom_gradient: {} inputs, {} gradients, value {}",
+                 inputs.size(), grads.size(), value.shape().to_string());
+  std::vector<Tensor> operands{value};
+  operands.insert(operands.end(), inputs.begin(), inputs.end());
+  for (const Tensor& grad : grads) operands.push_back(stop_gradient(grad));
+  return make_node(Op::kCustomGradient, operands);
+}
+
+std::vector<Tensor> custom_call(const std::string& target, const std::vector<Tensor>& operands,
+                                const std::vector<Shape>& results, const std::string& config) {
+  Block& block = Block::current();
+  Node node{Op::kCustomCall, {}, {.text = target, .config = config}, results, {}};
+  for (const Tensor& x : operands) node.operands.push_back(block.use(x));
+  const Tensor first = block.append(std::move(node));
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < results.size(); ++i) out.push_back(block.tensor(first.node(), static_cast<int32_t>(i)));
+  return out;
+}
+
+}  // namespace fettle

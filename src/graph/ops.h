@@ -1,0 +1,95 @@
+// Defines the ops that model code is written with. Each appends to the current block and returns its result.
+//
+// Dtypes must agree. Binary ops broadcast like NumPy: dims are aligned at the end, a missing or 1-sized dim stretches.
+// Names and meanings are StableHLO's where it has the op.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/block.h"
+#include "graph/op_table.h"
+
+namespace fettle {
+
+// Values.
+Tensor constant(double value, DType dtype);                        // scalar
+Tensor full(double value, const Shape& shape);                     // every element is `value`
+Tensor literal(const std::vector<double>& values, const Shape& shape);  // small tables only: printed in full
+Tensor zeros_like(const Tensor& x);
+Tensor iota(const Shape& shape, int64_t dim);                      // 0, 1, ... along dim
+
+// Elementwise.
+Tensor abs(const Tensor& x);
+Tensor cosine(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor floor(const Tensor& x);
+Tensor is_finite(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor logistic(const Tensor& x);                                  // 1 / (1 + exp(-x))
+Tensor logical_not(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor sign(const Tensor& x);
+Tensor sine(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor operator-(const Tensor& x);
+Tensor operator+(const Tensor& x, const Tensor& y);
+Tensor operator-(const Tensor& x, const Tensor& y);
+Tensor operator*(const Tensor& x, const Tensor& y);
+Tensor operator/(const Tensor& x, const Tensor& y);
+Tensor operator+(const Tensor& x, double y);
+Tensor operator-(const Tensor& x, double y);
+Tensor operator*(const Tensor& x, double y);
+Tensor operator/(const Tensor& x, double y);
+Tensor operator-(double x, const Tensor& y);
+Tensor operator/(double x, const Tensor& y);
+Tensor maximum(const Tensor& x, const Tensor& y);
+Tensor minimum(const Tensor& x, const Tensor& y);
+Tensor power(const Tensor& x, const Tensor& y);
+Tensor remainder(const Tensor& x, const Tensor& y);
+Tensor logical_and(const Tensor& x, const Tensor& y);
+Tensor logical_or(const Tensor& x, const Tensor& y);
+Tensor bit_xor(const Tensor& x, const Tensor& y);
+Tensor shift_left(const Tensor& x, int64_t bits);
+Tensor shift_right(const Tensor& x, int64_t bits);                 // logical
+Tensor compare(const Tensor& x, const char* direction, const Tensor& y);  // "EQ" "NE" "GE" "GT" "LE" "LT"
+Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
+Tensor convert(const Tensor& x, DType dtype);                      // x itself when it is of that dtype
+Tensor bitcast_convert(const Tensor& x, DType dtype);              // same width
+
+// Shape.
+Tensor reshape(const Tensor& x, const Dims& dims);                 // one -1 is inferred
+Tensor transpose(const Tensor& x, const Dims& permutation);
+Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
+Tensor broadcast_to(const Tensor& x, const Dims& result);          // NumPy's rule
+Tensor expand(const Tensor& x, int64_t dim);                       // a new 1-sized dim at `dim`
+Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
+Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value = 0);
+Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim);
+Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes);  // starts are clamped
+Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts);
+
+// Contractions.
+// `result` is the dtype of the result; accumulation is in f32 for bf16 and f16 operands.
+Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result);
+Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
+Tensor reduce_sum(const Tensor& x, const Dims& dims);              // dims are dropped; negative counts from the end
+Tensor reduce_max(const Tensor& x, const Dims& dims);
+Tensor reduce_and(const Tensor& x, const Dims& dims);
+// Rows of table [R, C] at ids [...] -> [..., C]; ids are clamped. Its VJP adds rows up.
+Tensor take(const Tensor& table, const Tensor& ids);
+
+// Structure.
+Tensor stop_gradient(const Tensor& x);
+Tensor sharding_constraint(const Tensor& x, const Partition& partition);
+std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
+// `value` (a scalar) whose gradient by inputs[i] is grads[i] times its cotangent: for sums whose gradient is cheapest
+// beside the value.
+Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
+// A custom call of the FFI (api_version 4); `config` is the backend_config dictionary as MLIR text.
+std::vector<Tensor> custom_call(const std::string& target, const std::vector<Tensor>& operands,
+                                const std::vector<Shape>& results, const std::string& config);
+
+}  // namespace fettle

@@ -1,0 +1,67 @@
+#include "graph/program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "graph/op_table.h"
+#include "graph/print.h"
+#include "graph/prune.h"
+
+namespace fettle {
+
+Program::Program(MeshAxes mesh) : mesh_(std::move(mesh)), block_(std::make_shared<Block>()) {}
+
+Tensor Program::input(const std::string& name, const Shape& shape, const Partition& partition) {
+  inputs_.push_back({name, shape, partition, -1});
+  return block_->parameter(shape);
+}
+
+void Program::output(const std::string& name, const Tensor& value, const Partition& partition,
+                     const std::string& donate_input) {
+  block_->outputs.push_back(block_->use(value));
+  outputs_.push_back({name, value.shape(), partition});
+  if (donate_input.empty()) return;
+  for (ProgramInput& input : inputs_) {
+    if (input.name != donate_input) continue;
+    internal_check(input.shape == value.shape() && input.partition == partition, "output {} cannot reuse input {}: {}, {}",
+                   name, donate_input, value.shape().to_string(), input.shape.to_string());
+    input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
+    return;
+  }
+  throw InternalError("output {} names the unknown input {}", name, donate_input);
+}
+
+std::string Program::text(bool tf32) const {
+  const std::shared_ptr<Block> pruned = prune(*block_);
+  const bool sharded = mesh_.size() > 1;
+  auto sharding = [&](const Partition& partition, const Shape& shape) {
+    return sharded ? "sdy.sharding = #sdy.sharding" + mlir_sharding(partition, shape.rank()) : std::string();
+  };
+  std::vector<std::string> arguments, results;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    std::vector<std::string> attributes;
+    if (const std::string s = sharding(inputs_[i].partition, inputs_[i].shape); !s.empty()) attributes.push_back(s);
+    if (inputs_[i].donated_to >= 0)
+      attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", inputs_[i].donated_to));
+    arguments.push_back(fmt::format("%arg{}: {} {{{}}} loc(\"{}\")", i, mlir_type(inputs_[i].shape),
+                                    fmt::join(attributes, ", "), inputs_[i].name));
+  }
+  for (const ProgramOutput& output : outputs_)
+    results.push_back(fmt::format("{} {{{}}}", mlir_type(output.shape), sharding(output.partition, output.shape)));
+
+  std::string text = fmt::format("module @fettle attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} {{\n",
+                                 mesh_.size());
+  if (sharded) {
+    std::vector<std::string> axes;
+    for (const auto& [name, size] : mesh_.axes) axes.push_back(fmt::format("\"{}\"={}", name, size));
+    text += fmt::format("  sdy.mesh @mesh = <[{}]>\n", fmt::join(axes, ", "));
+  }
+  text += fmt::format("  func.func public @main({}) -> ({}) {{\n", fmt::join(arguments, ", "), fmt::join(results, ", "));
+  text += print_body(*pruned, {.shardings = sharded, .tf32 = tf32});
+  return text + "  }\n}\n";
+}
+
+int64_t Program::flops() const { return count_flops(*prune(*block_)); }
+
+}  // namespace fettle

@@ -1,0 +1,54 @@
+// Defines Program: a whole step, from named inputs to named outputs, and its StableHLO text.
+//
+// The text and the signature are the seam to the runtime; neither includes the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/block.h"
+
+namespace fettle {
+
+struct ProgramInput {
+  std::string name;                            // "weights/layers.self_attn.q_proj.weight"
+  Shape shape;
+  Partition partition;                         // empty dims = replicated
+  int64_t donated_to = -1;                     // output that reuses its memory, or -1
+};
+
+struct ProgramOutput {
+  std::string name;
+  Shape shape;
+  Partition partition;
+};
+
+// Owns the graph while it is built. Use: add inputs, build ops under scope(), set outputs, finish().
+class Program {
+ public:
+  explicit Program(MeshAxes mesh = {});
+
+  Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {});
+  // `donate_input`: the name of the input of the same shape and partition whose memory this output takes over.
+  void output(const std::string& name, const Tensor& value, const Partition& partition = {},
+              const std::string& donate_input = "");
+  Block& block() { return *block_; }
+  const MeshAxes& mesh() const { return mesh_; }
+
+  const std::vector<ProgramInput>& inputs() const { return inputs_; }
+  const std::vector<ProgramOutput>& outputs() const { return outputs_; }
+
+  // The module "main" as StableHLO with Shardy shardings and locations. f32 matmuls are exact unless `tf32`.
+  std::string text(bool tf32 = false) const;
+  // Floating-point operations of one run, over all devices.
+  int64_t flops() const;
+
+ private:
+  MeshAxes mesh_;
+  std::shared_ptr<Block> block_;
+  std::vector<ProgramInput> inputs_;
+  std::vector<ProgramOutput> outputs_;
+};
+
+}  // namespace fettle

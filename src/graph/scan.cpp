@@ -1,0 +1,73 @@
+#include "graph/scan.h"
+
+#include "base/error.h"
+#include "graph/op_table.h"
+
+namespace fettle {
+
+ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
+              ScanOptions options) {
+  Block& outer = Block::current();
+  auto inner = std::make_shared<Block>(&outer);
+  Node node{Op::kScan, {}, {}, {}, {}};
+  ScanStep step;
+  {
+    BuildScope scope(*inner);
+    const Tensor index = inner->parameter({DType::kI32, {}});
+    std::vector<Tensor> inner_carries, inner_xs;
+    for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
+    for (const Tensor& x : xs) {
+      internal_check(x.rank() > 0 && x.dims()[0] == trips, "scan of {} trips over {}", trips, x.shape().to_string());
+      inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
+    }
+    step = body(index, inner_carries, inner_xs);
+    internal_check(step.carries.size() == carries.size(), "scan: the body returned {} carries, took {}",
+                   step.carries.size(), carries.size());
+    for (size_t i = 0; i < carries.size(); ++i) {
+      internal_check(step.carries[i].shape() == carries[i].shape(), "scan: carry {} came in as {}, left as {} (at {})", i,
+                     carries[i].shape().to_string(), step.carries[i].shape().to_string(), PathScope::path());
+      inner->outputs.push_back(inner->use(step.carries[i]));
+      node.results.push_back(carries[i].shape());
+    }
+    for (const Tensor& y : step.ys) {
+      inner->outputs.push_back(inner->use(y));
+      Dims dims = y.dims();
+      dims.insert(dims.begin(), trips);
+      node.results.push_back({y.dtype(), dims});
+    }
+  }
+  for (const Tensor& carry : carries) node.operands.push_back(outer.use(carry));
+  for (const Tensor& x : xs) node.operands.push_back(outer.use(x));
+  for (const auto& [from, to] : inner->captured) node.operands.push_back(from);
+  node.attributes.trips = trips;
+  node.attributes.carries = static_cast<int64_t>(carries.size());
+  node.attributes.xs = static_cast<int64_t>(xs.size());
+  node.attributes.reverse = options.reverse;
+  node.attributes.remat = options.remat;
+  node.attributes.body = std::move(inner);
+
+  const size_t results = node.results.size();
+  const Tensor first = outer.append(std::move(node));
+  ScanStep out;
+  for (size_t i = 0; i < results; ++i)
+    (i < carries.size() ? out.carries : out.ys).push_back(outer.tensor(first.node(), static_cast<int32_t>(i)));
+  return out;
+}
+
+std::shared_ptr<Block> clone(const Block& block) {
+  auto copy = std::make_shared<Block>(block.parent());
+  auto moved = [&copy](const Tensor& t) { return copy->tensor(t.node(), t.result()); };
+  for (int32_t id = 0; id < block.size(); ++id) {
+    Node node = block.node(id);
+    for (Tensor& operand : node.operands) operand = moved(operand);
+    const std::string path = node.path;
+    copy->append(std::move(node));
+    copy->node(id).path = path;
+  }
+  for (const Tensor& input : block.inputs) copy->inputs.push_back(moved(input));
+  for (const Tensor& output : block.outputs) copy->outputs.push_back(moved(output));
+  for (const auto& [outer, inner] : block.captured) copy->captured.emplace_back(outer, moved(inner));
+  return copy;
+}
+
+}  // namespace fettle

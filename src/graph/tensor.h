@@ -1,0 +1,53 @@
+// Defines Tensor, a value in a graph, and Partition, how its dims lie over mesh axes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace fettle {
+
+class Block;
+
+// For each dim the mesh axes it is split over, major first; empty = replicated. Written as sdy shardings.
+struct Partition {
+  std::vector<std::vector<std::string>> dims;
+  bool operator==(const Partition&) const = default;
+};
+
+// A named mesh: axis names with sizes, major first. Devices are numbered row-major.
+struct MeshAxes {
+  std::vector<std::pair<std::string, int64_t>> axes;
+  int64_t size() const;                        // devices: product of the sizes
+  int64_t size_of(const std::string& axis) const;  // 1 for an axis that is not there
+  bool operator==(const MeshAxes&) const = default;
+};
+
+// A handle to result `result` of node `node` in `block`; as cheap as an integer. Null when default-made.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Block* block, int32_t node, int32_t result) : block_(block), node_(node), result_(result) {}
+
+  explicit operator bool() const { return block_ != nullptr; }
+  Block* block() const { return block_; }
+  int32_t node() const { return node_; }
+  int32_t result() const { return result_; }
+  bool operator==(const Tensor&) const = default;
+
+  const Shape& shape() const;
+  DType dtype() const { return shape().dtype; }
+  const Dims& dims() const { return shape().dims; }
+  int64_t dim(int64_t i) const;                // negative counts from the end
+  int64_t rank() const { return shape().rank(); }
+
+ private:
+  Block* block_ = nullptr;
+  int32_t node_ = 0;
+  int32_t result_ = 0;
+};
+
+}  // namespace fettle
