@@ -62,9 +62,11 @@ class DeviceBuffer {
   DeviceBuffer(std::shared_ptr<const ClientHandle> client, Shape shape, Layout layout, std::string memory_kind,
                std::vector<PJRT_Buffer*> shards, std::shared_ptr<const Launch> launch);
   PJRT_Buffer* shard(int position) const { return shards_[position]; }
+  void add_shard(PJRT_Buffer* shard) { shards_.push_back(shard); }
   const std::shared_ptr<const ClientHandle>& client() const { return client_; }
 
  private:
+  void read_shard(int position, std::byte* out, int64_t bytes) const;
   void require_alive(const char* use) const;
   std::shared_ptr<const ClientHandle> client_;
   Shape shape_;

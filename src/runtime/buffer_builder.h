@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/buffer.h"
+#include "runtime/vendors.h"
 
 namespace fettle {
 
@@ -18,15 +19,16 @@ class Client;
 // layer, straight from mapped files.
 //
 // Host memory beyond the caller's own: on the CPU none but the array itself (the memory written is the device's,
-// 64-byte aligned, donatable; replicas share it until one is donated). On GPUs at most staging_limit bytes for the
-// whole builder, when the plugin has an asynchronous transfer manager; else each box is staged whole until finish().
-// write() may be called from several threads for ranges that do not overlap.
+// 64-byte aligned, donatable; replicas share it until one is donated). On GPUs at most kStagingLimit bytes (Staging in
+// vendors.h says which way a vendor goes). write() may be called from several threads for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;
 
-  BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind = "",
-                int64_t staging_limit = kStagingLimit);
+  BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind = "");
+  // With another way of staging than the vendor's.
+  BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind,
+                Staging staging, int64_t staging_limit);
   ~BufferBuilder();
   BufferBuilder(BufferBuilder&&) noexcept;
   BufferBuilder& operator=(BufferBuilder&&) noexcept;

@@ -13,8 +13,7 @@ struct PJRT_LoadedExecutable;
 
 namespace fettle {
 
-// Move-only. run() may be called from several threads, but launches that use collectives must come in one order on all
-// devices, so in practice one thread runs.
+// Move-only. One thread at a time may call run() and wait(): launches that use collectives must come in one order.
 class Executable {
  public:
   // Takes ownership of `loaded`. For this folder only; others get one from Client or CompileCache.
@@ -36,6 +35,7 @@ class Executable {
   MemoryStats memory_stats() const { return program_->memory_stats(); }
 
  private:
+  Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded);
   void check_arguments(const std::vector<DeviceBuffer*>& arguments) const;
   std::shared_ptr<const ClientHandle> client_;
   PJRT_LoadedExecutable* loaded_ = nullptr;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 struct PJRT_Api;
@@ -51,6 +52,7 @@ class Plugin {
   int api_major_ = 0;
   int api_minor_ = 0;
   std::map<std::string, std::string> attributes_;
+  mutable std::once_flag hashed_;
   mutable std::string content_hash_;
 };
 

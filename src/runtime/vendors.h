@@ -15,26 +15,30 @@ namespace fettle {
 enum class Staging {
   kHostMemory,       // the device is this host: fill aligned memory and hand it over, no copy
   kTransferManager,  // pieces go through the plugin's asynchronous transfer manager
+  kWholeBox,         // each device's box is gathered on the host, then sent whole
 };
 
 struct Vendor {
   std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that gives it away
   std::string_view platform;         // PJRT_Client_PlatformName, lower case
-  std::string_view ffi_platform;     // what handlers register under
+  std::string_view ffi_platform;     // what handlers register under; "" = none
   std::string_view device_file;      // exists when such a device is present; "" = always
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
-  Staging staging;
-  bool counts_devices;                             // the client takes a device count ("cpu_device_count")
-  bool has_memory_options;                         // the client takes memory_fraction and preallocate
+  std::string_view remedy;           // what to do when the plugin is missing or will not load
+  Staging staging = Staging::kWholeBox;
+  bool counts_devices = false;                     // the client takes a device count ("cpu_device_count")
+  bool has_memory_options = false;                 // the client takes memory_fraction and preallocate
   std::map<std::string, OptionValue> default_env;  // compiler flags always set
   // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
-  int64_t (*peak_bytes)(const MemoryStats& stats);
+  int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
+// All rows, the most wanted first.
 const std::vector<Vendor>& vendors();
-// The row of a name or a plugin file; a row that assumes nothing for an unknown one.
-const Vendor& vendor_named(std::string_view name);
+const Vendor* vendor_named(std::string_view name);  // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);
+// The row that assumes nothing.
+const Vendor& unknown_vendor();
 
 }  // namespace fettle

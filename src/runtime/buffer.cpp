@@ -1,0 +1,139 @@
+#include "runtime/buffer.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/client.h"
+#include "runtime/handles.h"
+#include "runtime/transfer.h"
+
+namespace fettle {
+
+DeviceBuffer::DeviceBuffer(std::shared_ptr<const ClientHandle> client, Shape shape, Layout layout,
+                           std::string memory_kind, std::vector<PJRT_Buffer*> shards,
+                           std::shared_ptr<const Launch> launch)
+    : client_(std::move(client)),
+      shape_(std::move(shape)),
+      layout_(std::move(layout)),
+      memory_kind_(std::move(memory_kind)),
+      shards_(std::move(shards)),
+      launch_(std::move(launch)) {}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept {
+  *this = std::move(other);
+}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  client_ = std::move(other.client_);
+  shape_ = std::move(other.shape_);
+  layout_ = std::move(other.layout_);
+  memory_kind_ = std::move(other.memory_kind_);
+  shards_ = std::exchange(other.shards_, {});
+  launch_ = std::move(other.launch_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  release();
+}
+
+DeviceBuffer DeviceBuffer::upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
+                                  const std::string& memory_kind) {
+  check_layout(shape, layout, "upload");
+  const std::vector<Box> parts = layout.parts();
+  std::vector<std::shared_ptr<HostBlock>> blocks;
+  for (const Box& box : parts) {
+    blocks.push_back(std::make_shared<HostBlock>(box.elements() * byte_size(shape.dtype)));
+    fill(box, blocks.back()->data());
+  }
+  return hand_over(client.handle(), shape, std::move(layout), memory_kind, std::move(blocks));
+}
+
+DeviceBuffer DeviceBuffer::upload(const Client& client, const HostArray& global, Layout layout,
+                                  const std::string& memory_kind) {
+  const FillBox slice = [&](const Box& box, std::byte* out) { copy_box_out(global.shape(), box, global.data(), out); };
+  return upload(client, global.shape(), std::move(layout), slice, memory_kind);
+}
+
+DeviceBuffer DeviceBuffer::zeros(const Client& client, const Shape& shape, Layout layout,
+                                 const std::string& memory_kind) {
+  return upload(
+      client, shape, std::move(layout), [](const Box&, std::byte*) {}, memory_kind);  // fresh pages are zero
+}
+
+bool DeviceBuffer::is_deleted() const {
+  for (PJRT_Buffer* shard : shards_) {
+    PJRT_ARGS(PJRT_Buffer_IsDeleted_Args, args);
+    args.buffer = shard;
+    PJRT_CALL(client_->api(), PJRT_Buffer_IsDeleted, args);
+    if (args.is_deleted) return true;
+  }
+  return shards_.empty();
+}
+
+void DeviceBuffer::release() {
+  for (PJRT_Buffer* shard : shards_) destroy_buffer(client_->api(), shard);
+  shards_.clear();
+  launch_.reset();
+}
+
+void DeviceBuffer::require_alive(const char* use) const {
+  internal_check(!is_deleted(), "{} of a deleted device buffer {}", use, shape_.to_string());
+}
+
+void DeviceBuffer::wait() const {
+  require_alive("wait");
+  if (launch_) launch_->wait();
+  for (PJRT_Buffer* shard : shards_) {
+    PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
+    args.buffer = shard;
+    PJRT_CALL(client_->api(), PJRT_Buffer_ReadyEvent, args);
+    pjrt::await(client_->api(), args.event, "PJRT_Buffer_ReadyEvent");
+  }
+}
+
+void DeviceBuffer::read_shard(int position, std::byte* out, int64_t bytes) const {
+  const Dims& dims = layout_.boxes[position].size;
+  Dims minor_to_major(dims.rbegin(), dims.rend());
+  for (size_t d = 0; d < dims.size(); ++d) minor_to_major[d] = static_cast<int64_t>(dims.size() - 1 - d);
+  PJRT_ARGS(PJRT_Buffer_MemoryLayout, row_major);
+  row_major.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  row_major.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  row_major.tiled.minor_to_major = minor_to_major.data();
+  row_major.tiled.minor_to_major_size = minor_to_major.size();
+  PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
+  args.src = shards_[position];
+  args.host_layout = &row_major;
+  args.dst = out;
+  args.dst_size = static_cast<size_t>(bytes);
+  PJRT_CALL(client_->api(), PJRT_Buffer_ToHostBuffer, args);
+  pjrt::await(client_->api(), args.event, "PJRT_Buffer_ToHostBuffer");
+}
+
+HostArray DeviceBuffer::download_shard(int position) const {
+  require_alive("download");
+  internal_check(position >= 0 && position < layout_.count(), "download: shard {} of {}", position, layout_.count());
+  if (launch_) launch_->wait();
+  HostArray shard(Shape{shape_.dtype, layout_.boxes[position].size});
+  if (shard.bytes() > 0) read_shard(position, shard.data(), shard.bytes());
+  return shard;
+}
+
+HostArray DeviceBuffer::download() const {
+  require_alive("download");
+  if (layout_.boxes[0].size == shape_.dims) return download_shard(0);
+  HostArray global(shape_);
+  const std::vector<int> part_of = layout_.part_of();
+  int next = 0;  // parts are numbered in order of first appearance
+  for (int i = 0; i < layout_.count(); ++i) {
+    if (part_of[i] != next) continue;
+    const HostArray shard = download_shard(i);
+    copy_box_in(shape_, layout_.boxes[i], shard.data(), global.data());
+    ++next;
+  }
+  return global;
+}
+
+}  // namespace fettle

@@ -1,0 +1,156 @@
+#include "runtime/buffer_builder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/client.h"
+#include "runtime/transfer.h"
+
+namespace fettle {
+
+class BufferBuilder::State {
+ public:
+  State(const Client& client, const Shape& shape, Layout layout, std::string memory_kind, Staging staging,
+        int64_t staging_limit)
+      : client_(client.handle()),
+        shape_(shape),
+        layout_(std::move(layout)),
+        memory_kind_(std::move(memory_kind)),
+        parts_(layout_.parts()),
+        part_of_(layout_.part_of()),
+        part_bytes_(parts_[0].elements() * byte_size(shape.dtype)),
+        missing_(parts_.size(), part_bytes_),
+        piece_limit_(std::max<int64_t>(1, staging_limit / kPiecesInFlight)) {
+    if (staging == Staging::kTransferManager && part_bytes_ > 0) {
+      const Shape shard{shape.dtype, parts_[0].size};
+      for (int i = 0; i < layout_.count(); ++i) {
+        transfers_.push_back(std::make_unique<PiecewiseTransfer>(client_, layout_.ordinal(i), memory_kind_, shard));
+      }
+    } else {
+      for (size_t i = 0; i < parts_.size(); ++i) blocks_.push_back(std::make_shared<HostBlock>(part_bytes_));
+    }
+  }
+
+  ~State() {
+    // Pieces must outlive their transfers, also when the build is given up.
+    while (!in_flight_.empty()) {
+      try {
+        retire_oldest();
+      } catch (const Error&) {
+      }
+    }
+  }
+
+  const std::vector<Box>& parts() const { return parts_; }
+
+  void write(int part, int64_t offset, std::span<const std::byte> bytes) {
+    const int64_t count = static_cast<int64_t>(bytes.size());
+    internal_check(part >= 0 && part < static_cast<int>(parts_.size()), "buffer builder: part {} of {}", part,
+                   parts_.size());
+    internal_check(offset >= 0 && offset <= part_bytes_ - count, "buffer builder: bytes [{}, {}) of {}", offset,
+                   offset + count, part_bytes_);
+    if (!transfers_.empty()) return send(part, offset, bytes);
+    std::memcpy(blocks_[part]->data() + offset, bytes.data(), bytes.size());
+    const std::lock_guard lock(mutex_);
+    count_written(part, count);
+  }
+
+  DeviceBuffer finish() {
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      internal_check(missing_[part] == 0, "buffer builder: {} bytes of part {} of {} were not written", missing_[part],
+                     part, shape_.to_string());
+    }
+    if (transfers_.empty()) return hand_over(client_, shape_, layout_, memory_kind_, std::move(blocks_));
+    DeviceBuffer buffer(client_, shape_, layout_, memory_kind_, {}, nullptr);
+    while (!in_flight_.empty()) retire_oldest();
+    for (const auto& transfer : transfers_) buffer.add_shard(transfer->take_buffer());
+    return buffer;
+  }
+
+ private:
+  static constexpr int64_t kPiecesInFlight = 4;
+  struct Piece {
+    std::vector<PJRT_Event*> events;
+    std::unique_ptr<HostBlock> bytes;
+  };
+
+  void count_written(int part, int64_t count) {
+    missing_[part] -= count;
+    internal_check(missing_[part] >= 0, "buffer builder: part {} of {} was written twice", part, shape_.to_string());
+  }
+
+  // A piece goes to all devices that hold the part; at most kPiecesInFlight pieces wait at a time.
+  void send(int part, int64_t offset, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    while (!bytes.empty()) {
+      const size_t count = std::min<size_t>(bytes.size(), static_cast<size_t>(piece_limit_));
+      if (static_cast<int64_t>(in_flight_.size()) == kPiecesInFlight) retire_oldest();
+      count_written(part, static_cast<int64_t>(count));
+      Piece& piece = in_flight_.emplace_back();
+      piece.bytes = std::make_unique<HostBlock>(static_cast<int64_t>(count));
+      std::memcpy(piece.bytes->data(), bytes.data(), count);
+      for (int i = 0; i < layout_.count(); ++i) {
+        if (part_of_[i] != part) continue;
+        piece.events.push_back(
+            transfers_[i]->send(*piece.bytes, offset, static_cast<int64_t>(count), missing_[part] == 0));
+      }
+      bytes = bytes.subspan(count);
+      offset += static_cast<int64_t>(count);
+    }
+  }
+
+  void retire_oldest() {
+    const Piece piece = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    for (PJRT_Event* event : piece.events) pjrt::await(client_->api(), event, "sending to the device");
+  }
+
+  std::shared_ptr<const ClientHandle> client_;
+  Shape shape_;
+  Layout layout_;
+  std::string memory_kind_;
+  std::vector<Box> parts_;
+  std::vector<int> part_of_;
+  int64_t part_bytes_;
+  std::mutex mutex_;
+  std::vector<int64_t> missing_;  // bytes not yet written, by part
+  int64_t piece_limit_;
+  std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part, or
+  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device
+  std::deque<Piece> in_flight_;
+};
+
+BufferBuilder::BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind)
+    : BufferBuilder(client, shape, std::move(layout), memory_kind, client.plugin().vendor().staging, kStagingLimit) {}
+
+BufferBuilder::BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind,
+                             Staging staging, int64_t staging_limit) {
+  check_layout(shape, layout, "buffer builder");
+  state_ = std::make_unique<State>(client, shape, std::move(layout), memory_kind, staging, staging_limit);
+}
+
+BufferBuilder::~BufferBuilder() = default;
+BufferBuilder::BufferBuilder(BufferBuilder&&) noexcept = default;
+BufferBuilder& BufferBuilder::operator=(BufferBuilder&&) noexcept = default;
+
+const std::vector<Box>& BufferBuilder::parts() const {
+  return state_->parts();
+}
+
+void BufferBuilder::write(int part, int64_t offset, std::span<const std::byte> bytes) {
+  internal_check(state_ != nullptr, "buffer builder: write after finish");
+  state_->write(part, offset, bytes);
+}
+
+DeviceBuffer BufferBuilder::finish() {
+  internal_check(state_ != nullptr, "buffer builder: finished twice");
+  DeviceBuffer buffer = state_->finish();
+  state_.reset();
+  return buffer;
+}
+
+}  // namespace fettle

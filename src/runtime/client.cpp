@@ -1,0 +1,178 @@
+#include "runtime/client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "runtime/handles.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+// What a container or this machine gives: the smaller of the installed memory and the control group's limit.
+int64_t host_memory_bytes() {
+  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  int64_t limit = 0;
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+// Bytes in use and the allocator's limit; zeros when the plugin keeps no count.
+PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
+  PJRT_ARGS(PJRT_Device_MemoryStats_Args, args);
+  args.device = device;
+  if (!pjrt::take(api, api.PJRT_Device_MemoryStats(&args)).empty()) args = {};
+  return args;
+}
+
+DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
+  PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
+  args.device = device;
+  PJRT_CALL(api, PJRT_Device_GetDescription, args);
+  PJRT_ARGS(PJRT_DeviceDescription_Id_Args, id);
+  id.device_description = args.device_description;
+  PJRT_CALL(api, PJRT_DeviceDescription_Id, id);
+  PJRT_ARGS(PJRT_DeviceDescription_ProcessIndex_Args, process);
+  process.device_description = args.device_description;
+  PJRT_CALL(api, PJRT_DeviceDescription_ProcessIndex, process);
+  PJRT_ARGS(PJRT_DeviceDescription_Kind_Args, kind);
+  kind.device_description = args.device_description;
+  PJRT_CALL(api, PJRT_DeviceDescription_Kind, kind);
+  const PJRT_Device_MemoryStats_Args memory = device_memory(api, device);
+  return {.ordinal = ordinal,
+          .id = id.id,
+          .process_index = process.process_index,
+          .kind = std::string(kind.device_kind, kind.device_kind_size),
+          .memory_bytes = memory.bytes_limit_is_set ? memory.bytes_limit : 0};
+}
+
+PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
+  std::vector<PJRT_NamedValue> values;
+  const Vendor& vendor = plugin.vendor();
+  if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
+  // Named strings must outlive the call; literals do.
+  if (vendor.counts_devices) {
+    values.push_back(pjrt::named_value("cpu_device_count", int64_t{std::max(1, options.device_count)}));
+  }
+  if (vendor.has_memory_options && options.memory_fraction > 0) {
+    values.push_back(pjrt::named_value("memory_fraction", static_cast<float>(options.memory_fraction)));
+  }
+  if (vendor.has_memory_options) values.push_back(pjrt::named_value("preallocate", options.preallocate));
+  PJRT_ARGS(PJRT_Client_Create_Args, args);
+  args.create_options = values.data();
+  args.num_options = values.size();
+  PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
+  return args.client;
+}
+
+void describe_client(ClientHandle& handle) {
+  const PJRT_Api& api = handle.api();
+  PJRT_ARGS(PJRT_Client_PlatformName_Args, name);
+  name.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_PlatformName, name);
+  handle.platform_name.assign(name.platform_name, name.platform_name_size);
+  std::transform(handle.platform_name.begin(), handle.platform_name.end(), handle.platform_name.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  PJRT_ARGS(PJRT_Client_PlatformVersion_Args, version);
+  version.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_PlatformVersion, version);
+  handle.platform_version.assign(version.platform_version, version.platform_version_size);
+  PJRT_ARGS(PJRT_Client_ProcessIndex_Args, process);
+  process.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_ProcessIndex, process);
+  handle.process_index = process.process_index;
+  PJRT_ARGS(PJRT_Client_AddressableDevices_Args, devices);
+  devices.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_AddressableDevices, devices);
+  handle.devices.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
+  if (handle.devices.empty()) throw DeviceError("plugin {} finds no device here", handle.plugin->path().string());
+  for (size_t i = 0; i < handle.devices.size(); ++i) {
+    handle.infos.push_back(describe(api, handle.devices[i], static_cast<int>(i)));
+  }
+}
+
+std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions& options) {
+  const int available = static_cast<int>(handle.infos.size());
+  if (options.num_partitions > available) {
+    throw UserError(
+        "the mesh wants {} devices, plugin {} has {} here; make the mesh smaller or (CPU) raise device_count",
+        options.num_partitions, handle.plugin->name(), available);
+  }
+  std::vector<int64_t> ids;
+  for (int i = 0; i < options.num_partitions; ++i) {
+    const int ordinal = options.devices.empty() ? i : options.devices.at(i);
+    internal_check(ordinal >= 0 && ordinal < available, "compile: device {} of {}", ordinal, available);
+    ids.push_back(handle.infos[ordinal].id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options) {
+  PJRT_Client* client = create_client(*plugin, options);
+  const auto handle = std::make_shared<ClientHandle>(std::move(plugin), client);
+  describe_client(*handle);
+  const int count = static_cast<int>(handle->devices.size());
+  if (options.device_count != 0 && options.device_count != count) {
+    throw UserError("device_count: {} given, plugin {} has {} devices; leave device_count out or give that number",
+                    options.device_count, handle->plugin->name(), count);
+  }
+  if (handle->plugin->vendor().counts_devices) {
+    for (DeviceInfo& info : handle->infos) info.memory_bytes = host_memory_bytes() / count;
+  }
+  handle_ = handle;
+}
+
+const Plugin& Client::plugin() const {
+  return *handle_->plugin;
+}
+const std::string& Client::platform_name() const {
+  return handle_->platform_name;
+}
+const std::string& Client::platform_version() const {
+  return handle_->platform_version;
+}
+const std::vector<DeviceInfo>& Client::devices() const {
+  return handle_->infos;
+}
+int Client::process_index() const {
+  return handle_->process_index;
+}
+
+int64_t Client::memory_in_use(int ordinal) const {
+  return device_memory(handle_->api(), handle_->devices.at(ordinal)).bytes_in_use;
+}
+
+std::string Client::encoded_options(const CompileOptions& options) const {
+  CompileOptions all = options;
+  for (const auto& [name, value] : handle_->plugin->vendor().default_env) all.env.emplace(name, value);
+  return encode_compile_options(all, device_ids(*handle_, options));
+}
+
+Executable Client::compile(const std::string& module_text, Signature signature, const CompileOptions& options) const {
+  const std::string encoded = encoded_options(options);
+  const PJRT_Program program = pjrt::mlir_program(module_text);
+  PJRT_ARGS(PJRT_Client_Compile_Args, args);
+  args.client = handle_->client;
+  args.program = &program;
+  args.compile_options = encoded.data();
+  args.compile_options_size = encoded.size();
+  PJRT_CALL(handle_->api(), PJRT_Client_Compile, args);
+  return Executable(handle_, args.executable, std::move(signature));
+}
+
+Executable Client::load(const std::string& serialized, Signature signature) const {
+  PJRT_ARGS(PJRT_Executable_DeserializeAndLoad_Args, args);
+  args.client = handle_->client;
+  args.serialized_executable = serialized.data();
+  args.serialized_executable_size = serialized.size();
+  PJRT_CALL(handle_->api(), PJRT_Executable_DeserializeAndLoad, args);
+  return Executable(handle_, args.loaded_executable, std::move(signature));
+}
+
+}  // namespace fettle

@@ -1,0 +1,135 @@
+#include "runtime/compiled_program.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/pjrt.h"
+#include "runtime/plugin.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+// The statistics as plugins of 0.114 and later know them; older ones fill the first part only.
+struct LaterMemoryStats {
+  PJRT_Executable_GetCompiledMemoryStats_Args args;
+  int64_t total_size_in_bytes;
+  int64_t total_allocation_bytes;
+  int64_t indefinite_allocations;
+  int64_t peak_unpadded_heap_bytes;
+};
+static_assert(sizeof(PJRT_Executable_GetCompiledMemoryStats_Args) ==
+              PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE);
+
+// Fills in the program's size, then its bytes and format: the plugin is asked twice.
+std::pair<std::string, std::string> read_optimized(const PJRT_Api& api, PJRT_Executable* executable) {
+  PJRT_ARGS(PJRT_Program, program);
+  PJRT_ARGS(PJRT_Executable_OptimizedProgram_Args, args);
+  args.executable = executable;
+  args.program = &program;
+  PJRT_CALL(api, PJRT_Executable_OptimizedProgram, args);
+  std::string code(program.code_size, '\0');
+  program.code = code.data();
+  PJRT_CALL(api, PJRT_Executable_OptimizedProgram, args);
+  return {std::move(code), std::string(program.format, program.format_size)};
+}
+
+}  // namespace
+
+CompiledProgram::CompiledProgram(std::shared_ptr<const Plugin> plugin, PJRT_Executable* executable)
+    : plugin_(std::move(plugin)), executable_(executable) {}
+
+CompiledProgram::~CompiledProgram() {
+  if (executable_ == nullptr) return;
+  PJRT_ARGS(PJRT_Executable_Destroy_Args, args);
+  args.executable = executable_;
+  pjrt::take(plugin_->api(), plugin_->api().PJRT_Executable_Destroy(&args));
+}
+
+CompiledProgram::CompiledProgram(CompiledProgram&& other) noexcept
+    : plugin_(std::move(other.plugin_)), executable_(std::exchange(other.executable_, nullptr)) {}
+
+CompiledProgram& CompiledProgram::operator=(CompiledProgram&& other) noexcept {
+  std::swap(plugin_, other.plugin_);
+  std::swap(executable_, other.executable_);
+  return *this;
+}
+
+MemoryStats CompiledProgram::memory_stats() const {
+  LaterMemoryStats later{};
+  auto& args = later.args;
+  args.struct_size = sizeof later;
+  args.executable = executable_;
+  PJRT_CALL(plugin_->api(), PJRT_Executable_GetCompiledMemoryStats, args);
+  MemoryStats stats = {.argument = args.argument_size_in_bytes,
+                       .output = args.output_size_in_bytes,
+                       .alias = args.alias_size_in_bytes,
+                       .temp = args.temp_size_in_bytes,
+                       .code = args.generated_code_size_in_bytes,
+                       .host_argument = args.host_argument_size_in_bytes,
+                       .host_output = args.host_output_size_in_bytes,
+                       .host_alias = args.host_alias_size_in_bytes,
+                       .host_temp = args.host_temp_size_in_bytes,
+                       .reported_peak = args.peak_memory_in_bytes,
+                       .total_allocation = later.total_allocation_bytes};
+  stats.peak = plugin_->vendor().peak_bytes(stats);
+  return stats;
+}
+
+std::string CompiledProgram::optimized_program() const {
+  return read_optimized(plugin_->api(), executable_).first;
+}
+std::string CompiledProgram::optimized_format() const {
+  return read_optimized(plugin_->api(), executable_).second;
+}
+
+std::map<std::string, double> CompiledProgram::cost_analysis() const {
+  PJRT_ARGS(PJRT_Executable_GetCostAnalysis_Args, args);
+  args.executable = executable_;
+  std::map<std::string, double> costs;
+  if (!pjrt::take(plugin_->api(), plugin_->api().PJRT_Executable_GetCostAnalysis(&args)).empty()) return costs;
+  for (size_t i = 0; i < args.num_properties; ++i) {
+    const PJRT_NamedValue& value = args.properties[i];
+    const std::string name(value.name, value.name_size);
+    if (value.type == PJRT_NamedValue_kFloat) costs[name] = value.float_value;
+    if (value.type == PJRT_NamedValue_kInt64) costs[name] = static_cast<double>(value.int64_value);
+  }
+  return costs;
+}
+
+std::string CompiledProgram::serialize() const {
+  PJRT_ARGS(PJRT_Executable_Serialize_Args, args);
+  args.executable = executable_;
+  PJRT_CALL(plugin_->api(), PJRT_Executable_Serialize, args);
+  std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
+  if (args.serialized_executable_deleter != nullptr) args.serialized_executable_deleter(args.serialized_executable);
+  return bytes;
+}
+
+std::string CompiledProgram::fingerprint() const {
+  PJRT_ARGS(PJRT_Executable_Fingerprint_Args, args);
+  args.executable = executable_;
+  if (!pjrt::take(plugin_->api(), plugin_->api().PJRT_Executable_Fingerprint(&args)).empty()) return "";
+  return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
+}
+
+std::vector<Shape> CompiledProgram::output_shapes() const {
+  const PJRT_Api& api = plugin_->api();
+  PJRT_ARGS(PJRT_Executable_OutputElementTypes_Args, types);
+  types.executable = executable_;
+  PJRT_CALL(api, PJRT_Executable_OutputElementTypes, types);
+  PJRT_ARGS(PJRT_Executable_OutputDimensions_Args, dims);
+  dims.executable = executable_;
+  PJRT_CALL(api, PJRT_Executable_OutputDimensions, dims);
+  internal_check(types.num_output_types == dims.num_outputs, "runtime: {} output types, {} output shapes",
+                 types.num_output_types, dims.num_outputs);
+  std::vector<Shape> shapes;
+  const int64_t* next = dims.dims;
+  for (size_t i = 0; i < dims.num_outputs; ++i) {
+    shapes.push_back({pjrt::dtype_of(types.output_types[i]), Dims(next, next + dims.dim_sizes[i])});
+    next += dims.dim_sizes[i];
+  }
+  return shapes;
+}
+
+}  // namespace fettle

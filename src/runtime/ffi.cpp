@@ -1,0 +1,69 @@
+#include "runtime/ffi.h"
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "base/error.h"
+#include "runtime/pjrt.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+// The part of pjrt_c_api_ffi_extension.h that is needed; the same in APIs 0.81 to 0.116.
+struct RegisterHandlerArgs {
+  size_t struct_size;
+  const char* target_name;
+  size_t target_name_size;
+  void* handler;
+  const char* platform_name;
+  size_t platform_name_size;
+  uint32_t traits;
+};
+struct FfiExtension {
+  PJRT_Extension_Base base;
+  void* type_register;
+  void* user_data_add;
+  PJRT_Error* (*register_handler)(RegisterHandlerArgs* args);
+};
+constexpr size_t kRegisterHandlerArgsSize = offsetof(RegisterHandlerArgs, traits) + sizeof(uint32_t);
+
+const FfiExtension* find_extension(const Plugin& plugin) {
+  for (const PJRT_Extension_Base* e = plugin.api().extension_start; e != nullptr; e = e->next) {
+    if (e->type == PJRT_Extension_Type_FFI) return reinterpret_cast<const FfiExtension*>(e);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool has_ffi(const Plugin& plugin) {
+  return find_extension(plugin) != nullptr && !plugin.vendor().ffi_platform.empty();
+}
+
+void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler) {
+  if (!has_ffi(plugin)) throw DeviceError("plugin {} takes no functions of ours (no FFI extension)", plugin.name());
+  static std::mutex mutex;
+  static std::map<std::pair<const Plugin*, std::string>, XLA_FFI_Handler*> registered;
+  const std::lock_guard lock(mutex);
+  const auto [known, added] = registered.emplace(std::pair(&plugin, name), handler);
+  internal_check(known->second == handler, "FFI handler \"{}\" is registered twice, with different functions", name);
+  if (!added) return;
+  const std::string_view platform = plugin.vendor().ffi_platform;
+  RegisterHandlerArgs args{};
+  args.struct_size = kRegisterHandlerArgsSize;
+  args.target_name = name.data();
+  args.target_name_size = name.size();
+  args.handler = reinterpret_cast<void*>(handler);
+  args.platform_name = platform.data();
+  args.platform_name_size = platform.size();
+  try {
+    pjrt::check(plugin.api(), find_extension(plugin)->register_handler(&args), "PJRT_FFI_Register_Handler");
+  } catch (const Error&) {
+    registered.erase(known);
+    throw;
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,118 @@
+#include "runtime/handles.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+std::string kind_of(const PJRT_Api& api, PJRT_Memory* memory) {
+  PJRT_ARGS(PJRT_Memory_Kind_Args, args);
+  args.memory = memory;
+  PJRT_CALL(api, PJRT_Memory_Kind, args);
+  return std::string(args.kind, args.kind_size);
+}
+
+}  // namespace
+
+ClientHandle::~ClientHandle() {
+  PJRT_ARGS(PJRT_Client_Destroy_Args, args);
+  args.client = client;
+  pjrt::take(api(), api().PJRT_Client_Destroy(&args));
+}
+
+int ClientHandle::ordinal_of(const PJRT_Device* device) const {
+  const auto found = std::find(devices.begin(), devices.end(), device);
+  internal_check(found != devices.end(), "runtime: a device of another client or process");
+  return static_cast<int>(found - devices.begin());
+}
+
+PJRT_Memory* ClientHandle::memory(int ordinal, const std::string& kind) const {
+  if (kind.empty() || kind == "device") return nullptr;
+  PJRT_ARGS(PJRT_Device_AddressableMemories_Args, args);
+  args.device = devices[ordinal];
+  PJRT_CALL(api(), PJRT_Device_AddressableMemories, args);
+  std::string known;
+  for (size_t i = 0; i < args.num_memories; ++i) {
+    const std::string name = kind_of(api(), args.memories[i]);
+    if (name == kind) return args.memories[i];
+    known += (i == 0 ? "" : ", ") + name;
+  }
+  throw DeviceError("device {} of plugin {} has no memory of kind \"{}\"; it has {}", ordinal, plugin->name(), kind,
+                    known);
+}
+
+PJRT_Memory* ClientHandle::default_memory(int ordinal) const {
+  PJRT_ARGS(PJRT_Device_DefaultMemory_Args, args);
+  args.device = devices[ordinal];
+  PJRT_CALL(api(), PJRT_Device_DefaultMemory, args);
+  return args.memory;
+}
+
+Launch::~Launch() {
+  try {
+    wait();
+  } catch (const Error&) {
+    // Whoever used an output has seen it, or nobody wanted the result.
+  }
+}
+
+void Launch::wait() const {
+  const std::lock_guard lock(mutex_);
+  for (PJRT_Event*& event : events_) {
+    try {
+      pjrt::await(client_->api(), std::exchange(event, nullptr), "running the program");
+    } catch (const Error&) {
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+  events_.clear();
+  if (error_) std::rethrow_exception(error_);
+}
+
+HostBlock::HostBlock(int64_t bytes) : size_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
+  void* address = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) throw DoesNotFit("this machine has no {} bytes of memory left for an array", bytes);
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (size_ >= kHugePage) madvise(address, size_, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(address);
+}
+
+HostBlock::~HostBlock() {
+  munmap(data_, size_);
+}
+
+PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
+                               const Shape& shape, std::shared_ptr<HostBlock> block, bool shared) {
+  internal_check(ordinal >= 0 && ordinal < static_cast<int>(client.devices.size()),
+                 "runtime: a layout names device {}, there are {}", ordinal, client.devices.size());
+  PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
+  args.client = client.client;
+  args.data = block->data();
+  args.type = pjrt::buffer_type(shape.dtype);
+  args.dims = shape.dims.data();
+  args.num_dims = shape.dims.size();
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
+  if (client.plugin->vendor().staging == Staging::kHostMemory) {
+    args.host_buffer_semantics =
+        shared ? PJRT_HostBufferSemantics_kImmutableZeroCopy : PJRT_HostBufferSemantics_kMutableZeroCopy;
+  }
+  args.device = client.devices[ordinal];
+  args.memory = client.memory(ordinal, memory_kind);
+  PJRT_CALL(client.api(), PJRT_Client_BufferFromHostBuffer, args);
+  pjrt::keep_until(client.api(), args.done_with_host_buffer, std::move(block));
+  return args.buffer;
+}
+
+void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer) {
+  PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
+  args.buffer = buffer;
+  pjrt::take(api, api.PJRT_Buffer_Destroy(&args));
+}
+
+}  // namespace fettle

@@ -1,0 +1,205 @@
+#include "runtime/plugin.h"
+
+#include <dlfcn.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/pjrt.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::vector<fs::path> search_folders() {
+  std::vector<fs::path> folders;
+  const std::string listed = environment("FETTLE_PLUGIN_PATH");
+  for (size_t begin = 0; begin < listed.size();) {
+    const size_t end = std::min(listed.find(':', begin), listed.size());
+    if (end > begin) folders.emplace_back(listed.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::error_code none;
+  const fs::path program = fs::read_symlink("/proc/self/exe", none);
+  if (!program.empty()) {
+    folders.push_back(program.parent_path() / "plugins");
+    folders.push_back(program.parent_path().parent_path() / "plugins");
+  }
+  const std::string cache = environment("FETTLE_CACHE");
+  folders.push_back((cache.empty() ? fs::path(environment("HOME")) / ".cache" / "fettle" : fs::path(cache)) /
+                    "plugins");
+  return folders;
+}
+
+// The shared objects directly in `folder` whose name contains `word`, sorted, so that the choice is the same each time.
+std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view word) {
+  std::vector<fs::path> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".so" && name.find(word) != std::string::npos) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+fs::path find_by_name(const std::string& name) {
+  for (const fs::path& folder : search_folders()) {
+    std::vector<fs::path> files = shared_objects(folder / name, "plugin");
+    if (files.empty()) files = shared_objects(folder / name, "");
+    if (files.empty()) files = shared_objects(folder, name);
+    if (!files.empty()) return files.front();
+  }
+  return {};
+}
+
+bool is_path(const std::string& text) {
+  return text.find('/') != std::string::npos || fs::path(text).extension() == ".so";
+}
+
+std::string list_of(const std::vector<fs::path>& folders) {
+  std::string text;
+  for (const fs::path& folder : folders) text += (text.empty() ? "" : ", ") + folder.string();
+  return text;
+}
+
+// Throws unless the file is there and begins as an ELF file does; dlopen's own words do not help with a wrong file.
+void check_file(const fs::path& path, const Vendor& vendor) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw DeviceError("plugin {}: no such file; {}", path.string(), vendor.remedy);
+  }
+  if (fs::is_directory(path, error)) {
+    throw DeviceError("plugin {}: this is a folder, wanted a PJRT plugin's .so file", path.string());
+  }
+  std::ifstream file(path, std::ios::binary);
+  char magic[4] = {};
+  if (!file.read(magic, 4) || std::string_view(magic, 4) !=
+                                  "\x7f"
+                                  "ELF") {
+    throw DeviceError("plugin {}: not a shared object (it does not begin as an ELF file does); wanted a PJRT plugin",
+                      path.string());
+  }
+}
+
+std::string attribute_text(const PJRT_NamedValue& value) {
+  switch (value.type) {
+    case PJRT_NamedValue_kString: return std::string(value.string_value, value.value_size);
+    case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
+    case PJRT_NamedValue_kFloat: return std::to_string(value.float_value);
+    case PJRT_NamedValue_kBool: return value.bool_value ? "true" : "false";
+    case PJRT_NamedValue_kInt64List: {
+      std::string text;
+      for (size_t i = 0; i < value.value_size; ++i) {
+        text += (i == 0 ? "" : ".") + std::to_string(value.int64_array_value[i]);
+      }
+      return text;
+    }
+  }
+  return "";
+}
+
+std::map<std::string, std::string> read_attributes(const PJRT_Api& api) {
+  PJRT_ARGS(PJRT_Plugin_Attributes_Args, args);
+  PJRT_CALL(api, PJRT_Plugin_Attributes, args);
+  std::map<std::string, std::string> attributes;
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const PJRT_NamedValue& value = args.attributes[i];
+    attributes[std::string(value.name, value.name_size)] = attribute_text(value);
+  }
+  return attributes;
+}
+
+const PJRT_Api& open_plugin(const fs::path& path, const Vendor& vendor) {
+  // XLA logs much at its default level; the user's own setting wins.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw DeviceError("plugin {} does not load: {}; {}", path.string(), dlerror(), vendor.remedy);
+  const auto get_api = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
+  if (get_api == nullptr) {
+    dlclose(library);
+    throw DeviceError("plugin {}: a shared object, but not a PJRT plugin (it has no GetPjrtApi); {}", path.string(),
+                      vendor.remedy);
+  }
+  const PJRT_Api* api = get_api();
+  if (api == nullptr) throw DeviceError("plugin {}: GetPjrtApi gave nothing", path.string());
+  const int major = api->pjrt_api_version.major_version, minor = api->pjrt_api_version.minor_version;
+  if (major != PJRT_API_MAJOR || minor < PJRT_API_MINOR || api->struct_size < PJRT_Api_STRUCT_SIZE) {
+    throw DeviceError("plugin {} speaks PJRT API {}.{}, wanted {}.{} or a later {}.x; get a newer plugin",
+                      path.string(), major, minor, PJRT_API_MAJOR, PJRT_API_MINOR, PJRT_API_MAJOR);
+  }
+  PJRT_ARGS(PJRT_Plugin_Initialize_Args, initialize);
+  PJRT_CALL(*api, PJRT_Plugin_Initialize, initialize);
+  return *api;
+}
+
+std::string hash_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DeviceError("plugin {}: cannot be read again", path.string());
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<char> chunk(1 << 20);
+  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0) {
+    XXH3_64bits_update(state.get(), chunk.data(), static_cast<size_t>(file.gcount()));
+  }
+  return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+}
+
+}  // namespace
+
+fs::path Plugin::find(const std::string& name_or_path) {
+  if (is_path(name_or_path)) return fs::exists(name_or_path) ? fs::path(name_or_path) : fs::path();
+  if (!name_or_path.empty()) return find_by_name(name_or_path);
+  for (const Vendor& vendor : vendors()) {
+    if (!vendor.device_file.empty() && !fs::exists(vendor.device_file)) continue;
+    const fs::path path = find_by_name(std::string(vendor.name));
+    if (!path.empty()) return path;
+  }
+  return {};
+}
+
+std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
+  const Vendor* named = vendor_named(name_or_path.empty() ? "cpu" : name_or_path);
+  fs::path path = is_path(name_or_path) ? fs::path(name_or_path) : find(name_or_path);
+  if (path.empty()) {
+    throw DeviceError("no PJRT plugin {} found in {}; {}", name_or_path.empty() ? "at all" : '"' + name_or_path + '"',
+                      list_of(search_folders()), (named != nullptr ? *named : unknown_vendor()).remedy);
+  }
+  const Vendor& vendor = vendor_of_file(path.filename().string());
+  check_file(path, vendor);
+  path = fs::canonical(path);
+
+  static std::mutex mutex;
+  static std::map<fs::path, std::shared_ptr<const Plugin>> loaded;
+  const std::lock_guard lock(mutex);
+  if (const auto known = loaded.find(path); known != loaded.end()) return known->second;
+  const std::shared_ptr<Plugin> plugin(new Plugin());
+  plugin->name_ = vendor.name.empty() ? path.stem().string() : std::string(vendor.name);
+  plugin->path_ = path;
+  plugin->vendor_ = &vendor;
+  plugin->api_ = &open_plugin(path, vendor);
+  plugin->api_major_ = plugin->api_->pjrt_api_version.major_version;
+  plugin->api_minor_ = plugin->api_->pjrt_api_version.minor_version;
+  plugin->attributes_ = read_attributes(*plugin->api_);
+  loaded[path] = plugin;
+  return plugin;
+}
+
+const std::string& Plugin::content_hash() const {
+  std::call_once(hashed_, [&] { content_hash_ = hash_file(path_); });
+  return content_hash_;
+}
+
+}  // namespace fettle

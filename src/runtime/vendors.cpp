@@ -1,0 +1,102 @@
+#include "runtime/vendors.h"
+
+#include <algorithm>
+
+namespace fettle {
+namespace {
+
+// The CPU plugin's own peak leaves temporaries out.
+int64_t sum_of_parts(const MemoryStats& stats) {
+  return stats.argument + stats.output - stats.alias + stats.temp;
+}
+
+// The GPU plugins count pinned host arguments as device memory.
+int64_t reported_less_host(const MemoryStats& stats) {
+  return stats.reported_peak > 0 ? stats.reported_peak - stats.host_argument : sum_of_parts(stats);
+}
+
+}  // namespace
+
+const std::vector<Vendor>& vendors() {
+  static const std::vector<Vendor> rows = {
+      {
+          .name = "rocm",
+          .file_word = "rocm",
+          .platform = "rocm",
+          .ffi_platform = "ROCM",
+          .device_file = "/dev/kfd",
+          .target_platform = "ROCM",
+          .remedy =
+              "install ROCm (its libraries must be found by the loader), or run `make plugins` to fetch the plugin "
+              "with stand-ins for them, enough for `fettle plan`",
+          .staging = Staging::kTransferManager,
+          .counts_devices = false,
+          .has_memory_options = true,
+          .default_env = {},
+          .peak_bytes = reported_less_host,
+      },
+      {
+          .name = "cuda",
+          .file_word = "cuda",
+          .platform = "cuda",
+          .ffi_platform = "CUDA",
+          .device_file = "/dev/nvidiactl",
+          .target_platform = "CUDA",
+          .remedy =
+              "run `make plugins` to fetch the plugin with the compiler parts it needs; a GPU needs NVIDIA's driver",
+          .staging = Staging::kTransferManager,
+          .counts_devices = false,
+          .has_memory_options = true,
+          .default_env = {},
+          .peak_bytes = reported_less_host,
+      },
+      {
+          .name = "cpu",
+          .file_word = "cpu",
+          .platform = "cpu",
+          .ffi_platform = "Host",
+          .device_file = "",
+          .target_platform = "",
+          .remedy = "run `make setup` to fetch the CPU plugin",
+          .staging = Staging::kHostMemory,
+          .counts_devices = true,
+          .has_memory_options = false,
+          .default_env = {},
+          .peak_bytes = sum_of_parts,
+      },
+  };
+  return rows;
+}
+
+const Vendor& unknown_vendor() {
+  static const Vendor row = {
+      .name = "",
+      .file_word = "",
+      .platform = "",
+      .ffi_platform = "",
+      .device_file = "",
+      .target_platform = "",
+      .remedy = "name a PJRT plugin's .so file, or cpu, cuda or rocm",
+      .staging = Staging::kWholeBox,
+      .counts_devices = false,
+      .has_memory_options = false,
+      .default_env = {},
+      .peak_bytes = sum_of_parts,
+  };
+  return row;
+}
+
+const Vendor* vendor_named(std::string_view name) {
+  const auto& rows = vendors();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Vendor& v) { return v.name == name; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+const Vendor& vendor_of_file(std::string_view file_name) {
+  for (const Vendor& row : vendors()) {
+    if (file_name.find(row.file_word) != std::string_view::npos) return row;
+  }
+  return unknown_vendor();
+}
+
+}  // namespace fettle
