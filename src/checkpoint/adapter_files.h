@@ -1,12 +1,14 @@
 // Reads and writes LoRA adapters as PEFT's files: adapter_config.json and adapter_model.safetensors.
 //
-// Keys are base_model.model.<HF module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (for a Conv1D base too),
-// DoRA adds .lora_magnitude_vector [out], an embedding has .lora_embedding_A [r, vocab] and .lora_embedding_B [dim, r].
+// Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (for a Conv1D base too);
+// DoRA adds .lora_magnitude_vector [out]; modules_to_save keep their parameters' names after base_model.model.
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/safetensors_writer.h"
@@ -20,53 +22,65 @@ struct AdapterConfig {
   int64_t r = 8;
   double lora_alpha = 16;
   double lora_dropout = 0;
-  std::vector<std::string> target_modules;  // names (suffixes of module paths); written sorted
-  std::string target_pattern;               // or one regular expression over whole paths; "all-linear" stays
-  std::vector<std::string> exclude_modules;
-  std::vector<int64_t> layers_to_transform;     // empty: all
-  std::map<std::string, int64_t> rank_pattern;  // module name or pattern -> rank
-  std::map<std::string, double> alpha_pattern;
-  std::vector<std::string> modules_to_save;  // trained whole, saved under their own names
+  std::vector<std::string> target_modules;  // names or paths of modules, written sorted
+  std::string target_pattern;               // instead: one regular expression over paths, or "all-linear"
+  // exclude_modules, layers_to_transform and layers_pattern as read: they choose modules, and the tensors name exactly
+  // which were chosen, so they are only kept.
+  nlohmann::json selection = nlohmann::json::object();
+  // Module name, path or regular expression -> its own rank or alpha; the first that matches counts.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
+  std::vector<std::string> modules_to_save;  // trained whole
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
 
-  double scale(int64_t rank, double alpha) const;  // alpha / rank, or alpha / sqrt(rank) with rsLoRA
+  // Of the module at `path` ("model.layers.0.self_attn.q_proj"), as PEFT matches patterns: all of the path, or what
+  // follows one of its dots. scale is alpha / rank, with rsLoRA alpha / sqrt(rank).
+  int64_t rank(std::string_view path) const;
+  double alpha(std::string_view path) const;
+  double scale(std::string_view path) const;
 };
-
-// The rank and alpha of `module` by the patterns, as PEFT matches them: a key equals the path, or its last part(s).
-int64_t rank_of(const AdapterConfig& config, std::string_view module);
-double alpha_of(const AdapterConfig& config, std::string_view module);
 
 enum class AdapterPart { kLoraA, kLoraB, kMagnitude, kSaved };
 
-// The tensor's key: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". kSaved: `module` is the
-// parameter's own name ("score.weight").
+// The tensor's key: ("model.layers.0.self_attn.q_proj", kLoraA) gives
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"; for kSaved `module` is a parameter
+// ("score.weight").
 std::string adapter_key(std::string_view module, AdapterPart part);
 
 struct AdapterTensor {
-  std::string module;  // the base module's path ("model.layers.0.self_attn.q_proj"); kSaved: the parameter's name
+  std::string module;  // as adapter_key takes it
   AdapterPart part;
-  TensorEntry entry;
+  const TensorEntry* entry;  // of the folder's file
 };
 
-// An adapter on disk. `file` owns the bytes.
+// An adapter on disk. Move-only.
 struct AdapterFolder {
   AdapterConfig config;
-  SafetensorsFile file;
+  SafetensorsFile file;                // owns the bytes
   std::vector<AdapterTensor> tensors;  // by module, then part
 
-  const AdapterTensor* find(std::string_view module, AdapterPart part) const;
+  const TensorEntry* find(std::string_view module, AdapterPart part) const;  // nullptr when there is none
 };
 
-// Throws UserError naming the file and the field that Fettle does not have (bias other than none, another PEFT method,
-// ...): nothing that changes results is ignored.
-AdapterConfig read_adapter_config(const std::filesystem::path& folder);
-// Also checks the tensors: known keys, A and B in pairs, ranks equal to the config's, modules_to_save present.
-AdapterFolder read_adapter(const std::filesystem::path& folder);
+// What the caller can apply beyond LoRA itself; the rest is refused by name.
+struct AdapterSupport {
+  bool dora = false;
+  bool modules_to_save = false;
+};
 
-void write_adapter_config(const std::filesystem::path& folder, const AdapterConfig& config);
-// Writes the config and opens adapter_model.safetensors for the tensors (keys from adapter_key); the caller finishes.
+// Throws UserError naming the file and the field when a field has a value that changes results and is not in
+// AdapterConfig (bias, another PEFT method, PiSSA, ...) or not in `support`: nothing of that kind is ignored.
+AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSupport support = {});
+// Also checks the tensors: known keys, float dtypes, A and B in pairs, ranks equal to the config's, magnitudes exactly
+// with DoRA.
+AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
+
+// The text of adapter_config.json, with the fields that both old and new PEFT know.
+std::string to_json(const AdapterConfig& config);
+// Writes the config and opens adapter_model.safetensors for `tensors` (keys from adapter_key); the caller writes them
+// and calls finish().
 SafetensorsWriter begin_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
                                 const NamedShapes& tensors);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace fettle {
@@ -14,7 +15,8 @@ struct CheckpointFolder {
   bool complete = false;  // state/manifest.json is sound and all files it names have their sizes
 };
 
-std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
+std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);  // .../checkpoint-N
+std::filesystem::path state_folder(const std::filesystem::path& checkpoint);                   // .../state
 // By step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only

@@ -30,7 +30,10 @@ class ModelWriter {
   std::filesystem::path folder_;
   std::vector<SafetensorsWriter> shards_;
   std::unordered_map<std::string, size_t> shard_of_;
-  int64_t total_bytes_ = 0;
+  int64_t total_bytes_ = 0, total_elements_ = 0;
 };
+
+// Names of the weight files (model*.safetensors, pytorch_model*.bin and their indexes) in `folder`.
+std::vector<std::string> weight_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +14,7 @@
 
 #include "base/host_array.h"
 #include "base/shape.h"
+#include "checkpoint/files.h"
 #include "checkpoint/slice.h"
 
 namespace fettle {
@@ -24,26 +24,6 @@ struct TensorEntry {
   Shape shape;
   int64_t offset = 0;  // of the first byte, from the start of the file; may be unaligned
   int64_t bytes = 0;
-};
-
-// A read-only mapping of a whole file. Move-only; const members may be called from any thread.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& path);  // throws UserError: missing, a folder, not readable
-  MappedFile(MappedFile&&) noexcept;
-  MappedFile& operator=(MappedFile&&) noexcept;
-  ~MappedFile();
-
-  const std::filesystem::path& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
-  // Starts reading [offset, offset + bytes) ahead, and gives its pages back to the system after use.
-  void will_need(int64_t offset, int64_t bytes) const;
-  void release(int64_t offset, int64_t bytes) const;
-
- private:
-  std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  int64_t size_ = 0;
 };
 
 // Move-only; entries and spans live as long as it does. Const members may be called from any thread.

@@ -22,17 +22,15 @@ using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
     const NamedShapes& tensors, const std::map<std::string, std::string>& metadata);
 
+// Move-only; the file is removed again unless finish() was called.
 class SafetensorsWriter {
  public:
   // Creates `path` with its full size reserved and its header written. Throws UserError when the folder is not
   // writable or the disk is full, InternalError on duplicate names.
   SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
-  SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
-  ~SafetensorsWriter();  // removes the file unless finish() was called
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   // Writes `bytes` of `name` from byte `at` of the tensor; tensors and pieces come in any order, each byte once.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
@@ -40,10 +38,11 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  std::filesystem::path path_;
-  int fd_ = -1;
+  SafetensorsWriter(std::filesystem::path path, std::pair<std::vector<TensorEntry>, std::string> layout);
+
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
+  OutputFile file_;
   std::vector<int64_t> written_;  // bytes so far, by entry
 };
 

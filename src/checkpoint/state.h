@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "base/host_array.h"
+#include "checkpoint/files.h"
 #include "checkpoint/slice.h"
 
 namespace fettle {
@@ -22,7 +24,6 @@ class StateWriter {
   explicit StateWriter(std::filesystem::path folder);  // creates it; throws UserError when not writable
   StateWriter(const StateWriter&) = delete;
   StateWriter& operator=(const StateWriter&) = delete;
-  ~StateWriter();
 
   // Appends the shard `box` of tensor `name`: box.elements() elements, dense. Shards of one tensor may not overlap.
   void add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes);
@@ -47,7 +48,7 @@ class StateWriter {
   std::filesystem::path folder_;
   std::map<std::string, Tensor> tensors_;
   std::vector<int64_t> file_bytes_;
-  int fd_ = -1;
+  std::optional<OutputFile> file_;
 };
 
 // Not for use from several threads at once.
@@ -65,7 +66,7 @@ class StateReader {
   std::vector<std::string> names() const;  // sorted
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // Throws UserError when there is no such tensor.
-  const Shape& shape(const std::string& name) const;
+  const Shape& shape(const std::string& name);
   // Copies the box, dense, to `out` from the shards that hold it; each touched shard's checksum is checked once.
   // Throws UserError naming the file when it does not match, InternalError when the box is not inside the tensor.
   void read_slice(const std::string& name, const Box& box, std::byte* out);
@@ -85,7 +86,7 @@ class StateReader {
     Shape shape;
     std::vector<Shard> shards;
   };
-  const Tensor& tensor(const std::string& name) const;
+  Tensor& tensor(const std::string& name);
   void verify(const std::string& name, Shard& shard);
 
   std::filesystem::path folder_;

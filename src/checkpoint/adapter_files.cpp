@@ -1,0 +1,336 @@
+#include "checkpoint/adapter_files.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+constexpr std::string_view kPrefix = "base_model.model.";
+const char* const kConfigFile = "adapter_config.json";
+const char* const kWeightsFile = "adapter_model.safetensors";
+
+std::string_view suffix(AdapterPart part) {
+  switch (part) {
+    case AdapterPart::kLoraA: return ".lora_A.weight";
+    case AdapterPart::kLoraB: return ".lora_B.weight";
+    case AdapterPart::kMagnitude: return ".lora_magnitude_vector";
+    case AdapterPart::kSaved: return "";
+  }
+  return "";
+}
+
+// Whether `pattern` matches all of `path`, or all that follows one of its dots.
+bool matches(const std::string& pattern, std::string_view path) {
+  const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
+  int error_number = 0;
+  PCRE2_SIZE at = 0;
+  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED,
+                    &error_number, &at, nullptr),
+      &pcre2_code_free);
+  if (code == nullptr)
+    throw UserError("{}: the pattern '{}' of rank_pattern or alpha_pattern is not a regular expression", kConfigFile,
+                    pattern);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
+  return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(), nullptr) >=
+         0;
+}
+
+template <typename T>
+T by_pattern(const std::vector<std::pair<std::string, T>>& patterns, std::string_view path, T otherwise) {
+  for (const auto& [pattern, value] : patterns)
+    if (matches(pattern, path)) return value;
+  return otherwise;
+}
+
+bool changes_nothing(const OrderedJson& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
+}
+
+// Reads fields of adapter_config.json and remembers which were looked at.
+class ConfigReader {
+ public:
+  ConfigReader(fs::path path, const OrderedJson& fields) : path_(std::move(path)), fields_(fields) {}
+
+  // nullptr when missing or null.
+  const OrderedJson* field(const std::string& name) {
+    seen_.insert(name);
+    const auto found = fields_.find(name);
+    return found == fields_.end() || found->is_null() ? nullptr : &*found;
+  }
+  template <typename T>
+  void read(const std::string& name, T& into, std::string_view wanted) {
+    const OrderedJson* value = field(name);
+    if (value == nullptr) return;
+    const bool fits = std::is_same_v<T, bool>          ? value->is_boolean()
+                      : std::is_same_v<T, int64_t>     ? value->is_number_integer()
+                      : std::is_same_v<T, double>      ? value->is_number()
+                      : std::is_same_v<T, std::string> ? value->is_string()
+                                                       : value->is_array();
+    if (!fits) refuse_value(name, wanted);
+    try {
+      into = value->get<T>();
+    } catch (const OrderedJson::exception&) {
+      refuse_value(name, wanted);
+    }
+  }
+  template <typename T>
+  void read_patterns(const std::string& name, std::vector<std::pair<std::string, T>>& into) {
+    const OrderedJson* value = field(name);
+    if (value == nullptr) return;
+    if (!value->is_object()) refuse_value(name, "an object");
+    for (const auto& [pattern, number] : value->items()) {
+      if (!(std::is_same_v<T, int64_t> ? number.is_number_integer() : number.is_number()))
+        refuse_value(name, "an object of numbers");
+      into.emplace_back(pattern, number.template get<T>());
+    }
+  }
+  [[noreturn]] void refuse_value(const std::string& name, std::string_view wanted) const {
+    throw UserError("{}: '{}' is {}, wanted {}", path_.string(), name, fields_.at(name).dump(), wanted);
+  }
+  // For what PEFT can do and Fettle cannot.
+  [[noreturn]] void refuse_feature(const std::string& name) const {
+    throw UserError(
+        "{}: '{}' is {}, which Fettle cannot apply, and ignoring it would change the results; merge the adapter "
+        "into its base with PEFT and use the merged model",
+        path_.string(), name, fields_.at(name).dump());
+  }
+  // Everything that was not looked at must be without effect.
+  void finish() const {
+    for (const auto& [name, value] : fields_.items())
+      if (seen_.count(name) == 0 && !changes_nothing(value)) refuse_feature(name);
+  }
+
+ private:
+  fs::path path_;
+  const OrderedJson& fields_;
+  std::set<std::string> seen_;
+};
+
+// How A and B were initialised: some ways also change the base weights, and PEFT does so again on loading.
+void check_initialisation(ConfigReader& reader) {
+  const OrderedJson* value = reader.field("init_lora_weights");
+  if (value == nullptr || value->is_boolean()) return;
+  static const std::set<std::string> kBaseUnchanged{"gaussian", "orthogonal", "eva"};
+  if (!value->is_string() || kBaseUnchanged.count(value->get<std::string>()) == 0)
+    reader.refuse_feature("init_lora_weights");
+}
+
+// Sorts an adapter's tensors by module and part, or throws UserError on a key that is none of ours.
+std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const AdapterConfig& config) {
+  std::vector<AdapterTensor> tensors;
+  for (const TensorEntry& entry : file.entries()) {
+    std::string_view name = entry.name;
+    const auto refuse = [&](std::string_view why) {
+      throw UserError("{}: tensor '{}' {}; merge the adapter into its base with PEFT and use the merged model",
+                      file.path().string(), entry.name, why);
+    };
+    if (!name.starts_with(kPrefix)) refuse("does not start with 'base_model.model.'");
+    name.remove_prefix(kPrefix.size());
+    if (!is_float(entry.shape.dtype)) refuse("has no float dtype");
+    AdapterPart part = AdapterPart::kSaved;
+    for (AdapterPart p : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude}) {
+      if (!name.ends_with(suffix(p))) continue;
+      part = p;
+      name.remove_suffix(suffix(p).size());
+    }
+    if (part == AdapterPart::kSaved) {
+      const std::string_view module = name.substr(0, name.rfind('.'));
+      const bool listed =
+          std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), [&](const std::string& m) {
+            return module == m || (module.ends_with(m) && module[module.size() - m.size() - 1] == '.');
+          });
+      if (!listed) refuse("is neither a LoRA matrix nor in modules_to_save");
+    }
+    tensors.push_back({std::string(name), part, &entry});
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const AdapterTensor& a, const AdapterTensor& b) {
+    return std::pair(std::string_view(a.module), a.part) < std::pair(std::string_view(b.module), b.part);
+  });
+  return tensors;
+}
+
+// A [r, in] and B [out, r] must be there together, with the rank that the config gives; DoRA has a magnitude [out].
+void check_module(const AdapterFolder& adapter, const std::string& module) {
+  const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
+  const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);
+  const TensorEntry* magnitude = adapter.find(module, AdapterPart::kMagnitude);
+  const std::string path = adapter.file.path().string();
+  if (a == nullptr || b == nullptr)
+    throw UserError("{}: '{}' has no {}; the file is not complete, save the adapter again", path, module,
+                    a == nullptr ? "lora_A" : "lora_B");
+  const int64_t rank = adapter.config.rank(module);
+  if (a->shape.rank() != 2 || b->shape.rank() != 2 || a->shape.dims[0] != rank || b->shape.dims[1] != rank)
+    throw UserError("{}: '{}' has lora_A {} and lora_B {}, wanted [{}, in] and [out, {}] by the rank in {}", path,
+                    module, a->shape.to_string(), b->shape.to_string(), rank, rank, kConfigFile);
+  if ((magnitude != nullptr) != adapter.config.use_dora)
+    throw UserError("{}: '{}' has {} lora_magnitude_vector but use_dora is {} in {}", path, module,
+                    magnitude == nullptr ? "no" : "a", adapter.config.use_dora, kConfigFile);
+  if (magnitude != nullptr && magnitude->shape.elements() != b->shape.dims[0])
+    throw UserError("{}: '{}' has a lora_magnitude_vector {}, wanted [{}]", path, module, magnitude->shape.to_string(),
+                    b->shape.dims[0]);
+}
+
+Json number(double value) {
+  const bool whole = std::floor(value) == value && std::abs(value) < 1e15;
+  return whole ? Json(static_cast<int64_t>(value)) : Json(value);
+}
+
+}  // namespace
+
+int64_t AdapterConfig::rank(std::string_view path) const {
+  return by_pattern(rank_pattern, path, r);
+}
+double AdapterConfig::alpha(std::string_view path) const {
+  return by_pattern(alpha_pattern, path, lora_alpha);
+}
+double AdapterConfig::scale(std::string_view path) const {
+  const double of_rank = static_cast<double>(rank(path));
+  return alpha(path) / (use_rslora ? std::sqrt(of_rank) : of_rank);
+}
+
+std::string adapter_key(std::string_view module, AdapterPart part) {
+  return fmt::format("{}{}{}", kPrefix, module, suffix(part));
+}
+
+const TensorEntry* AdapterFolder::find(std::string_view module, AdapterPart part) const {
+  const auto found = std::lower_bound(tensors.begin(), tensors.end(), std::pair(module, part),
+                                      [](const AdapterTensor& tensor, const auto& wanted) {
+                                        return std::pair(std::string_view(tensor.module), tensor.part) < wanted;
+                                      });
+  return found == tensors.end() || found->module != module || found->part != part ? nullptr : found->entry;
+}
+
+AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support) {
+  const fs::path path = folder / kConfigFile;
+  if (!fs::is_directory(folder))
+    throw UserError("there is no adapter folder '{}'; check adapter_name_or_path", folder.string());
+  if (!fs::exists(path))
+    throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
+  read_json_file(path);  // reports line and column; the order of patterns needs the second reading
+  const OrderedJson fields = OrderedJson::parse(read_file(path));
+  if (!fields.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), fields.type_name());
+
+  ConfigReader reader(path, fields);
+  AdapterConfig config;
+  const OrderedJson* type = reader.field("peft_type");
+  if (type == nullptr || *type != "LORA")
+    throw UserError("{}: peft_type is {}, Fettle reads LORA adapters; merge the adapter into its base with PEFT",
+                    path.string(), type == nullptr ? "missing" : type->dump());
+  reader.read("base_model_name_or_path", config.base_model_name_or_path, "a string");
+  reader.read("task_type", config.task_type, "a string");
+  reader.read("r", config.r, "a whole number");
+  config.lora_alpha = 8;  // PEFT's own default
+  reader.read("lora_alpha", config.lora_alpha, "a number");
+  reader.read("lora_dropout", config.lora_dropout, "a number");
+  reader.read("use_rslora", config.use_rslora, "true or false");
+  reader.read("use_dora", config.use_dora, "true or false");
+  reader.read("fan_in_fan_out", config.fan_in_fan_out, "true or false");
+  reader.read("modules_to_save", config.modules_to_save, "a list of names");
+  reader.read_patterns("rank_pattern", config.rank_pattern);
+  reader.read_patterns("alpha_pattern", config.alpha_pattern);
+  if (const OrderedJson* targets = reader.field("target_modules"); targets != nullptr && targets->is_string())
+    config.target_pattern = targets->get<std::string>();
+  else
+    reader.read("target_modules", config.target_modules, "a list of names or a pattern");
+  for (const char* name : {"exclude_modules", "layers_to_transform", "layers_pattern"})
+    if (const OrderedJson* value = reader.field(name)) config.selection[name] = Json::parse(value->dump());
+  const OrderedJson* bias = reader.field("bias");
+  if (bias != nullptr && *bias != "none") reader.refuse_feature("bias");
+  check_initialisation(reader);
+  if (config.use_dora && !support.dora) reader.refuse_feature("use_dora");
+  if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
+  // Settings of initialisations and of features that are off, and remarks.
+  for (const char* name : {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core",
+                           "loftq_config", "eva_config", "corda_config", "qalora_group_size", "runtime_config"})
+    reader.field(name);
+  reader.finish();
+
+  const auto check_rank = [&](int64_t rank) {
+    if (rank < 1) throw UserError("{}: the rank {} is not positive", path.string(), rank);
+  };
+  check_rank(config.r);
+  for (const auto& [pattern, rank] : config.rank_pattern) check_rank(rank);
+  return config;
+}
+
+AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
+  AdapterConfig config = read_adapter_config(folder, support);
+  if (!fs::exists(folder / kWeightsFile) && fs::exists(folder / "adapter_model.bin"))
+    throw UserError(
+        "{} has adapter_model.bin, which Fettle does not read; load the adapter with PEFT and save it again, "
+        "which writes {}",
+        folder.string(), kWeightsFile);
+  SafetensorsFile file = SafetensorsFile::open(folder / kWeightsFile);
+  std::vector<AdapterTensor> tensors = name_tensors(file, config);
+  AdapterFolder adapter{std::move(config), std::move(file), std::move(tensors)};
+  bool lora = false;
+  for (size_t i = 0; i < adapter.tensors.size(); ++i) {
+    const AdapterTensor& tensor = adapter.tensors[i];
+    if (tensor.part == AdapterPart::kSaved || (i > 0 && adapter.tensors[i - 1].module == tensor.module)) continue;
+    check_module(adapter, tensor.module);
+    lora = true;
+  }
+  if (!lora) throw UserError("{}: has no LoRA matrices; save the adapter again", adapter.file.path().string());
+  return adapter;
+}
+
+std::string to_json(const AdapterConfig& config) {
+  const auto names = [](std::vector<std::string> list) {
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  OrderedJson ranks = OrderedJson::object(), alphas = OrderedJson::object();
+  for (const auto& [pattern, rank] : config.rank_pattern) ranks[pattern] = rank;
+  for (const auto& [pattern, alpha] : config.alpha_pattern) alphas[pattern] = OrderedJson::parse(number(alpha).dump());
+  const bool saves = !config.modules_to_save.empty();
+  std::map<std::string, OrderedJson> fields{
+      {"alpha_pattern", alphas},
+      {"auto_mapping", nullptr},
+      {"base_model_name_or_path", config.base_model_name_or_path},
+      {"bias", "none"},
+      {"fan_in_fan_out", config.fan_in_fan_out},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"layers_pattern", nullptr},
+      {"layers_to_transform", nullptr},
+      {"lora_alpha", OrderedJson::parse(number(config.lora_alpha).dump())},
+      {"lora_dropout", config.lora_dropout},
+      {"modules_to_save", saves ? OrderedJson(names(config.modules_to_save)) : OrderedJson(nullptr)},
+      {"peft_type", "LORA"},
+      {"r", config.r},
+      {"rank_pattern", ranks},
+      {"revision", nullptr},
+      {"target_modules",
+       config.target_pattern.empty() ? OrderedJson(names(config.target_modules)) : OrderedJson(config.target_pattern)},
+      {"task_type", config.task_type.empty() ? OrderedJson(nullptr) : OrderedJson(config.task_type)},
+      {"use_dora", config.use_dora},
+      {"use_rslora", config.use_rslora}};
+  for (const auto& [name, value] : config.selection.items()) fields[name] = OrderedJson::parse(value.dump());
+  OrderedJson all = OrderedJson::object();
+  for (auto& [name, value] : fields) all[name] = std::move(value);
+  return all.dump(2, ' ', true);
+}
+
+SafetensorsWriter begin_adapter(const fs::path& folder, const AdapterConfig& config, const NamedShapes& tensors) {
+  write_file(folder / kConfigFile, to_json(config));
+  return SafetensorsWriter(folder / kWeightsFile, tensors);
+}
+
+}  // namespace fettle

@@ -1,0 +1,167 @@
+#include "checkpoint/atomic_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+
+#include "base/error.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+std::string tag(std::string_view kind) {
+  return fmt::format(".{}-{}", kind, getpid());
+}
+
+fs::path sibling(const fs::path& target, std::string_view kind) {
+  fs::path path = target;
+  path += tag(kind);
+  return path;
+}
+
+// The process that owns `name` when it is `prefix` + ".kind-PID".
+std::optional<pid_t> owner(std::string_view name, std::string_view prefix, std::string_view kind) {
+  const std::string start = fmt::format("{}.{}-", prefix, kind);
+  if (!name.starts_with(start)) return std::nullopt;
+  name.remove_prefix(start.size());
+  pid_t pid = 0;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (code != std::errc() || end != name.data() + name.size() || pid <= 0) return std::nullopt;
+  return pid;
+}
+
+bool is_gone(pid_t pid) {
+  return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code))
+    entries.push_back(it->path());
+  return entries;
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
+}
+
+void sync_tree(const fs::path& folder) {
+  for (const fs::path& entry : entries_of(folder)) {
+    if (fs::is_directory(entry))
+      sync_tree(entry);
+    else
+      sync_path(entry);
+  }
+  sync_path(folder);
+}
+
+// Moves each file of `from` over the one of that name in `to`.
+void move_files(const fs::path& from, const fs::path& to) {
+  std::error_code code;
+  fs::create_directories(to, code);
+  if (code) throw_file_error("create", to, code.value());
+  for (const fs::path& entry : entries_of(from)) {
+    if (fs::is_directory(entry))
+      move_files(entry, to / entry.filename());
+    else
+      move(entry, to / entry.filename());
+  }
+  sync_path(to);
+}
+
+}  // namespace
+
+AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing_(existing) {
+  std::error_code code;
+  target_ = fs::weakly_canonical(fs::absolute(target), code);
+  if (code) throw_file_error("create", target, code.value());
+  if (!target_.has_filename()) target_ = target_.parent_path();
+  if (fs::exists(target_, code) && !fs::is_directory(target_, code))
+    throw UserError("cannot create the folder {}: a file of that name is there; move it or choose another folder",
+                    target_.string());
+  clean_leftovers(target_);
+  if (existing_ == Existing::kRefuse && !entries_of(target_).empty())
+    throw UserError("the folder {} already holds files; choose another one, or allow overwriting it", target_.string());
+  working_ = existing_ == Existing::kMerge ? target_ / tag("tmp") : sibling(target_, "tmp");
+  fs::remove_all(working_, code);
+  fs::create_directories(working_, code);
+  if (code) throw_file_error("create", working_, code.value());
+}
+
+AtomicFolder::~AtomicFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(working_, ignored);
+}
+
+void AtomicFolder::commit() {
+  internal_check(!committed_, "AtomicFolder::commit twice: {}", target_.string());
+  sync_tree(working_);
+  existing_ == Existing::kMerge ? merge() : replace();
+  committed_ = true;
+}
+
+void AtomicFolder::replace() {
+  const bool replaces = existing_ == Existing::kReplace && fs::exists(target_);
+  const fs::path old = sibling(target_, "old");
+  if (!replaces) {
+    move(working_, target_);
+  } else if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    move(working_, old);
+  } else {
+    // No exchange on this file system: clean_leftovers puts `old` back if we are cut off in between.
+    move(target_, old);
+    move(working_, target_);
+  }
+  sync_path(target_.parent_path());
+  std::error_code ignored;
+  if (replaces) fs::remove_all(old, ignored);
+}
+
+void AtomicFolder::merge() {
+  std::error_code ignored;
+  for (const std::string& file : dropped_)
+    if (!fs::exists(working_ / file)) fs::remove(target_ / file, ignored);
+  move_files(working_, target_);
+  fs::remove_all(working_, ignored);
+}
+
+void clean_leftovers(const fs::path& target) {
+  std::error_code ignored;
+  for (const fs::path& entry : entries_of(target)) {
+    const std::optional<pid_t> pid = owner(entry.filename().string(), "", "tmp");
+    if (pid && is_gone(*pid)) fs::remove_all(entry, ignored);
+  }
+  const fs::path parent = target.parent_path().empty() ? "." : target.parent_path();
+  const std::string name = target.filename().string();
+  for (const fs::path& entry : entries_of(parent)) {
+    const std::string found = entry.filename().string();
+    const std::optional<pid_t> working = owner(found, name, "tmp"), old = owner(found, name, "old");
+    if (old && is_gone(*old) && !fs::exists(target))
+      move(entry, target);
+    else if ((old && is_gone(*old)) || (working && is_gone(*working)))
+      fs::remove_all(entry, ignored);
+  }
+}
+
+void remove_folder(const fs::path& folder) {
+  const fs::path doomed = sibling(folder, "tmp");
+  if (rename(folder.c_str(), doomed.c_str()) != 0) {
+    if (errno == ENOENT) return;
+    throw_file_error("delete", folder, errno);
+  }
+  std::error_code code;
+  fs::remove_all(doomed, code);
+  if (code) throw_file_error("delete", doomed, code.value());
+}
+
+}  // namespace fettle

@@ -1,0 +1,213 @@
+#include "checkpoint/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+std::string remedy(int error_number, const fs::path& path) {
+  switch (error_number) {
+    case ENOENT: return "check the path";
+    case EACCES:
+    case EPERM: return "check the owner and permissions (ls -l), or choose another folder";
+    case EROFS: return "the file system is read-only: choose another folder";
+    case ENOSPC: {
+      std::error_code code;
+      const fs::space_info space = fs::space(path.parent_path().empty() ? "." : path.parent_path(), code);
+      return code ? std::string("free some space or choose another disk")
+                  : fmt::format("{:.2f} GB are free there: free some space or choose another disk",
+                                static_cast<double>(space.available) / 1e9);
+    }
+    case EDQUOT: return "your quota is used up: free some space or choose another disk";
+    case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
+    case EISDIR: return "it is a folder: give a file";
+    case EMFILE: return "raise the limit of open files (ulimit -n)";
+    case EFBIG: return "the file system or ulimit -f does not allow files of this size";
+    default: return "check the disk";
+  }
+}
+
+// Grows the range to whole pages, which madvise wants.
+void advise(const std::byte* data, int64_t size, int64_t offset, int64_t bytes, int advice) {
+  if (bytes <= 0 || data == nullptr) return;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t begin = offset / page * page;
+  const int64_t end = std::min(size, offset + bytes);
+  if (begin < end) madvise(const_cast<std::byte*>(data) + begin, static_cast<size_t>(end - begin), advice);
+}
+
+// Line and column, both from 1, of byte `position` (from 1, as nlohmann counts).
+std::pair<size_t, size_t> line_and_column(std::string_view text, size_t position) {
+  const std::string_view before = text.substr(0, std::min(text.size(), position == 0 ? 0 : position - 1));
+  const size_t line = static_cast<size_t>(std::count(before.begin(), before.end(), '\n')) + 1;
+  const size_t newline = before.rfind('\n');
+  return {line, before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1};
+}
+
+}  // namespace
+
+void throw_file_error(std::string_view action, const fs::path& path, int error_number) {
+  throw UserError("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
+                  remedy(error_number, path));
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw_file_error("read", path, errno);
+  struct stat status {};
+  int error_number = fstat(fd, &status) != 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : 0;
+  if (error_number == 0 && !S_ISREG(status.st_mode)) error_number = EINVAL;
+  if (error_number == 0 && status.st_size > 0) {
+    void* map = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) {
+      error_number = errno;
+    } else {
+      data_ = static_cast<const std::byte*>(map);
+      size_ = status.st_size;
+    }
+  }
+  ::close(fd);
+  if (error_number != 0) throw_file_error("read", path, error_number);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+}
+
+void MappedFile::will_need(int64_t offset, int64_t bytes) const {
+  advise(data_, size_, offset, bytes, MADV_WILLNEED);
+}
+void MappedFile::release(int64_t offset, int64_t bytes) const {
+  advise(data_, size_, offset, bytes, MADV_DONTNEED);
+}
+
+OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw_file_error("write", path_, errno);
+  if (bytes > 0) {
+    // File systems without fallocate find a full disk only when writing.
+    const int error_number = fallocate(fd_, 0, 0, bytes) == 0 ? 0 : errno;
+    if (error_number != 0 && error_number != EOPNOTSUPP && error_number != ENOSYS) fail(error_number);
+    if (error_number != 0 && ftruncate(fd_, bytes) != 0) fail(errno);
+  }
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(path_.c_str());
+}
+
+void OutputFile::fail(int error_number) {
+  std::error_code ignored;
+  ::close(std::exchange(fd_, -1));
+  fs::remove(path_, ignored);
+  throw_file_error("write", path_, error_number);
+}
+
+void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
+  internal_check(fd_ >= 0, "OutputFile::write after finish: {}", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(n < 0 ? errno : ENOSPC);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+}
+
+void OutputFile::finish() {
+  internal_check(fd_ >= 0, "OutputFile::finish twice: {}", path_.string());
+  if (fsync(fd_) != 0) fail(errno);
+  if (::close(std::exchange(fd_, -1)) != 0) throw_file_error("write", path_, errno);
+}
+
+std::string read_file(const fs::path& path) {
+  const MappedFile map(path);
+  return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
+}
+
+void write_file(const fs::path& path, std::string_view content) {
+  fs::path temporary = path;
+  temporary += fmt::format(".tmp-{}", getpid());
+  OutputFile file(temporary);
+  file.write(0, std::as_bytes(std::span(content.data(), content.size())));
+  file.finish();
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error_number = errno;
+    ::unlink(temporary.c_str());
+    throw_file_error("write", path, error_number);
+  }
+  sync_path(path.parent_path().empty() ? "." : path.parent_path());
+}
+
+nlohmann::json read_json_file(const fs::path& path) {
+  const std::string text = read_file(path);
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto [line, column] = line_and_column(text, error.byte);
+    const std::string what = error.what();
+    const size_t start = what.find("column ");
+    const size_t reason = what.find(": ", start == std::string::npos ? 0 : start);
+    throw UserError("{}:{}:{}: not valid JSON: {}; mend the file or fetch it again", path.string(), line, column,
+                    reason == std::string::npos ? what : what.substr(reason + 2));
+  }
+}
+
+void write_json_file(const fs::path& path, const nlohmann::json& value, int indent) {
+  write_file(path, value.dump(indent, ' ', true) + "\n");
+}
+
+int64_t free_bytes(const fs::path& path) {
+  std::error_code code;
+  fs::path at = fs::absolute(path);
+  while (!fs::exists(at, code) && at != at.root_path()) at = at.parent_path();
+  struct statvfs status {};
+  if (statvfs(at.c_str(), &status) != 0) throw_file_error("look at the disk of", at, errno);
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+}
+
+void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view what) {
+  const int64_t available = free_bytes(path);
+  if (available >= bytes) return;
+  throw UserError("{}: {} needs {:.2f} GB of disk and {:.2f} GB are free; free some space or choose another disk",
+                  path.string(), what, static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9);
+}
+
+void sync_path(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw_file_error("flush", path, errno);
+  // Some network file systems cannot flush a folder; they do so on their own.
+  const int error_number = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+  ::close(fd);
+  if (error_number != 0) throw_file_error("flush", path, error_number);
+}
+
+}  // namespace fettle

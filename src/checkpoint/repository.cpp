@@ -1,0 +1,209 @@
+#include "checkpoint/repository.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+const char* const kConvert =
+    "load it with Transformers and save it again (model.save_pretrained(folder)), which writes safetensors";
+
+bool looks_like_hub_id(const std::string& text) {
+  if (text.empty() || text.front() == '/' || text.front() == '.' || text.front() == '~') return false;
+  const size_t slash = text.find('/');
+  return slash != std::string::npos && slash + 1 < text.size() && text.find('/', slash + 1) == std::string::npos;
+}
+
+void check_folder(const fs::path& folder) {
+  std::error_code code;
+  const fs::file_status status = fs::status(folder, code);
+  if (status.type() == fs::file_type::not_found) {
+    const std::string text = folder.string();
+    if (looks_like_hub_id(text))
+      throw UserError(
+          "there is no folder '{}': Fettle reads local model folders; download the model first (hf download {} "
+          "--local-dir {}) and give that folder as model_name_or_path",
+          text, text, text.substr(text.find('/') + 1));
+    throw UserError("there is no model folder '{}'; check model_name_or_path", text);
+  }
+  if (code) throw_file_error("read", folder, code.value());
+  if (status.type() != fs::file_type::directory)
+    throw UserError("'{}' is a file; give the folder with config.json and the weights as model_name_or_path",
+                    folder.string());
+  fs::directory_iterator probe(folder, code);
+  if (code) throw_file_error("read", folder, code.value());
+}
+
+Json read_object(const fs::path& path) {
+  Json value = read_json_file(path);
+  if (!value.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), value.type_name());
+  return value;
+}
+
+bool has_file_ending(const fs::path& folder, std::string_view start, std::string_view end) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(start) && name.ends_with(end)) return true;
+  }
+  return false;
+}
+
+// Names of `names` that share the longest tail with `name`, for an error message.
+std::vector<std::string> near_names(const std::vector<std::string>& names, std::string_view name) {
+  std::vector<std::pair<size_t, std::string>> scored;
+  for (const std::string& other : names) {
+    const auto tail = std::mismatch(name.rbegin(), name.rend(), other.rbegin(), other.rend());
+    scored.emplace_back(static_cast<size_t>(tail.first - name.rbegin()), other);
+  }
+  std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> near;
+  for (size_t i = 0; i < std::min<size_t>(3, scored.size()); ++i) near.push_back(scored[i].second);
+  return near;
+}
+
+void copy_one(const fs::path& from, const fs::path& to) {
+  std::error_code code;
+  if (fs::equivalent(from, to, code)) return;
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing, code);
+  if (code) throw_file_error("copy", from, code.value());
+}
+
+bool is_tokenizer_file(const std::string& name) {
+  static const std::set<std::string> kNames{"tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "vocab.txt",
+                                            "spiece.model",
+                                            "tekken.json",
+                                            "chat_template.jinja",
+                                            "chat_template.json",
+                                            "sentencepiece.bpe.model"};
+  return kNames.count(name) != 0 || name.starts_with("tokenizer.model") || name.ends_with(".tiktoken") ||
+         (name.starts_with("tokenization_") && name.ends_with(".py"));
+}
+
+bool is_model_file(const std::string& name) {
+  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json" || name.ends_with(".py");
+}
+
+void copy_files(const fs::path& from, const fs::path& to, bool (*wanted)(const std::string&)) {
+  std::error_code code;
+  fs::directory_iterator it(from, code), end;
+  if (code) throw_file_error("read", from, code.value());
+  for (; it != end; ++it) {
+    const std::string name = it->path().filename().string();
+    if (it->is_regular_file() && wanted(name)) copy_one(it->path(), to / name);
+  }
+}
+
+}  // namespace
+
+ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
+  check_folder(folder);
+  ModelRepository repository;
+  repository.folder_ = folder;
+  const fs::path config = folder / "config.json";
+  if (!fs::exists(config)) {
+    if (fs::exists(folder / "adapter_config.json"))
+      throw UserError(
+          "{} is an adapter, not a model; give it as adapter_name_or_path and its base model as "
+          "model_name_or_path",
+          folder.string());
+    throw UserError("{} is missing; give a Hugging Face model folder as model_name_or_path", config.string());
+  }
+  repository.config_ = read_object(config);
+  if (fs::exists(folder / "generation_config.json"))
+    repository.generation_config_ = read_object(folder / "generation_config.json");
+  if (weights == Weights::kRequired) repository.open_weights();
+  return repository;
+}
+
+void ModelRepository::open_weights() {
+  if (fs::exists(folder_ / "model.safetensors")) {
+    add_file(SafetensorsFile::open(folder_ / "model.safetensors"));
+  } else if (fs::exists(folder_ / "model.safetensors.index.json")) {
+    open_shards(folder_ / "model.safetensors.index.json");
+  } else if (has_file_ending(folder_, "pytorch_model", ".bin") || has_file_ending(folder_, "pytorch_model", ".json")) {
+    throw UserError("{} holds only PyTorch .bin weights, which Fettle does not read; {}", folder_.string(), kConvert);
+  } else if (has_file_ending(folder_, "", ".gguf")) {
+    throw UserError("{} holds GGUF weights, which Fettle does not read; download the model's safetensors",
+                    folder_.string());
+  } else if (has_file_ending(folder_, "model-", ".safetensors")) {
+    throw UserError("{} has shards but no model.safetensors.index.json; fetch that file too", folder_.string());
+  } else {
+    throw UserError(
+        "{} has no weights: neither model.safetensors nor model.safetensors.index.json; fetch them, or train "
+        "from random weights (train_from_scratch: true)",
+        folder_.string());
+  }
+  for (const auto& [name, place] : tensors_) names_.push_back(name);
+}
+
+void ModelRepository::open_shards(const fs::path& index_file) {
+  const Json index = read_object(index_file);
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object())
+    throw UserError("{}: has no object 'weight_map'; fetch the file again", index_file.string());
+  std::set<std::string> shards;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) throw UserError("{}: the file of '{}' is not a string", index_file.string(), name);
+    const std::string shard = file.get<std::string>();
+    if (shard.empty() || shard.find('/') != std::string::npos || shard == "..")
+      throw UserError("{}: '{}' is in '{}', wanted the name of a file in the same folder", index_file.string(), name,
+                      shard);
+    shards.insert(shard);
+  }
+  for (const std::string& shard : shards) {
+    if (!fs::exists(folder_ / shard))
+      throw UserError("{}: names the shard {}, which is missing; fetch it", index_file.string(), shard);
+    add_file(SafetensorsFile::open(folder_ / shard));
+  }
+  for (const auto& [name, file] : map->items()) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end() || files_[found->second.file].path().filename() != file.get<std::string>())
+      throw UserError("{}: says that '{}' is in {}, but it is not; fetch index and shards from one place",
+                      index_file.string(), name, file.get<std::string>());
+  }
+}
+
+void ModelRepository::add_file(SafetensorsFile file) {
+  for (size_t i = 0; i < file.entries().size(); ++i) {
+    const TensorEntry& entry = file.entries()[i];
+    const auto [place, added] = tensors_.emplace(entry.name, Place{files_.size(), i});
+    if (!added)
+      throw UserError("the tensor '{}' is both in {} and in {}; remove the shard that does not belong to the model",
+                      entry.name, files_[place->second.file].path().string(), file.path().string());
+    total_bytes_ += entry.bytes;
+  }
+  files_.push_back(std::move(file));
+}
+
+StoredTensor ModelRepository::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end())
+    throw UserError("{} has no tensor '{}' among its {}; near names: {}. Are config.json and the weights of one model?",
+                    folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
+  const SafetensorsFile& file = files_[found->second.file];
+  return {&file, &file.entries()[found->second.entry]};
+}
+
+void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
+  copy_files(from, to, is_tokenizer_file);
+}
+void copy_model_files(const fs::path& from, const fs::path& to) {
+  copy_files(from, to, is_model_file);
+}
+
+}  // namespace fettle

@@ -1,0 +1,97 @@
+#include "checkpoint/safetensors_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+// The library's own order of dtypes; files have the last ones first.
+int rank_of(DType dtype) {
+  constexpr std::array kOrder{DType::kPred, DType::kU8,   DType::kI8,  DType::kI16, DType::kU16,
+                              DType::kF16,  DType::kBF16, DType::kI32, DType::kU32, DType::kF32,
+                              DType::kF64,  DType::kI64,  DType::kU64};
+  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), dtype) - kOrder.begin());
+}
+
+std::string quote(const std::string& text) {
+  return nlohmann::json(text).dump();
+}
+
+}  // namespace
+
+std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
+    const NamedShapes& tensors, const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorEntry> entries;
+  std::set<std::string_view> names;
+  for (const auto& [name, shape] : tensors) {
+    internal_check(names.insert(name).second, "lay_out_safetensors: two tensors are called '{}'", name);
+    entries.push_back({name, shape, 0, shape.bytes()});
+  }
+  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    const int a_rank = rank_of(a.shape.dtype), b_rank = rank_of(b.shape.dtype);
+    return a_rank != b_rank ? a_rank > b_rank : a.name < b.name;
+  });
+
+  std::string header = "{";
+  const auto add = [&](const std::string& key, const std::string& value) {
+    if (header.size() > 1) header += ',';
+    header += quote(key) + ':' + value;
+  };
+  if (!metadata.empty()) add("__metadata__", nlohmann::json(metadata).dump());
+  int64_t offset = 0;
+  for (TensorEntry& entry : entries) {
+    entry.offset = offset;
+    offset += entry.bytes;
+    add(entry.name,
+        fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", safetensors_name(entry.shape.dtype),
+                    nlohmann::json(entry.shape.dims).dump(), entry.offset, offset));
+  }
+  header += '}';
+  header.append((8 - header.size() % 8) % 8, ' ');
+
+  std::string length(8, '\0');
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  header = length + header;
+  for (TensorEntry& entry : entries) entry.offset += static_cast<int64_t>(header.size());
+  return {std::move(entries), std::move(header)};
+}
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : SafetensorsWriter(std::move(path), lay_out_safetensors(tensors, metadata)) {}
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path,
+                                     std::pair<std::vector<TensorEntry>, std::string> layout)
+    : entries_(std::move(layout.first)),
+      file_(std::move(path), entries_.empty() ? 0 : entries_.back().offset + entries_.back().bytes),
+      written_(entries_.size(), 0) {
+  file_.write(0, std::as_bytes(std::span(layout.second)));
+  for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
+}
+
+void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes, int64_t at) {
+  const auto found = index_.find(name);
+  internal_check(found != index_.end(), "{}: there is to be no tensor '{}'", path().string(), name);
+  const TensorEntry& entry = entries_[found->second];
+  const int64_t count = static_cast<int64_t>(bytes.size());
+  internal_check(
+      at >= 0 && at <= entry.bytes && count <= entry.bytes - at && written_[found->second] <= entry.bytes - count,
+      "{}: bytes [{}, {}) of tensor '{}' with {}, {} were written before", path().string(), at, at + count, name,
+      entry.bytes, written_[found->second]);
+  file_.write(entry.offset + at, bytes);
+  written_[found->second] += count;
+}
+
+void SafetensorsWriter::finish() {
+  for (size_t i = 0; i < entries_.size(); ++i)
+    internal_check(written_[i] == entries_[i].bytes, "{}: {} of {} bytes of tensor '{}' were written", path().string(),
+                   written_[i], entries_[i].bytes, entries_[i].name);
+  file_.finish();
+}
+
+}  // namespace fettle

@@ -1,0 +1,245 @@
+#include "checkpoint/state.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+constexpr std::string_view kFormat = "fettle-state";
+constexpr int kVersion = 1;
+constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file is begun beyond this
+constexpr int64_t kAlignment = 64;
+const char* const kManifest = "manifest.json";
+
+std::string checksum(const void* data, size_t bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
+  std::string text;
+  for (unsigned char byte : canonical.digest) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// Guards against a flipped digit in the manifest itself: taken over the rest of it, keys sorted, no spaces.
+std::string manifest_checksum(Json manifest) {
+  manifest.erase("checksum");
+  const std::string text = manifest.dump();
+  return checksum(text.data(), text.size());
+}
+
+std::string shard_file(size_t index) {
+  return fmt::format("shards-{:05d}.bin", index + 1);
+}
+
+template <typename Shard>
+bool covers_exactly(const Dims& dims, const std::vector<Shard>& shards) {
+  int64_t elements = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    elements += shards[i].box.elements();
+    for (size_t j = 0; j < i; ++j)
+      if (intersect(shards[i].box, shards[j].box).elements() > 0) return false;
+  }
+  return elements == product(dims);
+}
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
+  throw UserError("{}: {}; the checkpoint is damaged: resume from another one", file.string(), what);
+}
+
+Shape read_shape(const Json& row) {
+  Shape shape{dtype_from_safetensors(row.at("dtype").get<std::string>()), row.at("shape").get<Dims>()};
+  int64_t bytes = byte_size(shape.dtype);
+  for (int64_t d : shape.dims)
+    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes)) throw UserError("bad shape {}", shape.to_string());
+  return shape;
+}
+
+}  // namespace
+
+StateWriter::StateWriter(fs::path folder) : folder_(std::move(folder)) {
+  std::error_code code;
+  fs::create_directories(folder_, code);
+  if (code) throw_file_error("create", folder_, code.value());
+}
+
+void StateWriter::next_file() {
+  if (file_) file_->finish();
+  file_.reset();
+  file_.emplace(folder_ / shard_file(file_bytes_.size()));
+  file_bytes_.push_back(0);
+}
+
+void StateWriter::add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes) {
+  const int64_t count = static_cast<int64_t>(bytes.size());
+  internal_check(is_inside(box, global.dims), "StateWriter::add: {} of '{}' is not inside {}", to_string(box), name,
+                 global.to_string());
+  internal_check(count == box.elements() * byte_size(global.dtype), "StateWriter::add: {} bytes for {} of '{}' {}",
+                 count, to_string(box), name, global.to_string());
+  Tensor& tensor = tensors_.try_emplace(name, Tensor{global, {}}).first->second;
+  internal_check(tensor.shape == global, "StateWriter::add: '{}' is {} and {}", name, tensor.shape.to_string(),
+                 global.to_string());
+  if (!file_ || (file_bytes_.back() > 0 && file_bytes_.back() + count > kFileBytes)) next_file();
+  int64_t& end = file_bytes_.back();
+  const int64_t offset = (end + kAlignment - 1) / kAlignment * kAlignment;
+  file_->write(offset, bytes);
+  if (count > 0) end = offset + count;
+  tensor.shards.push_back({box, file_bytes_.size() - 1, count > 0 ? offset : 0, checksum(bytes.data(), bytes.size())});
+}
+
+void StateWriter::add(const std::string& name, const HostArray& array) {
+  add(name, array.shape(), Box::whole(array.shape().dims), {array.data(), static_cast<size_t>(array.bytes())});
+}
+
+void StateWriter::finish(const Json& meta) {
+  if (file_) file_->finish();
+  Json tensors = Json::object();
+  for (const auto& [name, tensor] : tensors_) {
+    internal_check(covers_exactly(tensor.shape.dims, tensor.shards),
+                   "StateWriter::finish: the shards of '{}' {} overlap or leave holes", name, tensor.shape.to_string());
+    Json shards = Json::array();
+    for (const Shard& shard : tensor.shards)
+      shards.push_back({{"start", shard.box.start},
+                        {"size", shard.box.size},
+                        {"file", shard.file},
+                        {"offset", shard.offset},
+                        {"xxh3_128", shard.checksum}});
+    tensors[name] = {
+        {"dtype", safetensors_name(tensor.shape.dtype)}, {"shape", tensor.shape.dims}, {"shards", std::move(shards)}};
+  }
+  Json files = Json::array();
+  for (size_t i = 0; i < file_bytes_.size(); ++i) files.push_back({{"name", shard_file(i)}, {"bytes", file_bytes_[i]}});
+  Json manifest = {{"format", kFormat},
+                   {"version", kVersion},
+                   {"files", std::move(files)},
+                   {"meta", meta},
+                   {"tensors", std::move(tensors)}};
+  manifest["checksum"] = manifest_checksum(manifest);
+  write_json_file(folder_ / kManifest, manifest);
+}
+
+StateReader::StateReader(const fs::path& folder) : folder_(folder) {
+  const fs::path path = folder_ / kManifest;
+  const Json manifest = read_json_file(path);
+  try {
+    if (!manifest.is_object() || manifest.value("format", "") != kFormat)
+      refuse(path, "not a manifest of Fettle's state");
+    if (manifest.at("version") != kVersion)
+      throw UserError("{}: has version {}, this Fettle reads version {}; resume with the Fettle that wrote it",
+                      path.string(), manifest.at("version").dump(), kVersion);
+    if (manifest.at("checksum") != manifest_checksum(manifest)) refuse(path, "its content does not match its checksum");
+    meta_ = manifest.at("meta");
+    for (const Json& row : manifest.at("files")) {
+      const fs::path file = folder_ / row.at("name").get<std::string>();
+      files_.emplace_back(file);
+      const int64_t wanted = row.at("bytes").get<int64_t>();
+      const int64_t found = static_cast<int64_t>(files_.back().bytes().size());
+      if (found != wanted) refuse(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
+    }
+    for (const auto& [name, row] : manifest.at("tensors").items()) {
+      Tensor tensor{read_shape(row), {}};
+      for (const Json& s : row.at("shards")) {
+        Shard shard{{s.at("start").get<Dims>(), s.at("size").get<Dims>()},
+                    s.at("file").get<size_t>(),
+                    s.at("offset").get<int64_t>(),
+                    0,
+                    s.at("xxh3_128").get<std::string>()};
+        if (!is_inside(shard.box, tensor.shape.dims) || shard.file >= files_.size())
+          refuse(path, fmt::format("a shard of '{}' is out of range", name));
+        shard.bytes = shard.box.elements() * byte_size(tensor.shape.dtype);
+        const int64_t size = static_cast<int64_t>(files_[shard.file].bytes().size());
+        if (shard.offset < 0 || shard.bytes > size || shard.offset > size - shard.bytes)
+          refuse(path, fmt::format("a shard of '{}' lies outside {}", name, files_[shard.file].path().string()));
+        tensor.shards.push_back(std::move(shard));
+      }
+      if (!covers_exactly(tensor.shape.dims, tensor.shards))
+        refuse(path, fmt::format("the shards of '{}' overlap or leave holes", name));
+      tensors_.emplace(name, std::move(tensor));
+    }
+  } catch (const Json::exception& error) {
+    refuse(path, fmt::format("not a manifest of Fettle's state ({})", error.what()));
+  }
+}
+
+void StateReader::require_meta(const std::string& key, const Json& wanted, std::string_view what) const {
+  const auto found = meta_.find(key);
+  if (found != meta_.end() && *found == wanted) return;
+  throw UserError(
+      "{}: was written by a run in which {} differs ({} is {}, this run has {}); resume with the recipe that "
+      "wrote it, or start afresh",
+      (folder_ / kManifest).string(), what, key, found == meta_.end() ? "not given" : found->dump(), wanted.dump());
+}
+
+std::vector<std::string> StateReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
+StateReader::Tensor& StateReader::tensor(const std::string& name) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end())
+    throw UserError(
+        "{}: has no tensor '{}': it is the state of another model or recipe; resume with the recipe that "
+        "wrote it",
+        (folder_ / kManifest).string(), name);
+  return found->second;
+}
+
+const Shape& StateReader::shape(const std::string& name) {
+  return tensor(name).shape;
+}
+
+void StateReader::verify(const std::string& name, Shard& shard) {
+  if (shard.verified) return;
+  const MappedFile& file = files_[shard.file];
+  if (checksum(file.bytes().data() + shard.offset, static_cast<size_t>(shard.bytes)) != shard.checksum)
+    refuse(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum", shard.bytes,
+                                    shard.offset, to_string(shard.box), name));
+  shard.verified = true;
+}
+
+void StateReader::read_slice(const std::string& name, const Box& box, std::byte* out) {
+  Tensor& tensor = this->tensor(name);
+  internal_check(is_inside(box, tensor.shape.dims), "StateReader::read_slice: {} of '{}' is not inside {}",
+                 to_string(box), name, tensor.shape.to_string());
+  const int64_t width = byte_size(tensor.shape.dtype);
+  for (Shard& shard : tensor.shards) {
+    const Box common = intersect(box, shard.box);
+    if (common.elements() == 0) continue;
+    verify(name, shard);
+    Box from = common;
+    Dims to = common.start;
+    for (size_t d = 0; d < to.size(); ++d) {
+      from.start[d] -= shard.box.start[d];
+      to[d] -= box.start[d];
+    }
+    const std::byte* data = files_[shard.file].bytes().data() + shard.offset;
+    for_each_run(from, shard.box.size, box.size, to, [&](int64_t source, int64_t target, int64_t count) {
+      convert_elements(data + source * width, tensor.shape.dtype, out + target * width, tensor.shape.dtype, count);
+    });
+    files_[shard.file].release(shard.offset, shard.bytes);
+  }
+}
+
+HostArray StateReader::read(const std::string& name) {
+  HostArray array(shape(name));
+  read_slice(name, Box::whole(array.shape().dims), array.data());
+  return array;
+}
+
+void StateReader::verify() {
+  for (auto& [name, tensor] : tensors_) {
+    for (Shard& shard : tensor.shards) {
+      verify(name, shard);
+      files_[shard.file].release(shard.offset, shard.bytes);
+    }
+  }
+}
+
+}  // namespace fettle
