@@ -6,25 +6,27 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fettle {
 
 struct Recipe {
   // Model.
-  std::string model_name_or_path;              // a Hugging Face model folder
+  std::string model_name_or_path;                 // a Hugging Face model folder
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from
-  bool train_from_scratch = false;             // start from random weights: config.json without weights
-  std::string template_name;                   // key `template`: a built-in, or empty = the model's own
+  bool train_from_scratch = false;                // start from random weights: config.json without weights
+  std::string template_name;                      // key `template`: a built-in, or empty = the model's own
 
   // Method.
-  std::string stage = "sft";                   // pt, sft (cls, dpo, ...)
-  std::string finetuning_type = "lora";        // lora, full, freeze
+  std::string stage = "sft";             // pt, sft (cls, dpo, ...)
+  std::string finetuning_type = "lora";  // lora, full, freeze
   int64_t lora_rank = 8;
-  std::optional<double> lora_alpha;            // default 2 x lora_rank
+  std::optional<double> lora_alpha;  // default 2 x lora_rank
   double lora_dropout = 0;
   std::vector<std::string> lora_target = {"all"};
   bool use_rslora = false;
@@ -34,18 +36,18 @@ struct Recipe {
   std::string quantization_type = "nf4";
 
   // Data.
-  std::vector<std::string> dataset;            // names of dataset_info.json, or files
+  std::vector<std::string> dataset;  // names of dataset_info.json, or files
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;                        // documents never see each other (neat_packing is the same)
+  bool packing = false;  // documents never see each other (neat_packing is the same)
   bool train_on_prompt = false;
   bool mask_history = false;
-  double val_size = 0;                         // < 1: share of the rows; >= 1: a count
+  double val_size = 0;  // < 1: share of the rows; >= 1: a count
   std::optional<int64_t> max_samples;
   bool disable_shuffling = false;
-  std::string overlength = "cut";              // cut, drop, error
-  std::string on_bad_row = "error";            // error, skip
+  std::string overlength = "cut";    // cut, drop, error
+  std::string on_bad_row = "error";  // error, skip
 
   // Training.
   int64_t per_device_train_batch_size = 8;
@@ -53,40 +55,40 @@ struct Recipe {
   int64_t gradient_accumulation_steps = 1;
   double learning_rate = 5e-5;
   double num_train_epochs = 3;
-  int64_t max_steps = -1;                      // > 0 overrides num_train_epochs
+  int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
   double warmup_ratio = 0;
-  double warmup_steps = 0;                     // < 1 means a ratio, as Transformers 5 has it
+  double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
   std::string optim = "adamw_torch";
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;                  // 0 turns clipping off
+  double max_grad_norm = 1.0;  // 0 turns clipping off
   bool bf16 = false;
   bool fp16 = false;
   bool pure_bf16 = false;
   bool tf32 = false;
-  std::string gradient_checkpointing = "full"; // none, dots, full (true = full, false = none)
+  std::string gradient_checkpointing = "full";  // none, dots, full (true = full, false = none)
   int64_t seed = 42;
 
   // Output.
   std::string output_dir;
   bool overwrite_output_dir = false;
   int64_t logging_steps = 10;
-  std::string save_strategy = "steps";         // no, steps, epoch
-  double save_steps = 500;                     // < 1: a share of all steps
-  int64_t save_total_limit = 0;                // 0 keeps all
-  std::string eval_strategy = "no";            // no, steps, epoch
-  double eval_steps = 0;                       // 0: logging_steps
+  std::string save_strategy = "steps";  // no, steps, epoch
+  double save_steps = 500;              // < 1: a share of all steps
+  int64_t save_total_limit = 0;         // 0 keeps all
+  std::string eval_strategy = "no";     // no, steps, epoch
+  double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;
   std::vector<std::string> report_to = {"none"};
-  std::string resume_from_checkpoint;          // empty: no; "true": the newest complete one; else a folder
+  std::string resume_from_checkpoint;  // empty: no; "true": the newest complete one; else a folder
 
   // Export.
   std::string export_dir;
-  double export_size = 5;                      // GB a shard
-  std::string export_dtype;                    // empty: as the base
+  double export_size = 5;    // GB a shard
+  std::string export_dtype;  // empty: as the base
 
   // Generation.
   int64_t max_new_tokens = 512;
@@ -94,26 +96,32 @@ struct Recipe {
   double temperature = 0.95;
   int64_t top_k = 50;
   double top_p = 0.7;
-  std::string prompt;                          // generate: one prompt; empty: rows of `dataset` or stdin lines
+  std::string prompt;  // generate: one prompt; empty: rows of `dataset` or stdin lines
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;         // axis -> size; empty: all devices on fsdp
-  std::map<std::string, std::string> sharding; // logical axis -> mesh axis, over the defaults
-  std::string plugin;                          // cpu, cuda, rocm, or a file; empty: the best there is
-  std::optional<int64_t> device_count;         // devices to use; the CPU plugin makes as many
-  std::string target;                          // plan: hardware to plan for
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp
+  std::map<std::string, std::string> sharding;  // logical axis -> mesh axis, over the defaults
+  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best there is
+  std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes as many
+  std::string target;                           // plan: hardware to plan for
   bool plan_only = false;
-  std::string compile_cache;                   // folder; empty: the default; "off": none
+  std::string compile_cache;  // folder; empty: the default; "off": none
 
-  std::filesystem::path file;                  // where it was read from; relative paths are the caller's cwd
+  std::filesystem::path file;                 // where it was read from; relative paths are the caller's cwd
+  std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
+  // Where the key was set, for messages ("recipe.yaml:12"); the file when it was not.
+  std::string where(const std::string& key) const;
 };
 
 // Reads `file` (yaml; empty = only overrides) and applies "key=value" overrides in order. Throws UserError naming
 // file:line and the key for unknown (with the nearest name), ill-typed or out-of-range values.
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+// Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
+void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
 // The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help.
 std::string recipe_reference_markdown();

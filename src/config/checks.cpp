@@ -1,0 +1,76 @@
+#include "config/checks.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/keys.h"
+#include "config/nearest.h"
+
+namespace fettle {
+
+void fill_dependent_defaults(Recipe& recipe) {
+  if (!recipe.set_at.contains("packing")) recipe.packing = recipe.stage == "pt";
+}
+
+void check_combinations(const Recipe& recipe) {
+  if (recipe.bf16 && recipe.fp16) {
+    throw UserError("{} and {}: only one of bf16 and fp16 can be true", recipe.where("bf16"), recipe.where("fp16"));
+  }
+  if (recipe.finetuning_type != "lora" && !recipe.adapter_name_or_path.empty()) {
+    throw UserError("{}: adapter_name_or_path needs finetuning_type: lora, found {}; `fettle export` merges an adapter",
+                    recipe.where("adapter_name_or_path"), recipe.finetuning_type);
+  }
+  if (recipe.finetuning_type == "full" && recipe.quantization_bit) {
+    throw UserError("{}: quantized weights cannot be trained: quantization_bit needs finetuning_type: lora",
+                    recipe.where("quantization_bit"));
+  }
+  if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
+    throw UserError("{}: train_from_scratch trains every weight: it needs finetuning_type: full, found {}",
+                    recipe.where("train_from_scratch"), recipe.finetuning_type);
+  }
+  if (recipe.eval_strategy != "no" && recipe.val_size == 0 && recipe.eval_dataset.empty()) {
+    throw UserError("{}: eval_strategy: {} has no rows to evaluate on: set val_size or eval_dataset",
+                    recipe.where("eval_strategy"), recipe.eval_strategy);
+  }
+  if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
+    throw UserError("{}: val_size and eval_dataset both name held-out rows; keep one of them",
+                    recipe.where("val_size"));
+  }
+  if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
+    warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
+  }
+  int64_t devices = 1;
+  for (const auto& [axis, size] : recipe.mesh) {
+    constexpr int64_t kMostDevices = int64_t{1} << 30;
+    if (size > kMostDevices / devices) throw UserError("{}: {} = {} is too large", recipe.where("mesh"), axis, size);
+    devices *= size;
+  }
+  if (recipe.device_count && !recipe.mesh.empty() && devices != *recipe.device_count) {
+    std::vector<std::string> factors;
+    for (const auto& [axis, size] : recipe.mesh) factors.push_back(fmt::format("{} {}", axis, size));
+    throw UserError("{}: the mesh has {} = {} devices, but device_count is {}", recipe.where("mesh"),
+                    fmt::join(factors, " x "), devices, *recipe.device_count);
+  }
+}
+
+std::string Recipe::where(const std::string& key) const {
+  auto found = set_at.find(key);
+  if (found != set_at.end()) return found->second;
+  return file.empty() ? "recipe" : file.string();
+}
+
+void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command) {
+  std::vector<std::string_view> missing;
+  for (std::string_view name : names) {
+    const Key* key = find_key(name);
+    internal_check(key != nullptr, "require_keys: {} is no recipe key", name);
+    if (value_text(recipe, *key).empty()) missing.push_back(key->name);
+  }
+  if (missing.empty()) return;
+  std::string remedy = fmt::format("add `{}: ...` to it or {}=... to the command", missing[0], missing[0]);
+  throw UserError("{}: `fettle {}` needs {}; {}", recipe.file.empty() ? "command line" : recipe.file.string(), command,
+                  fmt::join(missing, ", "), remedy);
+}
+
+}  // namespace fettle

@@ -1,0 +1,53 @@
+// Defines Key: one row per recipe key; reading, checks, help and docs/recipe.md all come from these rows.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "config/recipe.h"
+
+namespace fettle {
+
+// The member of Recipe that a key sets; its type is the key's type.
+using Member =
+    std::variant<bool Recipe::*, int64_t Recipe::*, double Recipe::*, std::string Recipe::*,
+                 std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*, std::vector<std::string> Recipe::*,
+                 std::map<std::string, int64_t> Recipe::*, std::map<std::string, std::string> Recipe::*>;
+
+enum class Group { kModel, kMethod, kData, kTraining, kOutput, kExport, kGeneration, kHardware };
+
+struct Key {
+  std::string_view name;
+  Group group = Group::kModel;
+  Member member;
+  std::string_view help;
+  std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner" is a nested one
+  std::vector<std::string_view> values = {};   // allowed texts (of each item, or each map name); empty: any
+  std::vector<std::string_view> later = {};    // texts that name a feature this version does not have
+  std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // text read -> text meant
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;       // min itself is not allowed
+  bool below_max = false;       // max itself is not allowed
+  bool share_or_count = false;  // a number below 1 is a share; from 1 on it must be whole
+};
+
+// All rows, by group, in the order of the reference.
+const std::vector<Key>& recipe_keys();
+
+// The row with this name or alias; null when there is none.
+const Key* find_key(std::string_view name_or_alias);
+
+std::string_view group_title(Group group);
+
+// What the key takes, in words: "whole number >= 1", "one of none, dots, full".
+std::string describe_type(const Key& key);
+
+// The member's value as one line of yaml ("8", "[all]", "{fsdp: 8}"); empty text when nothing is set.
+std::string value_text(const Recipe& recipe, const Key& key);
+
+}  // namespace fettle

@@ -1,0 +1,271 @@
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/checks.h"
+#include "config/foreign.h"
+#include "config/keys.h"
+#include "config/nearest.h"
+#include "config/value.h"
+
+namespace fettle {
+namespace {
+
+// One pass over a file or over the overrides: sets the recipe, and remembers what was set where.
+class Reader {
+ public:
+  Reader(Recipe& recipe, bool once) : recipe_(recipe), once_(once) {}
+
+  void take(const std::string& name, const GivenValue& given) {
+    if (const Key* key = find_key(name)) {
+      take_key(*key, name, given);
+    } else if (take_entry(name, given) || take_translation(name, given)) {
+      return;
+    } else if (const WithoutEffect* row = find_without_effect(name)) {
+      accept(*row, name, given);
+    } else if (const NotAvailable* missing = find_not_available(name)) {
+      refuse_unless_neutral(*missing, name, given);
+    } else if (given.node.IsMap() && is_nested_alias(name)) {
+      take_inner(name, given);
+    } else {
+      refuse_unknown(name, given);
+    }
+  }
+
+  // Says, in one line, which keys steer nothing here.
+  void report() const {
+    if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
+  }
+
+ private:
+  void take_key(const Key& key, const std::string& name, const GivenValue& given) {
+    // torchtune's lr_scheduler, optimizer and dataset are maps that hold keys.
+    if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
+      take_inner(name, given);
+      return;
+    }
+    if ((key.name == "dataset" || key.name == "eval_dataset") && given.node.IsSequence()) {
+      set(key, name, {dataset_paths(given), given.where});
+    } else {
+      set(key, name, given);
+    }
+  }
+
+  void set(const Key& key, const std::string& name, const GivenValue& given) {
+    Recipe before = recipe_;
+    set_value(recipe_, key, given);
+    remember(key, name, given, value_text(before, key) != value_text(recipe_, key));
+  }
+
+  bool take_entry(const std::string& name, const GivenValue& given) {
+    auto dot = name.find('.');
+    const Key* key = dot == std::string::npos ? nullptr : find_key(name.substr(0, dot));
+    if (!key || !is_map(*key)) return false;
+    set_entry(recipe_, *key, name.substr(dot + 1), given);
+    recipe_.set_at[std::string(key->name)] = given.where;
+    return true;
+  }
+
+  bool take_translation(const std::string& name, const GivenValue& given) {
+    std::vector<std::string_view> wanted;
+    bool known = false;
+    std::string text = given.node.IsScalar() ? given.node.Scalar() : "";
+    for (const Translation& row : translations()) {
+      if (row.key != name) continue;
+      known = true;
+      auto truth = bool_from_text(text);
+      bool fits = row.value == text || row.value == "*" || (truth && row.value == (*truth ? "true" : "false"));
+      if (fits && !given.node.IsMap() && !given.node.IsSequence()) {
+        for (const auto& [key, value] : row.sets) {
+          take(std::string(key), {value == "*" ? given.node : YAML::Node(std::string(value)), given.where});
+        }
+        return true;
+      }
+      if (!row.value.empty()) wanted.push_back(row.value);
+    }
+    if (!known || given.node.IsNull()) return known;
+    throw UserError("{}: {}: found {}, wanted one of {}", given.where, name, describe_node(given.node),
+                    fmt::join(wanted, ", "));
+  }
+
+  void accept(const WithoutEffect& row, const std::string& name, const GivenValue& given) {
+    if (given.node.IsNull()) return;
+    if (!row.reason.empty()) {
+      warn("{}: {} has no effect here: {}", given.where, name, row.reason);
+      return;
+    }
+    idle_.push_back(name);
+    idle_where_ = recipe_.file.empty() || !once_ ? "overrides" : recipe_.file.string();
+  }
+
+  void refuse_unless_neutral(const NotAvailable& row, const std::string& name, const GivenValue& given) {
+    if (given.node.IsNull()) return;
+    std::string text = given.node.IsScalar() ? given.node.Scalar() : "";
+    auto truth = bool_from_text(text);
+    for (std::string_view neutral : row.neutral) {
+      bool same_number = neutral != "" && !text.empty() && std::isdigit(static_cast<unsigned char>(neutral.back())) &&
+                         std::atof(text.c_str()) == std::atof(std::string(neutral).c_str()) &&
+                         text.find_first_not_of("+-.0123456789e") == std::string::npos;
+      if (neutral == text || same_number || (truth && neutral == (*truth ? "true" : "false"))) return;
+    }
+    std::string remedy = row.remedy.empty() ? "remove the key" : std::string(row.remedy);
+    throw UserError("{}: {} is not available in this version; {}", given.where, name, remedy);
+  }
+
+  [[noreturn]] void refuse_unknown(const std::string& name, const GivenValue& given) {
+    std::vector<std::string_view> names = foreign_names();
+    for (const Key& key : recipe_keys()) {
+      names.push_back(key.name);
+      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
+    }
+    auto near = nearest(name, names);
+    throw UserError("{}: unknown key '{}'{}", given.where, name,
+                    near ? fmt::format("; did you mean '{}'?", *near) : "; `fettle train --help` lists the keys");
+  }
+
+  void remember(const Key& key, const std::string& name, const GivenValue& given, bool changed) {
+    std::string canonical(key.name);
+    auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(name, given.where));
+    if (once_ && !first && changed) {
+      throw UserError("{}: {} is given twice with different values: '{}' here, '{}' at {}; keep one of them",
+                      given.where, key.name, name, earlier->second.first, earlier->second.second);
+    }
+    recipe_.set_at[canonical] = given.where;
+  }
+
+  // Axolotl's datasets: a list of maps whose `path` (or data_files) names the rows.
+  static YAML::Node dataset_paths(const GivenValue& given) {
+    YAML::Node paths(YAML::NodeType::Sequence);
+    for (const auto& item : given.node) {
+      if (!item.IsMap()) {
+        paths.push_back(item);
+        continue;
+      }
+      if (!item["path"]) throw UserError("{}: found a data set without `path`", given.where);
+      paths.push_back(item["path"]);
+      for (const auto& pair : item) {
+        std::string inner = describe_key(pair.first);
+        bool understood = inner == "path" || inner == "type" || inner == "ds_type" ||
+                          (inner == "split" && pair.second.IsScalar() && pair.second.Scalar() == "train");
+        if (!understood) {
+          throw UserError("{}: '{}' of a data set is not available here; describe the columns in dataset_info.json",
+                          same_file(given.where, pair.first), inner);
+        }
+      }
+    }
+    return paths;
+  }
+
+  void take_inner(const std::string& name, const GivenValue& given) {
+    for (const auto& pair : given.node) {
+      take(name + "." + describe_key(pair.first), {pair.second, same_file(given.where, pair.first)});
+    }
+  }
+
+  static std::string describe_key(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : "?"; }
+
+  static bool is_nested_alias(const std::string& name) {
+    std::string prefix = name + ".";
+    auto nested = [&](std::string_view known) { return known.starts_with(prefix); };
+    if (find_without_effect(prefix) || find_not_available(prefix)) return true;
+    if (std::ranges::any_of(foreign_names(), nested)) return true;
+    return std::ranges::any_of(recipe_keys(), [&](const Key& key) { return std::ranges::any_of(key.aliases, nested); });
+  }
+
+  static bool is_map(const Key& key) {
+    return std::holds_alternative<std::map<std::string, int64_t> Recipe::*>(key.member) ||
+           std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.member);
+  }
+
+  static std::string same_file(const std::string& where, const YAML::Node& node) {
+    auto colon = where.rfind(':');
+    if (colon == std::string::npos || where.starts_with("override")) return where;
+    return fmt::format("{}:{}", where.substr(0, colon), node.Mark().line + 1);
+  }
+
+  Recipe& recipe_;
+  bool once_;  // a key may be given only once (files)
+  std::map<std::string, std::pair<std::string, std::string>> given_as_;
+  std::vector<std::string> idle_;
+  std::string idle_where_;
+};
+
+std::string read_text_file(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    throw UserError("{}: found a folder, wanted a recipe (a yaml file)", file.string());
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw UserError("{}: cannot read the recipe: {}", file.string(), std::strerror(errno));
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+void read_file(Recipe& recipe, const std::filesystem::path& file) {
+  YAML::Node root;
+  try {
+    std::vector<YAML::Node> documents = YAML::LoadAll(read_text_file(file));
+    if (documents.size() > 1)
+      throw UserError("{}: found {} yaml documents, wanted one", file.string(), documents.size());
+    if (documents.empty()) return;
+    root = documents.front();
+  } catch (const YAML::Exception& broken) {
+    throw UserError("{}:{}: not valid yaml: {}", file.string(), broken.mark.line + 1, broken.msg);
+  }
+  if (root.IsNull()) return;
+  if (!root.IsMap()) {
+    throw UserError("{}: found {}, wanted lines of `key: value`", file.string(), describe_node(root));
+  }
+  Reader reader(recipe, true);
+  for (const auto& pair : root) {
+    std::string where = fmt::format("{}:{}", file.string(), pair.first.Mark().line + 1);
+    if (!pair.first.IsScalar()) throw UserError("{}: found {} as a key", where, describe_node(pair.first));
+    reader.take(pair.first.Scalar(), {pair.second, where});
+  }
+  reader.report();
+}
+
+// Text keys take the rest as it stands, so that a prompt may hold colons and quotes.
+YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
+  const Key* key = find_key(name);
+  bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);
+  if (literal && text != "null") return YAML::Node(text);
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& broken) {
+    throw UserError("{}: not a valid value: {}", where, broken.msg);
+  }
+}
+
+}  // namespace
+
+Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  Recipe recipe;
+  recipe.file = file;
+  if (!file.empty()) read_file(recipe, file);
+  Reader reader(recipe, false);
+  for (const std::string& item : overrides) {
+    auto sign = item.find('=');
+    std::string where = fmt::format("override '{}'", item);
+    if (sign == std::string::npos || sign == 0) throw UserError("{}: wanted key=value", where);
+    std::string name = item.substr(0, sign);
+    name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+    reader.take(name, {override_value(name, item.substr(sign + 1), where), where});
+  }
+  reader.report();
+  fill_dependent_defaults(recipe);
+  check_combinations(recipe);
+  return recipe;
+}
+
+}  // namespace fettle

@@ -1,0 +1,301 @@
+#include "config/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+constexpr double kLargestWhole = 9007199254740992.0;  // doubles are exact up to 2^53
+
+std::string trim(std::string_view text) {
+  auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (true) {
+    auto end = text.find(separator);
+    std::string part = trim(text.substr(0, end));
+    if (!part.empty()) parts.push_back(std::move(part));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string join(const std::vector<std::string_view>& words) {
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+bool contains(const std::vector<std::string_view>& words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+[[noreturn]] void refuse(const Key& key, const GivenValue& given, const std::string& found) {
+  throw UserError("{}: {}: found {}, wanted {}", given.where, key.name, found, describe_type(key));
+}
+
+// The text a spelling stands for; `text` itself when it stands for none.
+std::string meant(const Key& key, const std::string& text) {
+  if (contains(key.values, text) || contains(key.later, text)) return text;
+  auto lookup = [&](std::string_view spelled) -> const std::string_view* {
+    for (const auto& [from, to] : key.spellings) {
+      if (from == spelled) return &to;
+    }
+    return nullptr;
+  };
+  if (const auto* to = lookup(text)) return std::string(*to);
+  if (auto truth = bool_from_text(text)) {
+    if (const auto* to = lookup(*truth ? "true" : "false")) return std::string(*to);
+  }
+  return text;
+}
+
+void check_available(const Key& key, const GivenValue& given, const std::string& text) {
+  if (!contains(key.later, text)) return;
+  std::string has = key.values.empty() ? "" : fmt::format("; it has {}", join(key.values));
+  throw UserError("{}: {}: {} is not available in this version{}", given.where, key.name, text, has);
+}
+
+std::string read_text(const Key& key, const GivenValue& given, const std::string& raw) {
+  std::string text = meant(key, raw);
+  check_available(key, given, text);
+  if (!key.values.empty() && !contains(key.values, text)) refuse(key, given, fmt::format("'{}'", raw));
+  return text;
+}
+
+double read_number(const Key& key, const GivenValue& given, const std::string& raw) {
+  std::string text = meant(key, raw);
+  std::erase(text, '_');
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  double number = 0;
+  auto [rest, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || rest != end || !std::isfinite(number)) refuse(key, given, fmt::format("'{}'", raw));
+  bool too_small = number < key.min || (key.above_min && number == key.min);
+  bool too_large = number > key.max || (key.below_max && number == key.max);
+  bool broken_count = key.share_or_count && number > 1 && number != std::floor(number);
+  if (too_small || too_large || broken_count) refuse(key, given, raw);
+  return number;
+}
+
+int64_t read_whole(const Key& key, const GivenValue& given, const std::string& raw) {
+  double number = read_number(key, given, raw);
+  if (number != std::floor(number) || std::fabs(number) > kLargestWhole) refuse(key, given, raw);
+  check_available(key, given, fmt::format("{}", static_cast<int64_t>(number)));
+  return static_cast<int64_t>(number);
+}
+
+bool read_bool(const Key& key, const GivenValue& given, const std::string& raw) {
+  auto truth = bool_from_text(meant(key, raw));
+  if (!truth) refuse(key, given, fmt::format("'{}'", raw));
+  check_available(key, given, *truth ? "true" : "false");
+  return *truth;
+}
+
+std::string scalar(const Key& key, const GivenValue& given, const YAML::Node& node) {
+  if (!node.IsScalar()) refuse(key, given, describe_node(node));
+  return node.Scalar();
+}
+
+std::string entry_name(const Key& key, const GivenValue& given, const std::string& raw) {
+  std::string name = meant(key, raw);
+  if (!key.values.empty() && !contains(key.values, name)) {
+    throw UserError("{}: {}: found '{}', wanted names among {}", given.where, key.name, raw, join(key.values));
+  }
+  return name;
+}
+
+// The entries of a map, or of text such as "fsdp=4,tp=2".
+std::vector<std::pair<std::string, YAML::Node>> entries(const Key& key, const GivenValue& given) {
+  std::vector<std::pair<std::string, YAML::Node>> found;
+  if (given.node.IsMap()) {
+    for (const auto& pair : given.node) found.emplace_back(scalar(key, given, pair.first), pair.second);
+    return found;
+  }
+  for (const std::string& part : split(scalar(key, given, given.node), ',')) {
+    auto sign = part.find_first_of("=:");
+    if (sign == std::string::npos) refuse(key, given, fmt::format("'{}'", part));
+    found.emplace_back(trim(part.substr(0, sign)), YAML::Node(trim(part.substr(sign + 1))));
+  }
+  return found;
+}
+
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+template <typename T>
+T read(const Key& key, const GivenValue& given, const YAML::Node& node) {
+  if constexpr (std::is_same_v<T, bool>) return read_bool(key, given, scalar(key, given, node));
+  if constexpr (std::is_same_v<T, int64_t>) return read_whole(key, given, scalar(key, given, node));
+  if constexpr (std::is_same_v<T, double>) return read_number(key, given, scalar(key, given, node));
+  if constexpr (std::is_same_v<T, std::string>) return read_text(key, given, scalar(key, given, node));
+}
+
+template <typename T>
+void assign(std::optional<T>& to, const Key& key, const GivenValue& given) {
+  to = read<T>(key, given, given.node);
+}
+
+void assign(std::vector<std::string>& to, const Key& key, const GivenValue& given) {
+  std::vector<std::string> items;
+  if (given.node.IsSequence()) {
+    for (const auto& item : given.node) items.push_back(read_text(key, given, scalar(key, given, item)));
+  } else {
+    for (const std::string& item : split(scalar(key, given, given.node), ',')) {
+      items.push_back(read_text(key, given, item));
+    }
+  }
+  to = std::move(items);
+}
+
+template <typename T>
+void assign(std::map<std::string, T>& to, const Key& key, const GivenValue& given) {
+  std::map<std::string, T> read_entries;
+  for (const auto& [raw, node] : entries(key, given)) {
+    std::string name = entry_name(key, given, raw);
+    if (!read_entries.emplace(name, read<T>(key, given, node)).second) {
+      throw UserError("{}: {}: '{}' is given twice", given.where, key.name, name);
+    }
+  }
+  to = std::move(read_entries);
+}
+
+template <typename T>
+void assign(T& to, const Key& key, const GivenValue& given) {
+  to = read<T>(key, given, given.node);
+}
+
+std::string quoted(const std::string& text) {
+  bool plain = !text.empty() && text != "null" && text != "~" && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-';
+  }) && text[0] != '-';
+  if (plain) return text;
+  YAML::Emitter emitter;
+  emitter << YAML::DoubleQuoted << text;
+  return emitter.c_str();
+}
+
+std::string print(bool value) {
+  return value ? "true" : "false";
+}
+std::string print(int64_t value) {
+  return fmt::format("{}", value);
+}
+std::string print(double value) {
+  return fmt::format("{}", value);
+}
+std::string print(const std::string& value) {
+  return value.empty() ? "" : quoted(value);
+}
+template <typename T>
+std::string print(const std::optional<T>& value) {
+  return value ? print(*value) : "";
+}
+std::string print(const std::vector<std::string>& value) {
+  std::vector<std::string> items;
+  for (const auto& item : value) items.push_back(quoted(item));
+  return items.empty() ? "" : fmt::format("[{}]", fmt::join(items, ", "));
+}
+template <typename T>
+std::string print(const std::map<std::string, T>& value) {
+  std::vector<std::string> items;
+  for (const auto& [name, entry] : value) items.push_back(fmt::format("{}: {}", quoted(name), print(entry)));
+  return items.empty() ? "" : fmt::format("{{{}}}", fmt::join(items, ", "));
+}
+
+std::string describe_range(const Key& key) {
+  std::vector<std::string> limits;
+  if (std::isfinite(key.min)) limits.push_back(fmt::format("{} {}", key.above_min ? ">" : ">=", key.min));
+  if (std::isfinite(key.max)) limits.push_back(fmt::format("{} {}", key.below_max ? "<" : "<=", key.max));
+  std::string range = limits.empty() ? "" : fmt::format(" {}", fmt::join(limits, " and "));
+  return key.share_or_count ? range + ", whole from 1 on" : range;
+}
+
+std::string one_of(const Key& key) {
+  std::vector<std::string_view> shown;
+  for (auto value : key.values) shown.push_back(value.empty() ? "empty" : value);
+  return "one of " + join(shown);
+}
+
+}  // namespace
+
+void set_value(Recipe& recipe, const Key& key, const GivenValue& given) {
+  static const Recipe defaults;
+  std::visit(
+      [&](auto member) {
+        if (!given.node.IsDefined() || given.node.IsNull()) {
+          recipe.*member = defaults.*member;
+        } else {
+          assign(recipe.*member, key, given);
+        }
+      },
+      key.member);
+}
+
+void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given) {
+  std::string name = entry_name(key, given, entry);
+  if (const auto* sizes = std::get_if<std::map<std::string, int64_t> Recipe::*>(&key.member)) {
+    (recipe.**sizes)[name] = read<int64_t>(key, given, given.node);
+  } else if (const auto* texts = std::get_if<std::map<std::string, std::string> Recipe::*>(&key.member)) {
+    (recipe.**texts)[name] = read<std::string>(key, given, given.node);
+  } else {
+    throw UserError("{}: {} has no entries, found '{}.{}'", given.where, key.name, key.name, entry);
+  }
+}
+
+std::optional<bool> bool_from_text(const std::string& text) {
+  std::string lower = text;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* spelled : {"true", "yes", "on", "y", "1"}) {
+    if (lower == spelled) return true;
+  }
+  for (const char* spelled : {"false", "no", "off", "n", "0"}) {
+    if (lower == spelled) return false;
+  }
+  return std::nullopt;
+}
+
+std::string describe_node(const YAML::Node& node) {
+  if (!node.IsDefined() || node.IsNull()) return "nothing";
+  if (node.IsSequence()) return "a list";
+  if (node.IsMap()) return "a map";
+  return fmt::format("'{}'", node.Scalar());
+}
+
+std::string describe_type(const Key& key) {
+  struct Describe {
+    const Key& key;
+    std::string operator()(bool Recipe::*) const { return "true or false"; }
+    std::string operator()(int64_t Recipe::*) const { return "a whole number" + describe_range(key); }
+    std::string operator()(std::optional<int64_t> Recipe::*) const { return "a whole number" + describe_range(key); }
+    std::string operator()(double Recipe::*) const { return "a number" + describe_range(key); }
+    std::string operator()(std::optional<double> Recipe::*) const { return "a number" + describe_range(key); }
+    std::string operator()(std::string Recipe::*) const { return key.values.empty() ? "text" : one_of(key); }
+    std::string operator()(std::vector<std::string> Recipe::*) const {
+      return key.values.empty() ? "a list, or text with commas" : "a list, each " + one_of(key);
+    }
+    std::string operator()(std::map<std::string, int64_t> Recipe::*) const {
+      return "a map of " + join(key.values) + " to whole numbers" + describe_range(key);
+    }
+    std::string operator()(std::map<std::string, std::string> Recipe::*) const { return "a map of names"; }
+  };
+  return std::visit(Describe{key}, key.member);
+}
+
+std::string value_text(const Recipe& recipe, const Key& key) {
+  return std::visit([&](auto member) { return print(recipe.*member); }, key.member);
+}
+
+}  // namespace fettle

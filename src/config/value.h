@@ -1,0 +1,32 @@
+// Defines how one yaml value becomes one member of Recipe, and back.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <optional>
+#include <string>
+
+#include "config/keys.h"
+
+namespace fettle {
+
+// A value as it was given: the node, and where ("recipe.yaml:12" or "override 'lora_rank=8'").
+struct GivenValue {
+  YAML::Node node;
+  std::string where;
+};
+
+// Sets the key's member. A null value sets the default. Throws UserError naming where, the key, what was
+// found and what was wanted.
+void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
+
+// Sets one entry of a map-typed key ("mesh.fsdp").
+void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
+
+// The bool that yaml 1.1 spells so (true, yes, on, y, 1, ... in any of its cases); none for other text.
+std::optional<bool> bool_from_text(const std::string& text);
+
+// The scalar's text, or "a list", "a map", "nothing".
+std::string describe_node(const YAML::Node& node);
+
+}  // namespace fettle

@@ -1,0 +1,351 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "config/keys.h"
+#include "config/nearest.h"
+#include "config/recipe.h"
+
+namespace fettle {
+namespace {
+
+class RecipeFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() /
+            ("fettle_recipe_" + std::to_string(getpid()) + "_" +
+             testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml");
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  Recipe read(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+    std::ofstream(path_) << yaml;
+    testing::internal::CaptureStderr();
+    Recipe recipe = read_recipe(path_, overrides);
+    messages_ = testing::internal::GetCapturedStderr();
+    return recipe;
+  }
+
+  std::filesystem::path path_;
+  std::string messages_;
+};
+
+using StringList = std::vector<std::string>;
+using Mesh = std::map<std::string, int64_t>;
+
+constexpr const char* kLoraSft = R"(### model
+model_name_or_path: Qwen/Qwen3-4B-Instruct
+trust_remote_code: true
+
+### method
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_rank: 16
+lora_target: all
+
+### dataset
+dataset: identity,alpaca_en_demo
+template: qwen3_nothink
+cutoff_len: 2048
+max_samples: 1000
+preprocessing_num_workers: 16
+dataloader_num_workers: 4
+
+### output
+output_dir: saves/qwen3-4b/lora/sft
+logging_steps: 10
+save_steps: 500
+plot_loss: true
+overwrite_output_dir: true
+save_only_model: false
+report_to: none  # choices: [none, wandb, tensorboard, swanlab, mlflow]
+
+### train
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-4
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+bf16: true
+ddp_timeout: 180000000
+resume_from_checkpoint: null
+
+### eval
+val_size: 0.1
+per_device_eval_batch_size: 1
+eval_strategy: steps
+eval_steps: 500
+)";
+
+constexpr const char* kPretrain = R"(model_name_or_path: models/base
+stage: pt
+do_train: true
+finetuning_type: full
+deepspeed: examples/deepspeed/ds_z3_config.json
+dataset: c4_demo
+cutoff_len: 512
+overwrite_cache: true
+output_dir: saves/pretrain
+gradient_checkpointing: true
+gradient_checkpointing_kwargs:
+  use_reentrant: false
+warmup_steps: 0.05
+fsdp_config:
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+bf16: auto
+)";
+
+TEST_F(RecipeFile, ReadsLlamaFactoryLoraSft) {
+  Recipe r = read(kLoraSft);
+  EXPECT_EQ(r.model_name_or_path, "Qwen/Qwen3-4B-Instruct");
+  EXPECT_EQ(r.stage, "sft");
+  EXPECT_EQ(r.finetuning_type, "lora");
+  EXPECT_EQ(r.lora_rank, 16);
+  EXPECT_EQ(r.effective_lora_alpha(), 32);
+  EXPECT_EQ(r.lora_target, StringList{"all"});
+  EXPECT_EQ(r.dataset, (StringList{"identity", "alpaca_en_demo"}));
+  EXPECT_EQ(r.template_name, "qwen3_nothink");
+  EXPECT_EQ(r.max_samples, 1000);
+  EXPECT_EQ(r.output_dir, "saves/qwen3-4b/lora/sft");
+  EXPECT_EQ(r.save_steps, 500);
+  EXPECT_TRUE(r.overwrite_output_dir);
+  EXPECT_EQ(r.report_to, StringList{"none"});
+  EXPECT_EQ(r.gradient_accumulation_steps, 8);
+  EXPECT_DOUBLE_EQ(r.learning_rate, 1e-4);
+  EXPECT_DOUBLE_EQ(r.num_train_epochs, 3);
+  EXPECT_EQ(r.lr_scheduler_type, "cosine");
+  EXPECT_DOUBLE_EQ(r.warmup_ratio, 0.1);
+  EXPECT_TRUE(r.bf16);
+  EXPECT_EQ(r.resume_from_checkpoint, "");
+  EXPECT_DOUBLE_EQ(r.val_size, 0.1);
+  EXPECT_EQ(r.per_device_eval_batch_size, 1);
+  EXPECT_EQ(r.eval_strategy, "steps");
+  EXPECT_FALSE(r.packing);
+  EXPECT_NE(messages_.find("no effect here: preprocessing_num_workers, dataloader_num_workers, ddp_timeout"),
+            std::string::npos)
+      << messages_;
+}
+
+TEST_F(RecipeFile, ReadsLlamaFactoryPretraining) {
+  Recipe r = read(kPretrain);
+  EXPECT_EQ(r.stage, "pt");
+  EXPECT_TRUE(r.packing) << "on by itself in stage pt";
+  EXPECT_EQ(r.gradient_checkpointing, "full");
+  EXPECT_DOUBLE_EQ(r.warmup_steps, 0.05);
+  EXPECT_TRUE(r.bf16);
+  EXPECT_NE(messages_.find("deepspeed has no effect here: weights and optimizer state are sharded"), std::string::npos)
+      << messages_;
+  EXPECT_FALSE(read("stage: pt\npacking: false\n").packing);
+}
+
+TEST_F(RecipeFile, RemembersWhereKeysWereSet) {
+  Recipe r = read("stage: sft\nlora_r: 4\n", {"bf16=true"});
+  EXPECT_EQ(r.where("lora_rank"), path_.string() + ":2");
+  EXPECT_EQ(r.where("bf16"), "override 'bf16=true'");
+  EXPECT_EQ(r.where("seed"), path_.string());
+}
+
+TEST_F(RecipeFile, OverridesGoOverTheFileInOrder) {
+  Recipe r = read("lora_rank: 4\nmesh: {fsdp: 8}\nprompt: x\n",
+                  {"lora_rank=8", "lora_rank=32", "--learning_rate=3e-4", "mesh.tp=2", "prompt=What: is 'this'?",
+                   "dataset=[a.jsonl, b.jsonl]", "template=null"});
+  EXPECT_EQ(r.lora_rank, 32);
+  EXPECT_DOUBLE_EQ(r.learning_rate, 3e-4);
+  EXPECT_EQ(r.mesh, (Mesh{{"fsdp", 8}, {"tp", 2}}));
+  EXPECT_EQ(r.prompt, "What: is 'this'?");
+  EXPECT_EQ(r.dataset, (StringList{"a.jsonl", "b.jsonl"}));
+  EXPECT_EQ(r.template_name, "");
+}
+
+TEST_F(RecipeFile, ReadsEverySpellingOfBools) {
+  for (std::string yes : {"true", "True", "TRUE", "yes", "Yes", "on", "ON", "y", "1", "\"true\""}) {
+    EXPECT_TRUE(read("bf16: " + yes + "\n").bf16) << yes;
+  }
+  for (std::string no : {"false", "False", "no", "NO", "off", "n", "0"}) {
+    EXPECT_FALSE(read("plot_loss: " + no + "\n").plot_loss) << no;
+  }
+}
+
+TEST_F(RecipeFile, ReadsValuesThatAreSpelledAsBools) {
+  EXPECT_EQ(read("gradient_checkpointing: yes\n").gradient_checkpointing, "full");
+  EXPECT_EQ(read("gradient_checkpointing: False\n").gradient_checkpointing, "none");
+  EXPECT_EQ(read("gradient_checkpointing: dots\n").gradient_checkpointing, "dots");
+  EXPECT_EQ(read("disable_gradient_checkpointing: true\n").gradient_checkpointing, "none");
+  EXPECT_EQ(read("eval_strategy: no\n").eval_strategy, "no");
+  EXPECT_EQ(read("evaluation_strategy: false\n").eval_strategy, "no");
+  EXPECT_EQ(read("resume_from_checkpoint: True\n").resume_from_checkpoint, "true");
+  EXPECT_EQ(read("resume_from_checkpoint: false\n").resume_from_checkpoint, "");
+  EXPECT_EQ(read("resume_from_checkpoint: out/checkpoint-5\n").resume_from_checkpoint, "out/checkpoint-5");
+  EXPECT_EQ(read("compile_cache: off\n").compile_cache, "off");
+  EXPECT_EQ(read("prompt: yes\n").prompt, "yes");
+}
+
+TEST_F(RecipeFile, ReadsNumbers) {
+  EXPECT_EQ(read("max_steps: 1_000\n").max_steps, 1000);
+  EXPECT_EQ(read("max_steps: 1e3\n").max_steps, 1000);
+  EXPECT_DOUBLE_EQ(read("learning_rate: 2e-5\n").learning_rate, 2e-5);
+  EXPECT_DOUBLE_EQ(read("learning_rate: .001\n").learning_rate, 0.001);
+  EXPECT_DOUBLE_EQ(read("val_size: 200\n").val_size, 200);
+  EXPECT_DOUBLE_EQ(read("lora_alpha: 16\n").effective_lora_alpha(), 16);
+}
+
+TEST_F(RecipeFile, ReadsMeshes) {
+  EXPECT_EQ(read("mesh: {fsdp: 4, mp: 2}\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
+  EXPECT_EQ(read("mesh: fsdp=4,tp=2\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
+  EXPECT_EQ(read("dp_shard_size: 4\ntensor_parallel_size: 2\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
+  EXPECT_EQ(read("sharding: {mlp: tp}\n").sharding.at("mlp"), "tp");
+}
+
+TEST_F(RecipeFile, ReadsAxolotl) {
+  Recipe r = read(R"(base_model: m
+adapter: lora
+lora_r: 32
+lora_alpha: 16
+lora_target_modules: [q_proj, v_proj]
+datasets:
+  - path: data/a.jsonl
+    type: chat_template
+  - path: data/b.jsonl
+sequence_len: 4096
+sample_packing: true
+micro_batch_size: 2
+num_epochs: 4
+lr_scheduler: cosine
+optimizer: adamw_torch_fused
+train_on_inputs: false
+val_set_size: 0.05
+bf16: auto
+load_in_8bit: false
+flash_attention: true
+special_tokens:
+)");
+  EXPECT_EQ(r.model_name_or_path, "m");
+  EXPECT_EQ(r.lora_rank, 32);
+  EXPECT_EQ(r.lora_target, (StringList{"q_proj", "v_proj"}));
+  EXPECT_EQ(r.dataset, (StringList{"data/a.jsonl", "data/b.jsonl"}));
+  EXPECT_EQ(r.cutoff_len, 4096);
+  EXPECT_TRUE(r.packing);
+  EXPECT_EQ(r.per_device_train_batch_size, 2);
+  EXPECT_DOUBLE_EQ(r.num_train_epochs, 4);
+  EXPECT_EQ(r.optim, "adamw_torch");
+  EXPECT_DOUBLE_EQ(r.val_size, 0.05);
+}
+
+TEST_F(RecipeFile, ReadsNestedNames) {
+  Recipe r = read(R"(model: m
+lora_parameters:
+  rank: 8
+  dropout: 0.1
+  keys: [self_attn.q_proj]
+optimizer:
+  _component_: torch.optim.AdamW
+  lr: 2e-4
+  weight_decay: 0.01
+  fused: true
+tokenizer:
+  path: x/tokenizer.model
+  max_seq_len: 1024
+iters: 600
+mask_prompt: false
+grad_checkpoint: true
+)");
+  EXPECT_EQ(r.model_name_or_path, "m");
+  EXPECT_DOUBLE_EQ(r.lora_dropout, 0.1);
+  EXPECT_EQ(r.lora_target, StringList{"self_attn.q_proj"});
+  EXPECT_EQ(r.optim, "adamw_torch");
+  EXPECT_DOUBLE_EQ(r.learning_rate, 2e-4);
+  EXPECT_DOUBLE_EQ(r.weight_decay, 0.01);
+  EXPECT_EQ(r.cutoff_len, 1024);
+  EXPECT_EQ(r.max_steps, 600);
+  EXPECT_TRUE(r.train_on_prompt);
+  EXPECT_EQ(r.gradient_checkpointing, "full");
+}
+
+TEST_F(RecipeFile, NeutralValuesOfMissingFeaturesAreFine) {
+  Recipe r = read("neftune_noise_alpha: null\nuse_galore: no\nnum_beams: 1\nrepetition_penalty: 1.0\n");
+  EXPECT_EQ(r.lora_rank, Recipe().lora_rank);
+  EXPECT_EQ(messages_, "");
+}
+
+TEST_F(RecipeFile, TheSameKeyTwiceWithOneValueIsFine) {
+  Recipe r = read("packing: true\nneat_packing: true\nwarmup_steps: 5\n");
+  EXPECT_TRUE(r.packing);
+}
+
+TEST_F(RecipeFile, EmptyFilesGiveDefaults) {
+  EXPECT_EQ(to_yaml(read("")), "");
+  EXPECT_EQ(to_yaml(read("# only a comment\n")), "");
+  EXPECT_EQ(read_recipe("", {"lora_rank=3"}).lora_rank, 3);
+}
+
+TEST_F(RecipeFile, YamlReadsBackTheSame) {
+  Recipe first = read(kLoraSft, {"prompt=say \"hi\": now\n# or then", "mesh=fsdp=2,tp=4", "sharding={mlp: tp}",
+                                 "learning_rate=0.000123456789", "report_to=[]", "default_system=null?",
+                                 "resume_from_checkpoint=true", "lora_target=q_proj,v_proj", "packing=false"});
+  std::string yaml = to_yaml(first);
+  Recipe second = read(yaml);
+  for (const Key& key : recipe_keys()) EXPECT_EQ(value_text(second, key), value_text(first, key)) << key.name;
+  EXPECT_EQ(to_yaml(second), yaml);
+  EXPECT_EQ(second.prompt, first.prompt);
+  EXPECT_EQ(second.learning_rate, 0.000123456789);
+}
+
+TEST_F(RecipeFile, YamlKeepsPackingOffInPretraining) {
+  EXPECT_EQ(to_yaml(read("stage: pt\npacking: false\n")), "stage: pt\npacking: false\n");
+  EXPECT_EQ(to_yaml(read("stage: pt\n")), "stage: pt\n");
+}
+
+TEST(KeyTable, NamesAndAliasesAreUnique) {
+  std::map<std::string_view, std::string_view> owner;
+  for (const Key& key : recipe_keys()) {
+    std::vector<std::string_view> names = key.aliases;
+    names.push_back(key.name);
+    for (auto name : names) EXPECT_TRUE(owner.emplace(name, key.name).second) << name << " of " << key.name;
+  }
+}
+
+TEST(KeyTable, EveryDefaultIsAllowed) {
+  Recipe defaults;
+  for (const Key& key : recipe_keys()) {
+    std::string text = value_text(defaults, key);
+    if (text.empty()) continue;
+    EXPECT_NO_THROW(read_recipe("", {std::string(key.name) + "=" + text})) << key.name << "=" << text;
+  }
+}
+
+TEST(KeyTable, ReferencePageIsTheCommittedOne) {
+  std::filesystem::path file = std::filesystem::path(FETTLE_SOURCE_DIR) / "docs/recipe.md";
+  if (std::getenv("FETTLE_WRITE_REFERENCE")) std::ofstream(file) << recipe_reference_markdown();
+  std::ifstream stream(file);
+  std::stringstream committed;
+  committed << stream.rdbuf();
+  EXPECT_EQ(committed.str(), recipe_reference_markdown())
+      << "run scripts/write_recipe_reference and commit docs/recipe.md";
+}
+
+TEST(KeyTable, HelpNamesEveryKey) {
+  std::string text = recipe_reference_text();
+  for (const Key& key : recipe_keys()) {
+    EXPECT_NE(text.find("\n  " + std::string(key.name) + " "), std::string::npos) << key.name;
+  }
+}
+
+TEST(Nearest, FindsMisspeltNames) {
+  std::vector<std::string_view> names = {"lora_rank", "lora_alpha", "learning_rate"};
+  EXPECT_EQ(nearest("lora_rnak", names), "lora_rank");
+  EXPECT_EQ(nearest("learningrate", names), "learning_rate");
+  EXPECT_EQ(nearest("zzzzzzzzz", names), std::nullopt);
+}
+
+TEST(RequireKeys, PassesWhenAllAreThere) {
+  Recipe recipe = read_recipe("", {"model_name_or_path=m", "dataset=a"});
+  EXPECT_NO_THROW(require_keys(recipe, {"model_name_or_path", "dataset"}, "train"));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "config/recipe.h"
+
+namespace fettle {
+namespace {
+
+class BadRecipe : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() /
+            ("fettle_bad_recipe_" + std::to_string(getpid()) + "_" +
+             testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml");
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  // The message of the UserError that reading gives, with the file's path as FILE; empty when it gives none.
+  std::string message(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+    std::ofstream(path_, std::ios::binary) << yaml;
+    return message_of(path_, overrides);
+  }
+
+  std::string message_of(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+    try {
+      read_recipe(file, overrides);
+    } catch (const UserError& error) {
+      std::string text = error.what();
+      for (size_t at; (at = text.find(path_.string())) != std::string::npos;) {
+        text.replace(at, path_.string().size(), "FILE");
+      }
+      return text;
+    }
+    return "";
+  }
+
+  std::filesystem::path path_;
+};
+
+TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
+  EXPECT_EQ(message("stage: sft\n\nlora_rnak: 8\n"), "FILE:3: unknown key 'lora_rnak'; did you mean 'lora_rank'?");
+  EXPECT_EQ(message("", {"output_dri=x"}),
+            "override 'output_dri=x': unknown key 'output_dri'; did you mean 'output_dir'?");
+  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; `fettle train --help` lists the keys");
+  EXPECT_EQ(message("optimizer:\n  lr: 1e-4\n  wieght_decay: 1\n"),
+            "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
+}
+
+TEST_F(BadRecipe, IllTypedValues) {
+  EXPECT_EQ(message("lora_rank: eight\n"), "FILE:1: lora_rank: found 'eight', wanted a whole number >= 1");
+  EXPECT_EQ(message("lora_rank: 8.5\n"), "FILE:1: lora_rank: found 8.5, wanted a whole number >= 1");
+  EXPECT_EQ(message("lora_rank: [8]\n"), "FILE:1: lora_rank: found a list, wanted a whole number >= 1");
+  EXPECT_EQ(message("bf16: maybe\n"), "FILE:1: bf16: found 'maybe', wanted true or false");
+  EXPECT_EQ(message("output_dir: {a: b}\n"), "FILE:1: output_dir: found a map, wanted text");
+  EXPECT_EQ(message("learning_rate: 1e-4x\n"), "FILE:1: learning_rate: found '1e-4x', wanted a number > 0");
+  EXPECT_EQ(message("learning_rate: nan\n"), "FILE:1: learning_rate: found 'nan', wanted a number > 0");
+  EXPECT_EQ(message("lora_target: [{q: v}]\n"), "FILE:1: lora_target: found a map, wanted a list, or text with commas");
+  EXPECT_EQ(message("lora_rank: ''\n"), "FILE:1: lora_rank: found '', wanted a whole number >= 1");
+}
+
+TEST_F(BadRecipe, ValuesOutOfRange) {
+  EXPECT_EQ(message("lora_rank: 0\n"), "FILE:1: lora_rank: found 0, wanted a whole number >= 1");
+  EXPECT_EQ(message("per_device_train_batch_size: -1\n"),
+            "FILE:1: per_device_train_batch_size: found -1, wanted a whole number >= 1");
+  EXPECT_EQ(message("lora_dropout: 1\n"), "FILE:1: lora_dropout: found 1, wanted a number >= 0 and < 1");
+  EXPECT_EQ(message("learning_rate: 0\n"), "FILE:1: learning_rate: found 0, wanted a number > 0");
+  EXPECT_EQ(message("warmup_ratio: 1.5\n"), "FILE:1: warmup_ratio: found 1.5, wanted a number >= 0 and <= 1");
+  EXPECT_EQ(message("val_size: 1.5\n"), "FILE:1: val_size: found 1.5, wanted a number >= 0, whole from 1 on");
+  EXPECT_EQ(message("seed: 1e300\n"), "FILE:1: seed: found 1e300, wanted a whole number >= 0");
+}
+
+TEST_F(BadRecipe, ValuesThatAreNoChoice) {
+  EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft");
+  EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
+            "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, constant, constant_with_warmup");
+  EXPECT_EQ(message("mesh: {tpp: 2}\n"), "FILE:1: mesh: found 'tpp', wanted names among dp, fsdp, tp, sp, ep, pp");
+  EXPECT_EQ(message("mesh: {tp: 0}\n"),
+            "FILE:1: mesh: found 0, wanted a map of dp, fsdp, tp, sp, ep, pp to whole numbers >= 1");
+  EXPECT_EQ(message("mesh: {tp: 2, mp: 2}\n"), "FILE:1: mesh: 'tp' is given twice");
+  EXPECT_EQ(message("adapter: ia3\n"), "FILE:1: adapter: found 'ia3', wanted one of lora, qlora");
+}
+
+TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
+  EXPECT_EQ(message("stage: dpo\n"), "FILE:1: stage: dpo is not available in this version; it has pt, sft");
+  EXPECT_EQ(message("use_dora: true\n"), "FILE:1: use_dora: true is not available in this version");
+  EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
+  EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
+  EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
+            "FILE:1: lora_parameters.scale is not available in this version; set lora_alpha to scale x lora_rank");
+  EXPECT_EQ(message("optim: paged_adamw_8bit\n"),
+            "FILE:1: optim: paged_adamw_8bit is not available in this version; it has adamw_torch");
+  EXPECT_EQ(message("report_to: [none, wandb]\n"),
+            "FILE:1: report_to: wandb is not available in this version; it has none");
+  EXPECT_EQ(message("load_in_4bit: true\n"), "FILE:1: quantization_bit: 4 is not available in this version");
+  EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
+            "FILE:1: neftune_noise_alpha is not available in this version; remove the key");
+  EXPECT_EQ(message("datasets:\n  - path: a\n    field_messages: chat\n"),
+            "FILE:3: 'field_messages' of a data set is not available here; describe the columns in dataset_info.json");
+}
+
+TEST_F(BadRecipe, KeysGivenTwice) {
+  EXPECT_EQ(message("lora_rank: 8\nstage: sft\nlora_r: 16\n"),
+            "FILE:3: lora_rank is given twice with different values: 'lora_r' here, 'lora_rank' at FILE:1; keep one of "
+            "them");
+  EXPECT_EQ(message("seed: 1\nseed: 2\n"),
+            "FILE:2: seed is given twice with different values: 'seed' here, 'seed' at FILE:1; keep one of them");
+}
+
+TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
+  EXPECT_EQ(message("bf16: true\nfp16: false\n"), "");
+  EXPECT_EQ(message("adapter_name_or_path: a\nfinetuning_type: full\n"),
+            "FILE:1: adapter_name_or_path needs finetuning_type: lora, found full; `fettle export` merges an adapter");
+  EXPECT_EQ(message("train_from_scratch: true\n"),
+            "FILE:1: train_from_scratch trains every weight: it needs finetuning_type: full, found lora");
+  EXPECT_EQ(message("eval_strategy: steps\n"),
+            "FILE:1: eval_strategy: steps has no rows to evaluate on: set val_size or eval_dataset");
+  EXPECT_EQ(message("val_size: 10\neval_dataset: e\n"),
+            "FILE:1: val_size and eval_dataset both name held-out rows; keep one of them");
+  EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
+            "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
+  EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"), "FILE:1: fsdp = 4000000000 is too large");
+}
+
+TEST_F(BadRecipe, FilesThatAreNoRecipe) {
+  EXPECT_EQ(message("a: [1\nb: 2\n").substr(0, 7), "FILE:2:");
+  EXPECT_EQ(message("- a\n- b\n"), "FILE: found a list, wanted lines of `key: value`");
+  EXPECT_EQ(message("just words\n"), "FILE: found 'just words', wanted lines of `key: value`");
+  EXPECT_EQ(message("stage: pt\n---\nstage: sft\n"), "FILE: found 2 yaml documents, wanted one");
+  EXPECT_EQ(message("[a]: b\n"), "FILE:1: found a list as a key");
+  EXPECT_EQ(message_of("/no/such/recipe.yaml", {}),
+            "/no/such/recipe.yaml: cannot read the recipe: No such file or directory");
+  EXPECT_EQ(message_of(std::filesystem::temp_directory_path(), {}),
+            std::filesystem::temp_directory_path().string() + ": found a folder, wanted a recipe (a yaml file)");
+}
+
+TEST_F(BadRecipe, DeepOrBinaryFilesAreRefused) {
+  EXPECT_NE(message("a: " + std::string(100000, '[')), "");
+  EXPECT_NE(message(std::string("\x00\x01\x02\xff\xfe", 5)), "");
+  EXPECT_NE(message("a: &x {b: *x}\n"), "");
+}
+
+TEST_F(BadRecipe, OverridesThatAreNone) {
+  EXPECT_EQ(message("", {"lora_rank"}), "override 'lora_rank': wanted key=value");
+  EXPECT_EQ(message("", {"=8"}), "override '=8': wanted key=value");
+  EXPECT_EQ(message("", {"lora_rank=x"}), "override 'lora_rank=x': lora_rank: found 'x', wanted a whole number >= 1");
+  EXPECT_NE(message("", {"dataset=[a"}).find("override 'dataset=[a': not a valid value"), std::string::npos);
+  EXPECT_EQ(message("", {"seed.x=8"}), "override 'seed.x=8': unknown key 'seed.x'; did you mean 'seed'?");
+}
+
+TEST(RequireKeys, NamesWhatIsMissing) {
+  Recipe recipe = read_recipe("", {"dataset=a"});
+  try {
+    require_keys(recipe, {"model_name_or_path", "dataset", "output_dir"}, "train");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "command line: `fettle train` needs model_name_or_path, output_dir; add `model_name_or_path: ...` to it "
+        "or model_name_or_path=... to the command");
+  }
+}
+
+}  // namespace
+}  // namespace fettle
