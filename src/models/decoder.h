@@ -1,0 +1,16 @@
+// Defines the pre-norm decoder with rotary attention and a gated MLP: what Llama, Mistral and Qwen share.
+#pragma once
+
+#include "models/model.h"
+
+namespace fettle {
+
+std::vector<WeightRow> decoder_weights(const ModelConfig& config);
+Tensor decoder_forward(Forward& f);
+// Reads the fields these families have in common.
+ModelConfig read_decoder_config(const ConfigReader& reader);
+// The Family of a decoder: only its names and how its config is read differ.
+Family decoder_family(const std::string& model_type, const std::string& architecture,
+                      ModelConfig (*read)(const ConfigReader& reader));
+
+}  // namespace fettle

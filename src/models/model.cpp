@@ -1,0 +1,66 @@
+#include "models/model.h"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/families.h"
+
+namespace fettle {
+
+const Tensor& Layer::operator[](const std::string& name) const {
+  const auto at = weights.find(name);
+  internal_check(at != weights.end(), "the layer has no weight '{}'", name);
+  return at->second;
+}
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all{llama_family(), mistral_family(), qwen2_family(), qwen3_family(), gpt2_family()};
+  return all;
+}
+
+const Family& family_of(const nlohmann::json& config, const std::string& file) {
+  std::vector<std::string> known;
+  const std::string type = config.is_object() && config.contains("model_type") && config["model_type"].is_string()
+                               ? config["model_type"].get<std::string>()
+                               : "";
+  for (const Family& family : families()) {
+    if (family.model_type == type) return family;
+    known.push_back(family.model_type);
+  }
+  throw UserError("{}: model_type '{}' is not supported; supported are {}", file, type, fmt::join(known, ", "));
+}
+
+const WeightRow& Model::row(const std::string& name) const {
+  for (const WeightRow& row : weights)
+    if (row.name == name) return row;
+  throw InternalError("no weight '{}' in {}", name, family->model_type);
+}
+
+int64_t Model::parameters() const {
+  int64_t total = 0;
+  for (const WeightRow& row : weights) total += product(row.dims) * (row.stacked() ? config.num_hidden_layers : 1);
+  return total;
+}
+
+Model make_model(const nlohmann::json& config, const std::string& file) {
+  Model model{&family_of(config, file), {}, {}};
+  model.config = model.family->read(ConfigReader(config, file));
+  model.weights = model.family->weights(model.config);
+  return model;
+}
+
+Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype) {
+  Shape shape{dtype, row.dims};
+  if (row.stacked()) shape.dims.insert(shape.dims.begin(), config.num_hidden_layers);
+  return shape;
+}
+
+LogicalAxes stacked_axes(const WeightRow& row) {
+  LogicalAxes axes = row.axes;
+  if (row.stacked()) axes.insert(axes.begin(), "layers");
+  return axes;
+}
+
+}  // namespace fettle

@@ -1,0 +1,101 @@
+// Defines a model family as four short answers, and what its forward function is given.
+//
+// Shape legend of this folder: B rows, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
+// H head_dim, F intermediate_size, V vocab_size, L layers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/scan.h"
+#include "models/config.h"
+#include "sharding/rules.h"
+
+namespace fettle {
+
+// How a weight starts when a model is trained from random values.
+enum class Init { kNormal, kZeros, kOnes };
+
+// A kind of weight. `name` is Hugging Face's, with {} for the layer number; stacked kinds are one program parameter
+// [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack.
+struct WeightRow {
+  std::string name;                            // "model.layers.{}.self_attn.q_proj.weight"
+  Dims dims;                                   // of one layer's, as in the checkpoint
+  LogicalAxes axes;
+  Init init = Init::kNormal;
+
+  bool stacked() const { return name.find("{}") != std::string::npos; }
+};
+
+// Weights in a graph, by WeightRow name (or an adapter's); a stacked one is [L, ...].
+using Weights = std::map<std::string, Tensor>;
+
+// The weights of the layer at hand, named as within the layer ("self_attn.q_proj.weight").
+struct Layer {
+  Tensor index;                                // i32, which layer
+  Weights weights;
+
+  const Tensor& operator[](const std::string& name) const;
+  bool has(const std::string& name) const { return weights.contains(name); }
+};
+
+// Keys and values of all layers so far, [L, B, S, K, H], and how many positions are filled (i32).
+struct KvCache {
+  Tensor keys, values, filled;
+};
+
+// Everything a forward function reads. Token arrays are i32 [B, T]; rows hold documents numbered by `segments`
+// (0 = padding), which never see each other, with positions restarting.
+struct Forward {
+  const ModelConfig& config;
+  const Weights& weights;
+  const ShardingRules& sharding;
+  DType compute = DType::kF32;                 // of activations and matmul operands
+  Remat remat = Remat::kFull;
+  int64_t attention_block = 512;               // queries at a time when T is larger (memory-efficient attention)
+  // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: none.
+  std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
+
+  Tensor tokens, positions, segments;
+  std::optional<KvCache> cache;                // generation: in; afterwards the grown one
+};
+
+struct Family {
+  std::string model_type;
+  std::string architecture;                    // "LlamaForCausalLM"
+  std::string layer_prefix;                    // "model.layers.{}."
+  std::string embedding;                       // row that is also the head when tied
+  std::string head;                            // row of the untied head, [V, D]
+  bool fan_in_fan_out;                         // linear weights are [in, out] (Conv1D)
+  ModelConfig (*read)(const ConfigReader& reader);
+  std::vector<WeightRow> (*weights)(const ModelConfig& config);
+  Tensor (*forward)(Forward& f);               // the normalised last hidden states [B, T, D]
+  // Names of the linear layers inside a layer, in order; what LoRA's `all` means.
+  std::vector<std::string> linears;
+};
+
+const std::vector<Family>& families();
+// Throws UserError listing the supported ones.
+const Family& family_of(const nlohmann::json& config, const std::string& file);
+
+// A family with its config: what the rest of the program passes around.
+struct Model {
+  const Family* family;
+  ModelConfig config;
+  std::vector<WeightRow> weights;
+
+  const WeightRow& row(const std::string& name) const;
+  const std::string& head() const { return config.tie_word_embeddings ? family->embedding : family->head; }
+  int64_t parameters() const;
+};
+Model make_model(const nlohmann::json& config, const std::string& file);
+
+// Shape of the program parameter of a row: [L, ...] when stacked.
+Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype);
+LogicalAxes stacked_axes(const WeightRow& row);
+
+}  // namespace fettle

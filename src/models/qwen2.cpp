@@ -1,0 +1,24 @@
+// Qwen 2 and 2.5: biases on q, k and v; a window on the layers from max_window_layers on, when switched on.
+// Source: transformers/models/qwen2.
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace fettle {
+namespace {
+
+ModelConfig read(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.attention_bias = c.qkv_bias_only = true;
+  if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
+    const int64_t first = r.integer("max_window_layers", c.num_hidden_layers);
+    for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
+      c.window.push_back(layer >= first ? r.integer("sliding_window") : int64_t{1} << 30);
+  }
+  return c;
+}
+
+}  // namespace
+
+Family qwen2_family() { return decoder_family("qwen2", "Qwen2ForCausalLM", read); }
+
+}  // namespace fettle

@@ -1,0 +1,94 @@
+#include "sharding/rules.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace fettle {
+namespace {
+
+constexpr std::array kAxes{"dp", "fsdp", "tp", "sp"};
+
+const std::map<std::string, std::vector<std::string>> kDefaults{
+    {"vocab", {"tp"}},      {"embed", {"fsdp"}},        {"heads", {"tp"}}, {"kv_heads", {"tp"}},
+    {"mlp", {"tp"}},        {"layers", {}},             {"rank", {}},      {"norm", {}},
+    {"batch", {"dp", "fsdp"}}, {"length", {"sp"}},      {"act_embed", {}}, {"act_heads", {"tp"}},
+    {"act_mlp", {"tp"}},    {"act_vocab", {"tp"}},
+};
+
+}  // namespace
+
+ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides)
+    : mesh_(std::move(mesh)), rules_(kDefaults) {
+  for (const auto& [logical, axes] : overrides) {
+    if (!rules_.contains(logical))
+      throw UserError("sharding: unknown logical axis '{}'; known are {}", logical,
+                      fmt::join([] {
+                        std::vector<std::string> names;
+                        for (const auto& [name, rule] : kDefaults) names.push_back(name);
+                        return names;
+                      }(), ", "));
+    std::vector<std::string> parsed;
+    std::istringstream parts(axes);
+    for (std::string axis; std::getline(parts, axis, '+');) {
+      if (std::find(kAxes.begin(), kAxes.end(), axis) == kAxes.end())
+        throw UserError("sharding.{}: unknown mesh axis '{}'; known are {}", logical, axis, fmt::join(kAxes, ", "));
+      parsed.push_back(axis);
+    }
+    rules_[logical] = parsed;
+  }
+}
+
+Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const {
+  internal_check(axes.size() == dims.size(), "{}: {} logical axes for {}", what, axes.size(), to_string(dims));
+  Partition out;
+  std::set<std::string> used;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    std::vector<std::string> split;
+    int64_t parts = 1;
+    if (const auto rule = rules_.find(axes[i]); rule != rules_.end())
+      for (const std::string& axis : rule->second)
+        if (mesh_.size_of(axis) > 1 && used.insert(axis).second) {
+          split.push_back(axis);
+          parts *= mesh_.size_of(axis);
+        }
+    if (dims[i] % parts != 0)
+      throw UserError("{}: {} ({}) does not divide by {} ({}); choose a mesh whose axes divide it", what, axes[i], dims[i],
+                      fmt::join(split, " x "), parts);
+    out.dims.push_back(split);
+  }
+  return out;
+}
+
+Tensor ShardingRules::constrain(const Tensor& x, const LogicalAxes& axes) const {
+  if (mesh_.size() == 1) return x;
+  return sharding_constraint(x, partition(axes, x.dims(), "activation at " + PathScope::path()));
+}
+
+MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) {
+  MeshAxes out;
+  if (mesh.empty()) {
+    if (devices > 1) out.axes.emplace_back("fsdp", devices);
+    return out;
+  }
+  for (const auto& [name, size] : mesh)
+    if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end())
+      throw UserError("mesh: unknown axis '{}'; known are {}", name, fmt::join(kAxes, ", "));
+  for (const char* axis : kAxes)
+    if (const auto at = mesh.find(axis); at != mesh.end() && at->second > 1) out.axes.emplace_back(axis, at->second);
+  if (out.size() != devices) {
+    std::vector<std::string> factors;
+    for (const auto& [name, size] : mesh) factors.push_back(fmt::format("{} {}", name, size));
+    throw UserError("mesh: {} = {} devices, but {} are in use; set device_count or change the mesh",
+                    fmt::join(factors, " x "), out.size(), devices);
+  }
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,39 @@
+// Defines ShardingRules: logical axes of weights and activations -> mesh axes.
+//
+// `axis` is a mesh axis (dp, fsdp, tp, sp, ...), `dim` a tensor's; a logical axis names what a dim means.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/tensor.h"
+
+namespace fettle {
+
+// Logical axes of a value's dims, one a dim; "" is never split.
+// Weights: vocab, embed, heads, kv_heads, mlp, layers, rank. Activations: batch, length, act_embed, act_heads, act_mlp,
+// act_vocab.
+using LogicalAxes = std::vector<std::string>;
+
+class ShardingRules {
+ public:
+  // `overrides`: logical axis -> mesh axes joined by '+', or "" for none, over the defaults.
+  explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
+
+  const MeshAxes& mesh() const { return mesh_; }
+  // How a value of `dims` lies. Throws UserError with the formula when a dim does not divide.
+  Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
+  // An activation, held to its rule; the value itself on one device.
+  Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;
+
+ private:
+  MeshAxes mesh_;
+  std::map<std::string, std::vector<std::string>> rules_;
+};
+
+// The mesh of a recipe: axes in the order dp, fsdp, tp, sp, with sizes of 1 left out; all devices on fsdp when `mesh` is
+// empty. Throws UserError on an unknown axis or when the product is not `devices`.
+MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
+
+}  // namespace fettle
