@@ -1,6 +1,7 @@
 #include "runtime/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -75,7 +76,20 @@ std::string list_of(const std::vector<fs::path>& folders) {
   return text;
 }
 
-// Throws unless the file is there and begins as an ELF file does; dlopen's own words do not help with a wrong file.
+// Whether the file holds all the bytes its ELF program headers promise: the loader dies of a shorter one.
+bool is_whole(std::ifstream& file, uint64_t size) {
+  Elf64_Ehdr header;
+  if (!file.seekg(0).read(reinterpret_cast<char*>(&header), sizeof header)) return false;
+  std::vector<Elf64_Phdr> segments(header.e_phnum);
+  const auto bytes = static_cast<std::streamsize>(segments.size() * sizeof(Elf64_Phdr));
+  file.seekg(static_cast<std::streamoff>(header.e_phoff));
+  if (!file.read(reinterpret_cast<char*>(segments.data()), bytes)) return false;
+  return std::all_of(segments.begin(), segments.end(), [&](const Elf64_Phdr& segment) {
+    return segment.p_filesz <= size && segment.p_offset <= size - segment.p_filesz;
+  });
+}
+
+// Throws unless the file is there and is a shared object as far as can be seen; dlopen's own words do not help.
 void check_file(const fs::path& path, const Vendor& vendor) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -85,12 +99,14 @@ void check_file(const fs::path& path, const Vendor& vendor) {
     throw DeviceError("plugin {}: this is a folder, wanted a PJRT plugin's .so file", path.string());
   }
   std::ifstream file(path, std::ios::binary);
-  char magic[4] = {};
-  if (!file.read(magic, 4) || std::string_view(magic, 4) !=
-                                  "\x7f"
-                                  "ELF") {
+  char magic[SELFMAG] = {};
+  if (!file.read(magic, SELFMAG) || std::string_view(magic, SELFMAG) != ELFMAG) {
     throw DeviceError("plugin {}: not a shared object (it does not begin as an ELF file does); wanted a PJRT plugin",
                       path.string());
+  }
+  if (!is_whole(file, fs::file_size(path))) {
+    throw DeviceError("plugin {}: cut off, {} bytes are less than its headers say; delete it and fetch it again",
+                      path.string(), fs::file_size(path));
   }
 }
 

@@ -24,7 +24,7 @@ struct Box {
 // replicas. All boxes have the same size (the plugins demand it) and together they cover the array.
 struct Layout {
   std::vector<Box> boxes;
-  std::vector<int> devices;  // ordinals in Client::devices(), one a box; empty means 0, 1, 2, ...
+  std::vector<int> devices = {};  // ordinals in Client::devices(), one a box; empty means 0, 1, 2, ...
 
   int count() const { return static_cast<int>(boxes.size()); }
   int ordinal(int position) const { return devices.empty() ? position : devices[position]; }
@@ -46,15 +46,15 @@ struct ArgInfo {
   std::string name;
   Shape shape;  // global
   Layout layout;
-  bool donated = false;     // inputs only: the program takes the memory, the buffer is deleted by run()
-  std::string memory_kind;  // "" or "device": device memory; "pinned_host": host memory the device reads
+  bool donated = false;          // inputs only: the program takes the memory, the buffer is deleted by run()
+  std::string memory_kind = {};  // "" or "device": device memory; "pinned_host": host memory the device reads
 };
 
 // What a program takes and gives, in order. Module text must agree with it: Executable checks the results' shapes after
 // compiling and every argument before each run.
 struct Signature {
-  std::vector<ArgInfo> inputs;
-  std::vector<ArgInfo> outputs;
+  std::vector<ArgInfo> inputs = {};
+  std::vector<ArgInfo> outputs = {};
 };
 
 // Throws InternalError naming `what` unless the layout fits `shape` (ranks, bounds, equal box sizes, distinct devices).

@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "correct/runtime_programs.h"
+#include "runtime/buffer_builder.h"
+
+namespace fettle {
+namespace {
+
+std::vector<std::byte> some_bytes(int64_t count) {
+  std::vector<std::byte> bytes(count);
+  for (int64_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 13 + i / 255);
+  return bytes;
+}
+
+class Build : public ::testing::TestWithParam<Staging> {};
+
+TEST_P(Build, PiecesInAnyOrderFromSeveralThreads) {
+  // 4 parts, each on two devices.
+  const Shape shape{DType::kF32, {8, 50}};
+  const Layout layout = Layout::sharded(shape.dims, {4, 2}, {{0}, {}});
+  BufferBuilder builder(eight_devices(), shape, layout, "", GetParam(), /*staging_limit=*/64);
+  ASSERT_EQ(builder.parts(), layout.parts());
+  std::vector<std::thread> threads;
+  const std::vector<std::byte> bytes = some_bytes(shape.bytes());
+  for (int part = 0; part < 4; ++part) {
+    threads.emplace_back([&, part] {
+      const std::span<const std::byte> all = std::span(bytes).subspan(part * 400, 400);
+      builder.write(part, 300, all.subspan(300));
+      builder.write(part, 0, all.subspan(0, 7));
+      builder.write(part, 7, all.subspan(7, 293));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const DeviceBuffer buffer = builder.finish();
+  buffer.wait();
+  EXPECT_EQ(std::memcmp(buffer.download().data(), bytes.data(), bytes.size()), 0);
+  for (int device = 0; device < 8; ++device) {
+    EXPECT_EQ(std::memcmp(buffer.download_shard(device).data(), bytes.data() + device / 2 * 400, 400), 0);
+  }
+}
+
+TEST_P(Build, ResultsRunAndAreDonated) {
+  StepOnHost host;
+  const Signature signature = step_signature();
+  std::vector<DeviceBuffer> arguments;
+  for (const auto& [info, values] :
+       {std::pair{&signature.inputs[0], &host.w}, {&signature.inputs[1], &host.x}, {&signature.inputs[2], &host.y}}) {
+    BufferBuilder builder(eight_devices(), info->shape, info->layout, "", GetParam(), 1 << 20);
+    const int64_t part_bytes = info->shape.bytes() / 8;
+    const auto* bytes = reinterpret_cast<const std::byte*>(values->data());
+    for (int part = 0; part < 8; ++part) builder.write(part, 0, {bytes + part * part_bytes, size_t(part_bytes)});
+    arguments.push_back(builder.finish());
+  }
+  const Executable step = eight_devices().compile(kStepText, signature, {.num_partitions = 8});
+  for (int i = 0; i < 5; ++i) {
+    std::vector<DeviceBuffer> out = step.run({&arguments[0], &arguments[1], &arguments[2]});
+    EXPECT_TRUE(arguments[0].is_deleted());
+    arguments[0] = std::move(out[0]);
+    const double wanted = host.step();
+    EXPECT_NEAR(out[1].download().as<float>()[0], wanted, 1e-5 * wanted);
+  }
+}
+
+TEST_P(Build, MissingAndDoubledBytesAreRefused) {
+  const Shape shape{DType::kF32, {8}};
+  const std::vector<std::byte> bytes = some_bytes(32);
+  BufferBuilder short_of(eight_devices(), shape, Layout::replicated({8}, 2), "", GetParam(), 1 << 20);
+  short_of.write(0, 0, std::span(bytes).subspan(0, 31));
+  EXPECT_THROW(short_of.finish(), InternalError);
+  EXPECT_THROW(short_of.write(0, 31, std::span(bytes).subspan(0, 2)), InternalError);
+  EXPECT_THROW(short_of.write(1, 0, bytes), InternalError);
+  EXPECT_THROW(short_of.write(0, 0, std::span(bytes).subspan(0, 2)), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Staging, Build,
+                         ::testing::Values(Staging::kHostMemory, Staging::kTransferManager, Staging::kWholeBox));
+
+// "VmHWM" or "VmRSS" of this process in bytes.
+int64_t status_bytes(const std::string& field) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return -1;
+}
+
+void reset_peak() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+// A 128 MiB array over 8 devices: built, run through a donating program three times, and read one shard at a time.
+TEST(BuilderMemory, NeitherBuildingNorDonatedRunsDoubleTheArray) {
+  const Shape shape{DType::kF32, {8, 4 << 20}};
+  const Layout layout = rows_over_8(shape.dims);
+  const char* text = R"(
+module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func public @main(%a: tensor<8x4194304xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>, tf.aliasing_output = 0 : i32})
+      -> (tensor<8x4194304xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %one = stablehlo.constant dense<1.0> : tensor<8x4194304xf32>
+    %r = stablehlo.add %a, %one : tensor<8x4194304xf32>
+    return %r : tensor<8x4194304xf32>
+  }
+})";
+  const ArgInfo info{"a", shape, layout, true};
+  const Executable add = eight_devices().compile(text, {{info}, {info}}, {.num_partitions = 8});
+  EXPECT_EQ(add.memory_stats().alias, shape.bytes() / 8);
+  const int64_t piece = 1 << 18;
+  std::vector<float> values(piece / 4);
+  reset_peak();
+  const int64_t before = status_bytes("VmRSS");
+  ASSERT_GT(before, 0);
+
+  BufferBuilder builder(eight_devices(), shape, layout);
+  for (int part = 0; part < 8; ++part) {
+    for (int64_t offset = 0; offset < shape.bytes() / 8; offset += piece) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = part * 1000 + static_cast<float>((offset / 4 + i) % 997);
+      builder.write(part, offset, std::as_bytes(std::span(values)));
+    }
+  }
+  DeviceBuffer array = builder.finish();
+  for (int step = 0; step < 3; ++step) array = std::move(add.run({&array})[0]);
+  array.wait();
+  const int64_t used = status_bytes("VmHWM") - before;
+  EXPECT_LT(used, shape.bytes() + shape.bytes() / 4);
+
+  for (int part = 0; part < 8; part += 7) {
+    const HostArray shard = array.download_shard(part);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < 4 << 20; ++i) wrong += shard.as<float>()[i] != part * 1000 + i % 997 + 3;
+    EXPECT_EQ(wrong, 0);
+  }
+  array.release();
+  EXPECT_LT(status_bytes("VmRSS") - before, shape.bytes() / 2) << "the memory goes back when the array dies";
+}
+
+// A replica's memory is shared until one of them is donated: the others must not change.
+TEST(BuilderMemory, DonatedReplicasDoNotDisturbEachOther) {
+  const Shape shape{DType::kF32, {4}};
+  const char* text = R"(
+module @m { func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+    %r = stablehlo.add %a, %a : tensor<4xf32>
+    return %r : tensor<4xf32> } })";
+  const Layout both = Layout::replicated({4}, 8);
+  const ArgInfo info{"a", shape, both, true};
+  const std::string module = std::string(text).replace(std::string(text).find("module @m"), 9,
+                                                       "module @m attributes {mhlo.num_partitions = 8 : i32}");
+  const Executable twice = eight_devices().compile(module, {{info}, {info}}, {.num_partitions = 8});
+  DeviceBuffer a = DeviceBuffer::upload(eight_devices(), f32_array({4}, {1, 2, 3, 4}), both);
+  for (int step = 0; step < 4; ++step) a = std::move(twice.run({&a})[0]);
+  for (int device = 0; device < 8; ++device) {
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(a.download_shard(device).as<float>()[i], 16 * (i + 1));
+  }
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "correct/runtime_programs.h"
+#include "runtime/compile_cache.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Cache : public ::testing::Test {
+ protected:
+  Cache() : folder(fs::temp_directory_path() / ("fettle_cache_test_" + std::to_string(getpid()))) {
+    fs::remove_all(folder);
+  }
+  ~Cache() override { fs::remove_all(folder); }
+
+  void expect_right_step(const Executable& step) {
+    StepOnHost host;
+    DeviceBuffer w = DeviceBuffer::upload(eight_devices(), f32_array({16, 8}, host.w), rows_over_8({16, 8}));
+    DeviceBuffer x = DeviceBuffer::upload(eight_devices(), f32_array({32, 16}, host.x), rows_over_8({32, 16}));
+    DeviceBuffer y = DeviceBuffer::upload(eight_devices(), f32_array({32, 8}, host.y), rows_over_8({32, 8}));
+    const std::vector<DeviceBuffer> out = step.run({&w, &x, &y});
+    const double wanted = host.step();
+    EXPECT_NEAR(out[1].download().as<float>()[0], wanted, 1e-5 * wanted);
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder)) found.push_back(entry.path());
+    return found;
+  }
+
+  const fs::path folder;
+  const CompileOptions options = {.num_partitions = 8};
+};
+
+TEST_F(Cache, SecondCompileIsALoad) {
+  CompileCache first(folder);
+  expect_right_step(first.compile(eight_devices(), kStepText, step_signature(), options));
+  EXPECT_EQ(first.misses(), 1);
+  EXPECT_EQ(files(), std::vector<fs::path>{first.file_of(eight_devices(), kStepText, options)});
+  CompileCache second(folder);
+  expect_right_step(second.compile(eight_devices(), kStepText, step_signature(), options));
+  EXPECT_EQ(second.hits(), 1);
+  EXPECT_EQ(second.misses(), 0);
+}
+
+TEST_F(Cache, TextOptionsAndFlagsAreInTheKey) {
+  const CompileCache cache(folder);
+  const Client& client = eight_devices();
+  const fs::path plain = cache.file_of(client, kStepText, options);
+  EXPECT_EQ(cache.file_of(client, kStepText, options), plain);
+  EXPECT_NE(cache.file_of(client, kStepText + " ", options), plain);
+  EXPECT_NE(cache.file_of(client, kStepText, {.num_partitions = 4}), plain);
+  EXPECT_NE(cache.file_of(client, kStepText, {.num_partitions = 8, .devices = {1, 0, 2, 3, 4, 5, 6, 7}}), plain);
+  EXPECT_NE(cache.file_of(client, kStepText, {.num_partitions = 8, .env = {{"xla_cpu_enable_fast_math", true}}}),
+            plain);
+  setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false", 1);
+  EXPECT_NE(cache.file_of(client, kStepText, options), plain);
+  unsetenv("XLA_FLAGS");
+}
+
+TEST_F(Cache, DamagedFilesAreCompiledAnewAndReplaced) {
+  CompileCache cache(folder);
+  cache.compile(eight_devices(), kStepText, step_signature(), options);
+  const fs::path file = files().at(0);
+  const auto size = fs::file_size(file);
+  const auto damage = [&](int kind) {
+    if (kind == 0) fs::resize_file(file, size / 2);
+    if (kind == 1) fs::resize_file(file, 3);
+    if (kind == 2) std::ofstream(file, std::ios::in | std::ios::binary).seekp(size - 100) << "????";
+    if (kind == 3) std::ofstream(file, std::ios::trunc) << "not a program";
+    if (kind == 4) std::ofstream(file, std::ios::app) << "more";
+  };
+  for (int kind = 0; kind < 5; ++kind) {
+    damage(kind);
+    CompileCache again(folder);
+    expect_right_step(again.compile(eight_devices(), kStepText, step_signature(), options));
+    EXPECT_EQ(again.misses(), 1) << kind;
+    EXPECT_EQ(fs::file_size(file), size) << kind;
+  }
+  EXPECT_EQ(files().size(), 1u) << "no partial files are left";
+}
+
+TEST_F(Cache, AFolderThatCannotBeWrittenOnlyCostsTime) {
+  std::ofstream(folder) << "a file where the folder should be";
+  CompileCache cache(folder / "programs");
+  expect_right_step(cache.compile(eight_devices(), kStepText, step_signature(), options));
+  EXPECT_EQ(cache.misses(), 1);
+}
+
+}  // namespace
+}  // namespace fettle

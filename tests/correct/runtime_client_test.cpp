@@ -1,0 +1,45 @@
+#include <gtest/gtest.h>
+
+#include "correct/runtime_programs.h"
+#include "runtime/client.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+TEST(Plugin, TheCpuPluginDescribesItself) {
+  const auto plugin = Plugin::load("cpu");
+  EXPECT_EQ(plugin->name(), "cpu");
+  EXPECT_EQ(plugin->api_major(), 0);
+  EXPECT_GE(plugin->api_minor(), 81);
+  EXPECT_TRUE(plugin->attributes().contains("stablehlo_current_version"));
+  EXPECT_EQ(plugin->content_hash().size(), 16u);
+  EXPECT_EQ(Plugin::load(plugin->path().string()), plugin) << "the same file is loaded once";
+  EXPECT_EQ(Plugin::find("cpu").filename(), plugin->path().filename());
+}
+
+TEST(Client, MakesTheDevicesAskedFor) {
+  const Client& client = eight_devices();
+  EXPECT_EQ(client.platform_name(), "cpu");
+  EXPECT_FALSE(client.platform_version().empty());
+  ASSERT_EQ(client.devices().size(), 8u);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(client.devices()[i].ordinal, i);
+    EXPECT_EQ(client.devices()[i].id, i);
+    EXPECT_GT(client.devices()[i].memory_bytes, int64_t{1} << 20);
+    EXPECT_EQ(client.devices()[i].process_index, client.process_index());
+  }
+  EXPECT_EQ(Client(Plugin::load("cpu")).devices().size(), 1u);
+}
+
+TEST(Vendor, PeakCountsWhatEachPluginLeavesOut) {
+  const MemoryStats stats = {
+      .argument = 100, .output = 50, .alias = 30, .temp = 7, .host_argument = 10, .reported_peak = 140};
+  EXPECT_EQ(vendor_named("cpu")->peak_bytes(stats), 127);
+  EXPECT_EQ(vendor_named("cuda")->peak_bytes(stats), 130);
+  EXPECT_EQ(vendor_of_file("xla_rocm_plugin.so").name, "rocm");
+  EXPECT_EQ(vendor_named("no such"), nullptr);
+}
+
+}  // namespace
+}  // namespace fettle

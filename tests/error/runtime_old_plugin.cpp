@@ -1,0 +1,21 @@
+// A plugin that speaks an API older than any Fettle takes: only its version may be looked at.
+#include <cstddef>
+
+namespace {
+
+struct {
+  size_t struct_size;
+  void* extension_start;
+  struct {
+    size_t struct_size;
+    void* extension_start;
+    int major_version;
+    int minor_version;
+  } version;
+} api = {sizeof api, nullptr, {sizeof api.version, nullptr, 0, 40}};
+
+}  // namespace
+
+extern "C" const void* GetPjrtApi() {
+  return &api;
+}

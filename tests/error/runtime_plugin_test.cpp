@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "runtime/client.h"
+#include "runtime/plugin.h"
+#include "runtime/topology.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The error's text; fails unless it is a DeviceError (exit 4).
+template <typename Action>
+std::string device_error(const Action& action) {
+  try {
+    action();
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDevice);
+    return error.what();
+  }
+  ADD_FAILURE() << "no DeviceError";
+  return "";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+class PluginError : public ::testing::Test {
+ protected:
+  PluginError() : folder(fs::temp_directory_path() / ("fettle_plugin_test_" + std::to_string(getpid()))) {
+    fs::create_directories(folder);
+  }
+  ~PluginError() override { fs::remove_all(folder); }
+  const fs::path folder;
+};
+
+TEST_F(PluginError, MissingFileNamesThePathAndTheRemedy) {
+  const fs::path path = folder / "xla_cuda_plugin.so";
+  const std::string text = device_error([&] { Plugin::load(path.string()); });
+  expect_contains(text, path.string());
+  expect_contains(text, "make plugins");
+}
+
+TEST_F(PluginError, UnknownNameListsThePlacesLookedAt) {
+  setenv("FETTLE_PLUGIN_PATH", folder.c_str(), 1);
+  const std::string text = device_error([] { Plugin::load("abacus"); });
+  unsetenv("FETTLE_PLUGIN_PATH");
+  expect_contains(text, "\"abacus\"");
+  expect_contains(text, folder.string());
+  EXPECT_TRUE(Plugin::find("abacus").empty());
+}
+
+TEST_F(PluginError, TextFile) {
+  const fs::path path = folder / "plugin.so";
+  std::ofstream(path) << "this is not a plugin\n";
+  expect_contains(device_error([&] { Plugin::load(path.string()); }), "not a shared object");
+}
+
+TEST_F(PluginError, EmptyFileAndFolder) {
+  const fs::path path = folder / "empty.so";
+  std::ofstream(path).close();
+  expect_contains(device_error([&] { Plugin::load(path.string()); }), "not a shared object");
+  expect_contains(device_error([&] { Plugin::load(folder.string()); }), "folder");
+}
+
+TEST_F(PluginError, CutOffPlugin) {
+  const fs::path path = folder / "cut_cpu_plugin.so";
+  fs::copy_file(Plugin::find("cpu"), path);
+  for (int size : {100000, 70, 20}) {
+    fs::resize_file(path, size);
+    expect_contains(device_error([&] { Plugin::load(path.string()); }), "cut off");
+  }
+}
+
+// Some shared object that every Linux has.
+TEST_F(PluginError, SharedObjectThatIsNoPlugin) {
+  std::ifstream maps("/proc/self/maps");
+  std::string libc;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/libc.so") != std::string::npos) libc = line.substr(line.find('/'));
+  }
+  ASSERT_FALSE(libc.empty());
+  expect_contains(device_error([&] { Plugin::load(libc); }), "GetPjrtApi");
+}
+
+TEST_F(PluginError, PluginOlderThanTheApi) {
+  const std::string text = device_error([] { Plugin::load(FETTLE_OLD_PLUGIN); });
+  expect_contains(text, "PJRT API 0.40");
+  expect_contains(text, "0.81");
+}
+
+TEST_F(PluginError, PluginPathIsSearchedBeforeTheCache) {
+  fs::create_directories(folder / "cpu");
+  std::ofstream(folder / "cpu" / "first_plugin.so") << "x";
+  setenv("FETTLE_PLUGIN_PATH", ("/nonexistent:" + folder.string()).c_str(), 1);
+  EXPECT_EQ(Plugin::find("cpu"), folder / "cpu" / "first_plugin.so");
+  unsetenv("FETTLE_PLUGIN_PATH");
+}
+
+TEST_F(PluginError, TheCpuPluginDoesNotCompileAheadOfTime) {
+  const std::string text =
+      device_error([] { Topology::create(Plugin::load("cpu"), "platform_name: \"CUDA\"", "1x1x8"); });
+  expect_contains(text, "cuda, rocm");
+}
+
+}  // namespace
+}  // namespace fettle
