@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "runtime/client.h"
 #include "runtime/handles.h"
-#include "runtime/transfer.h"
 
 namespace fettle {
 

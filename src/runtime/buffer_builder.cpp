@@ -8,9 +8,71 @@
 
 #include "base/error.h"
 #include "runtime/client.h"
-#include "runtime/transfer.h"
+#include "runtime/handles.h"
 
 namespace fettle {
+namespace {
+
+// One device's buffer filled by byte ranges through PJRT_AsyncHostToDeviceTransferManager. Not thread-safe.
+class PiecewiseTransfer {
+ public:
+  PiecewiseTransfer(std::shared_ptr<const ClientHandle> client, int ordinal, const std::string& memory_kind,
+                    const Shape& shape);
+  ~PiecewiseTransfer();
+  PiecewiseTransfer(const PiecewiseTransfer&) = delete;
+  PiecewiseTransfer& operator=(const PiecewiseTransfer&) = delete;
+
+  // Sends `bytes` of `piece`; the event is ready when the piece may go. `last`: nothing follows.
+  PJRT_Event* send(const HostBlock& piece, int64_t offset, int64_t bytes, bool last);
+  PJRT_Buffer* take_buffer();
+
+ private:
+  std::shared_ptr<const ClientHandle> client_;
+  PJRT_AsyncHostToDeviceTransferManager* transfer_ = nullptr;
+};
+
+PiecewiseTransfer::PiecewiseTransfer(std::shared_ptr<const ClientHandle> client, int ordinal,
+                                     const std::string& memory_kind, const Shape& shape)
+    : client_(std::move(client)) {
+  PJRT_ARGS(PJRT_ShapeSpec, spec);
+  spec.dims = shape.dims.data();
+  spec.num_dims = shape.dims.size();
+  spec.element_type = pjrt::buffer_type(shape.dtype);
+  PJRT_Memory* memory = client_->memory(ordinal, memory_kind);
+  PJRT_ARGS(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args, args);
+  args.client = client_->client;
+  args.shape_specs = &spec;
+  args.num_shape_specs = 1;
+  args.memory = memory != nullptr ? memory : client_->default_memory(ordinal);
+  PJRT_CALL(client_->api(), PJRT_Client_CreateBuffersForAsyncHostToDevice, args);
+  transfer_ = args.transfer_manager;
+}
+
+PiecewiseTransfer::~PiecewiseTransfer() {
+  PJRT_ARGS(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args, args);
+  args.transfer_manager = transfer_;
+  pjrt::take(client_->api(), client_->api().PJRT_AsyncHostToDeviceTransferManager_Destroy(&args));
+}
+
+PJRT_Event* PiecewiseTransfer::send(const HostBlock& piece, int64_t offset, int64_t bytes, bool last) {
+  PJRT_ARGS(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args, args);
+  args.transfer_manager = transfer_;
+  args.data = piece.data();
+  args.offset = offset;
+  args.transfer_size = bytes;
+  args.is_last_transfer = last;
+  PJRT_CALL(client_->api(), PJRT_AsyncHostToDeviceTransferManager_TransferData, args);
+  return args.done_with_h2d_transfer;
+}
+
+PJRT_Buffer* PiecewiseTransfer::take_buffer() {
+  PJRT_ARGS(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args, args);
+  args.transfer_manager = transfer_;
+  PJRT_CALL(client_->api(), PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, args);
+  return args.buffer_out;
+}
+
+}  // namespace
 
 class BufferBuilder::State {
  public:

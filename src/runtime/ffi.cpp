@@ -1,5 +1,6 @@
 #include "runtime/ffi.h"
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -31,7 +32,9 @@ constexpr size_t kRegisterHandlerArgsSize = offsetof(RegisterHandlerArgs, traits
 
 const FfiExtension* find_extension(const Plugin& plugin) {
   for (const PJRT_Extension_Base* e = plugin.api().extension_start; e != nullptr; e = e->next) {
-    if (e->type == PJRT_Extension_Type_FFI) return reinterpret_cast<const FfiExtension*>(e);
+    int type;  // a newer plugin has types that the enum lacks
+    std::memcpy(&type, &e->type, sizeof type);
+    if (type == PJRT_Extension_Type_FFI) return reinterpret_cast<const FfiExtension*>(e);
   }
   return nullptr;
 }

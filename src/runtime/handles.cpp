@@ -115,4 +115,17 @@ void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer) {
   pjrt::take(api, api.PJRT_Buffer_Destroy(&args));
 }
 
+DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
+                       const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks) {
+  const Shape shard{shape.dtype, layout.boxes[0].size};
+  const std::vector<int> part_of = layout.part_of();
+  const bool shared = static_cast<int>(blocks.size()) < layout.count();
+  // The buffer owns each shard as soon as there is one, so a failure on a later device leaks none.
+  DeviceBuffer buffer(client, shape, layout, memory_kind, {}, nullptr);
+  for (int i = 0; i < layout.count(); ++i) {
+    buffer.add_shard(buffer_from_block(*client, layout.ordinal(i), memory_kind, shard, blocks[part_of[i]], shared));
+  }
+  return buffer;
+}
+
 }  // namespace fettle

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/buffer.h"
 #include "runtime/client.h"
 #include "runtime/pjrt.h"
 
@@ -72,5 +73,11 @@ class HostBlock {
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
+
+// Makes the buffers of all devices from the filled blocks, one block a part of the layout, which are given away. On the
+// CPU the blocks become the buffers' memory; replicas then share a block, and a run that is donated one of them writes
+// its result elsewhere.
+DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
+                       const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 
 }  // namespace fettle
