@@ -1,0 +1,197 @@
+"""Trains the small tokenizers of this folder and records what the reference library makes of the hard lines.
+
+    python3 make_tokenizers.py [record]      needs `tokenizers` 0.23; training also needs `apt-cache dumpavail`
+
+With `record`, the tokenizer.json files stay as they are and only ids.json and steps.json are written anew.
+The regular expressions are those that the named models' files carry.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                        trainers)
+
+from lines import all_lines
+
+HERE = pathlib.Path(__file__).parent
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def special(*contents: str) -> list[AddedToken]:
+    return [AddedToken(content, special=True, normalized=False) for content in contents]
+
+
+def training_text() -> list[str]:
+    available = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
+    lines = [line for line in available.split("\n") if line.startswith(" ")][:60000]
+    return lines[::3] + all_lines() * 3
+
+
+def train_bpe(tokenizer: Tokenizer, size: int, specials=(), alphabet=True, **options) -> Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, show_progress=False, special_tokens=list(specials),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else [], **options)
+    tokenizer.train_from_iterator(training_text(), trainer)
+    return tokenizer
+
+
+def byte_level(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(pattern), "isolated", invert=False),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)])
+
+
+def gpt2() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    train_bpe(tokenizer, 700)
+    tokenizer.add_special_tokens(special("<|endoftext|>"))
+    return tokenizer
+
+
+def llama3() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    tokenizer.pre_tokenizer = byte_level(LLAMA3)
+    tokenizer.decoder = decoders.ByteLevel()
+    train_bpe(tokenizer, 900)
+    tokenizer.add_special_tokens(special("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
+                                         "<|end_header_id|>", "<|eot_id|>"))
+    tokenizer.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(
+            single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
+            special_tokens=[("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))])])
+    return tokenizer
+
+
+def qwen2() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = byte_level(QWEN2)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    train_bpe(tokenizer, 900)
+    tokenizer.add_special_tokens(special("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
+    tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</tool_call>", normalized=False)])
+    return tokenizer
+
+
+def edges() -> Tokenizer:
+    """Added tokens of every kind, a normalizer that changes lengths, a prefix space, an unknown token."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(),
+        normalizers.Replace(Regex(r"\d{2}"), "#"), normalizers.Replace("tt", "T")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation("merged_with_previous"),
+        pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True)])
+    tokenizer.decoder = decoders.ByteLevel()
+    train_bpe(tokenizer, 500, specials=["<unk>", "<s>", "</s>"])
+    tokenizer.add_tokens([
+        AddedToken("LEFT", lstrip=True, normalized=False), AddedToken("RIGHT", rstrip=True, normalized=False),
+        AddedToken("BOTH", lstrip=True, rstrip=True, normalized=False),
+        AddedToken("solo", single_word=True, normalized=False), AddedToken("Norm", normalized=True),
+        AddedToken("e\u0301norm", normalized=True), AddedToken("<|im_end|>", special=True, normalized=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return tokenizer
+
+
+TOKENIZERS = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "edges": edges}
+
+
+def legacy_merges(path: pathlib.Path) -> None:
+    """Spells the merges as "a b", as files of before 2024 do."""
+    content = json.loads(path.read_text())
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    write(path, content)
+
+
+def write(path: pathlib.Path, content) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def record(name: str) -> None:
+    folder = HERE / name
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids, decoded = [], []
+    for line in all_lines():
+        row = tokenizer.encode(line, add_special_tokens=False).ids
+        text = tokenizer.decode(row, skip_special_tokens=False)
+        ids.append(row)
+        decoded.append(None if text == line else text)
+    write(folder / "ids.json", {
+        "ids": ids, "decoded": decoded,
+        "with_special": [tokenizer.encode(line).ids for line in all_lines()[:6]],
+        "decoded_without_special": [tokenizer.decode(row) for row in ids[-60:]],
+        "tokens": [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())][-12:]})
+
+
+BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
+
+
+def steps() -> dict:
+    """What single normalizers, pre-tokenizers and decoders do."""
+    pre = [pre_tokenizers.Split(Regex(r"[\s,]+|x"), behavior, invert=invert)
+           for behavior in BEHAVIORS for invert in (False, True)]
+    pre += [pre_tokenizers.Split("a", behavior) for behavior in BEHAVIORS]
+    pre += [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (
+        LLAMA3, QWEN2, O200K, r"\w+|[^\w\s]+", r"\p{N}{3}(?=\p{N})|\u0061", r"^.|.$", r"[^\S\n]+|\n", r"x*",
+        r"[[:alpha:]]+", r"\d|\D{3}", r"[\p{L}&&[^\p{Han}]]+", r"[一-龥]+|\p{^L}", r"(?<=a)b|\bc\b")]
+    pre += [pre_tokenizers.Digits(), pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=True), pre_tokenizers.ByteLevel(use_regex=False),
+            pre_tokenizers.Whitespace(), pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer(),
+            pre_tokenizers.Metaspace(), pre_tokenizers.Metaspace(prepend_scheme="first"),
+            pre_tokenizers.Metaspace(prepend_scheme="never", split=False)]
+    pre += [pre_tokenizers.Punctuation(behavior) for behavior in BEHAVIORS]
+    norm = [normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD(), normalizers.Lowercase(),
+            normalizers.StripAccents(), normalizers.Strip(), normalizers.Strip(right=False), normalizers.Prepend("▁"),
+            normalizers.Replace(" ", "▁"), normalizers.Replace(Regex(r"\s+"), ""), normalizers.Replace(Regex("x*"), "-"),
+            normalizers.ByteLevel()]
+    few = [line for i, line in enumerate(all_lines()) if i % 3 == 0 and len(line) < 80]
+    tokens = ["▁Hello", "▁▁wor", "##ld", "<0xE4>", "<0xB8>", "<0xAD>", "<0xE4>", "a", "<0xF0>", "Ġx", "Ċ", "é", "中",
+              "▁", " .", "n't", "</w>", "e</w>", "don 't"]
+    dec = [decoders.ByteLevel(), decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace(),
+           decoders.Metaspace(prepend_scheme="never"), decoders.WordPiece(), decoders.WordPiece(cleanup=False),
+           decoders.BPEDecoder(), decoders.Replace("▁", " "), decoders.Strip("▁", 1, 0), decoders.Strip("a", 0, 1),
+           decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                              decoders.Strip(" ", 1, 0)])]
+
+    def config(step) -> dict:
+        return json.loads(step.__getstate__())
+
+    return {
+        "lines": few, "tokens": tokens,
+        "pre_tokenizers": [{"config": config(s), "pieces": [
+            [piece for piece, _ in s.pre_tokenize_str(line)] for line in few[:: 2 if i >= 15 else 5]],
+            "every": 2 if i >= 15 else 5} for i, s in enumerate(pre)],
+        "normalizers": [{"config": config(s), "changed": {
+            str(i): s.normalize_str(line) for i, line in enumerate(few) if s.normalize_str(line) != line}}
+            for s in norm],
+        "decoders": [{"config": config(s), "text": s.decode(tokens), "first": s.decode(tokens[:1])} for s in dec],
+    }
+
+
+def main() -> None:
+    for name, build in TOKENIZERS.items():
+        path = HERE / name / "tokenizer.json"
+        if "record" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
+            build().save(str(path), pretty=False)
+            if name == "gpt2":
+                legacy_merges(path)
+        record(name)
+    write(HERE / "steps.json", steps())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Runs the real Hugging Face Trainer on the reference's models: what loop.py claims to equal."""
+
+import torch
+import transformers
+
+import families
+import loop
+import record
+
+
+class InOrder(transformers.Trainer):
+    """Takes the rows in file order."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def train(model, settings, folder):
+    keys = dict(settings)
+    keys["output_dir"] = str(folder / "trainer")
+    arguments = transformers.TrainingArguments(
+        **keys, optim="adamw_torch", logging_steps=1, save_strategy="no", report_to=[], use_cpu=True,
+        disable_tqdm=True, remove_unused_columns=False, dataloader_pin_memory=False,
+    )  # fmt: skip
+    run = InOrder(model, arguments, train_dataset=families.load_rows(), data_collator=loop.collate)
+    run.remove_callback(transformers.PrinterCallback)
+    run.train()
+    return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+
+
+def losses(family, folder):
+    """The losses of LoRA from adapter_init and of full tuning; `folder` may be written to."""
+    adapter = record.load_adapter(family, families.MODELS / family / "adapter_init", trainable=True)
+    return dict(
+        lora=train(adapter, loop.LORA, folder), full=train(families.load_model(family), loop.FULL, folder)
+    )
