@@ -1,31 +1,35 @@
 # The two commands: `make quickstart` and `make test`. Everything else is `fettle --help`.
 BUILD ?= build
-JOBS ?= 2
+JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test bench parity setup clean
+.PHONY: quickstart build test bench parity setup clean format
 
 quickstart: build
-	examples/debian-helper/run.sh
+	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
 
 setup:
 	@scripts/setup.sh
 
-$(BUILD)/build.ninja: CMakeLists.txt | setup
+$(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
 
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
 
 test: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS)
 	@scripts/check_layout
-	@ctest --test-dir $(BUILD) --output-on-failure
+	@scripts/check_format
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 
 bench: build
 	@benchmarks/run.sh
 
 parity: build
 	@tests/reference/parity.sh
+
+format:
+	@scripts/check_format --fix
 
 clean:
 	rm -rf $(BUILD)

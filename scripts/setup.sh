@@ -1,39 +1,93 @@
 #!/usr/bin/env bash
 # Installs what Fettle needs on Debian or Ubuntu: packages, and archives unpacked into the cache
-# (FETTLE_CACHE, by default ~/.cache/fettle). Safe to run again; does nothing when all is there.
+# (FETTLE_CACHE, by default ~/.cache/fettle). Safe to run again, also at the same time or after an interruption;
+# does nothing, and needs no network, when all is there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${FETTLE_CACHE:-$HOME/.cache/fettle}
+cache=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}
+
+die() {
+  printf 'setup: %s\n' "$@" >&2
+  exit 1
+}
 
 install_packages() {
-  local missing=() package
-  while read -r package; do
-    [[ $package =~ ^# || -z $package ]] && continue
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-  done <"$here/packages.txt"
-  ((${#missing[@]} == 0)) && return
-  echo "installing packages: ${missing[*]}" >&2
-  local as_root=()
-  ((EUID == 0)) || as_root=(sudo)
-  "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+  local wanted missing as_root=()
+  mapfile -t wanted < <(grep -Ev '^(#|$)' "$here/packages.txt")
+  command -v dpkg-query >/dev/null ||
+    die "this is no Debian or Ubuntu: install the counterparts of scripts/packages.txt by hand," \
+      "put a dpkg-query that prints 'NAME install ok installed' for each on PATH, and run again"
+  mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
+    <(dpkg-query -W -f='${Package} ${Status}\n' 2>/dev/null | sed -n 's/ install ok installed$//p' | sort -u))
+  ((${#missing[@]} > 0)) || return 0
+  echo "setup: installing packages: ${missing[*]}" >&2
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "packages are missing and there is no sudo; as root run:" \
+      "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+    as_root=(sudo)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600)
+  "${apt[@]}" update >&2 || echo "setup: apt-get update failed; going on with the lists there are" >&2
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2 ||
+    die "apt-get could not install ${missing[*]} (see above);" \
+      "check the network and apt's sources (Ubuntu: component universe), then run again"
+}
+
+# The file that pip calls a requirement of wheels.txt; empty when it is not there or not whole.
+find_wheel() {
+  local name=$1 line file
+  line=$(grep "^$name==" "$here/wheels.txt")
+  for file in "$cache/wheels/${name//-/_}-$(sed 's/.*==\([^ ]*\) .*/\1/' <<<"$line")"-*.whl; do
+    [[ -f $file ]] && sha256sum --check --status <<<"${line##*sha256:}  $file" && echo "$file" && return
+  done
+  return 0
 }
 
 # The wheels are archives for one platform, whatever Python this machine has.
-fetch_wheels() {
-  local stamp="$cache/wheels-$(sha256sum "$here/wheels.txt" | cut -c1-16)"
-  [[ -e $stamp ]] && return
-  echo "fetching the PJRT plugin and headers into $cache" >&2
-  mkdir -p "$cache/wheels" "$cache/include" "$cache/plugins/cpu"
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+download_wheels() {
+  local name python missing=0
+  for name in $(sed -n 's/^\([a-z].*\)==.*/\1/p' "$here/wheels.txt"); do
+    [[ -n $(find_wheel "$name") ]] || missing=1
+  done
+  ((missing)) || return 0
+  for python in python3 /usr/bin/python3; do
+    "$python" -m pip --version >/dev/null 2>&1 && break
+  done
+  echo "setup: fetching the PJRT plugin and headers (about 200 MB) into $cache" >&2
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --implementation cp --python-version 3.11 --abi cp311 --abi none --platform manylinux_2_27_x86_64 \
-    --dest "$cache/wheels" --requirement "$here/wheels.txt" >&2
-  unzip -qoj "$cache"/wheels/xla_cpu_pjrt-*.whl '*/include/pjrt_c_api.h' -d "$cache/include"
-  mkdir -p "$cache/include/xla/ffi/api"
-  unzip -qoj "$cache"/wheels/jaxlib-*.whl 'jaxlib/include/xla/ffi/api/*.h' -d "$cache/include/xla/ffi/api"
-  unzip -qoj "$cache"/wheels/lammps_jax_pjrt_cpu-*.whl '*/pjrt_c_api_cpu_plugin.so' -d "$cache/plugins/cpu"
+    --dest "$cache/wheels" --requirement "$here/wheels.txt" >&2 ||
+    die "pip could not fetch the archives of scripts/wheels.txt (see above); check the network and pip's configuration," \
+      "then run again: what has been fetched is kept in $cache/wheels"
+}
+
+# Unpacks members of a wheel, without their folders, into a folder of the cache: all of them or none.
+unpack() {
+  local name=$1 members=$2 to=$3 staging=$cache/staging wheel
+  wheel=$(find_wheel "$name")
+  [[ -n $wheel ]] || die "$name was fetched, but $cache/wheels does not hold it"
+  rm -rf "$staging"
+  mkdir -p "$staging" "$cache/$to"
+  unzip -DD -qoj "$wheel" "$members" -d "$staging" || die "could not unpack $wheel into $staging; is the disk full?"
+  mv -f "$staging"/* "$cache/$to/"
+}
+
+fetch_archives() {
+  local stamp
+  stamp=$cache/ready-$(cat "$here/wheels.txt" "$here/setup.sh" | sha256sum | cut -c1-16)
+  [[ ! -e $stamp ]] || return 0
+  [[ $(uname -m) == x86_64 ]] || die "the pinned CPU plugin is for x86_64, this is $(uname -m)"
+  mkdir -p "$cache/wheels"
+  download_wheels
+  unpack xla-cpu-pjrt '*/include/pjrt_c_api.h' include
+  unpack jaxlib 'jaxlib/include/xla/ffi/api/*.h' include/xla/ffi/api
+  unpack lammps-jax-pjrt-cpu '*/pjrt_c_api_cpu_plugin.so' plugins/cpu
+  rm -rf "$cache/staging" "$cache"/ready-*
   touch "$stamp"
 }
 
+mkdir -p "$cache" || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
+exec 9>"$cache/lock"
+flock --nonblock 9 || { echo "setup: waiting for another set-up" >&2 && flock 9; }
 install_packages
-fetch_wheels
+fetch_archives

@@ -126,7 +126,8 @@ TEST_F(RecipeFile, ReadsLlamaFactoryLoraSft) {
   EXPECT_EQ(r.per_device_eval_batch_size, 1);
   EXPECT_EQ(r.eval_strategy, "steps");
   EXPECT_FALSE(r.packing);
-  EXPECT_NE(messages_.find("no effect here: preprocessing_num_workers, dataloader_num_workers, ddp_timeout"),
+  EXPECT_NE(messages_.find("no effect here: trust_remote_code, do_train, preprocessing_num_workers, "
+                           "dataloader_num_workers, ddp_timeout"),
             std::string::npos)
       << messages_;
 }
