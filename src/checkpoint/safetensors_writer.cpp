@@ -24,12 +24,12 @@ std::string quote(const std::string& text) {
 
 }  // namespace
 
-std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
-    const NamedShapes& tensors, const std::map<std::string, std::string>& metadata) {
+SafetensorsWriter::Layout SafetensorsWriter::lay_out(const NamedShapes& tensors,
+                                                     const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
   std::set<std::string_view> names;
   for (const auto& [name, shape] : tensors) {
-    internal_check(names.insert(name).second, "lay_out_safetensors: two tensors are called '{}'", name);
+    internal_check(names.insert(name).second, "SafetensorsWriter: two tensors are called '{}'", name);
     entries.push_back({name, shape, 0, shape.bytes()});
   }
   std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
@@ -63,14 +63,13 @@ std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const NamedShapes& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : SafetensorsWriter(std::move(path), lay_out_safetensors(tensors, metadata)) {}
+    : SafetensorsWriter(lay_out(tensors, metadata), std::move(path)) {}
 
-SafetensorsWriter::SafetensorsWriter(std::filesystem::path path,
-                                     std::pair<std::vector<TensorEntry>, std::string> layout)
-    : entries_(std::move(layout.first)),
+SafetensorsWriter::SafetensorsWriter(Layout layout, std::filesystem::path path)
+    : entries_(std::move(layout.entries)),
       file_(std::move(path), entries_.empty() ? 0 : entries_.back().offset + entries_.back().bytes),
       written_(entries_.size(), 0) {
-  file_.write(0, std::as_bytes(std::span(layout.second)));
+  file_.write(0, std::as_bytes(std::span(layout.header)));
   for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].name, i);
 }
 

@@ -18,10 +18,6 @@ namespace fettle {
 
 using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 
-// The entries in file order with their offsets, and the header's bytes with the length before it.
-std::pair<std::vector<TensorEntry>, std::string> lay_out_safetensors(
-    const NamedShapes& tensors, const std::map<std::string, std::string>& metadata);
-
 // Move-only; the file is removed again unless finish() was called.
 class SafetensorsWriter {
  public:
@@ -38,7 +34,12 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  SafetensorsWriter(std::filesystem::path path, std::pair<std::vector<TensorEntry>, std::string> layout);
+  struct Layout {
+    std::vector<TensorEntry> entries;
+    std::string header;  // with the length before it
+  };
+  static Layout lay_out(const NamedShapes& tensors, const std::map<std::string, std::string>& metadata);
+  SafetensorsWriter(Layout layout, std::filesystem::path path);
 
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
