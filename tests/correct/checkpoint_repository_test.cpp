@@ -1,0 +1,81 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/model_writer.h"
+#include "checkpoint/repository.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+
+TEST(Repository, ShardsAreOneModel) {
+  const ModelRepository model = ModelRepository::open(kReference / "sharded");
+  EXPECT_EQ(model.config().at("model_type"), "llama");
+  ASSERT_TRUE(model.generation_config().has_value());
+  EXPECT_EQ(model.files().size(), 4u);
+  EXPECT_EQ(model.names().size(), 20u);
+  EXPECT_EQ(model.total_bytes(), 2256);
+  EXPECT_TRUE(model.contains("model.norm.weight"));
+  EXPECT_FALSE(model.contains("lm_head.weight"));
+  const StoredTensor q = model.find("model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(q.entry->shape, (Shape{DType::kBF16, {8, 8}}));
+  EXPECT_EQ(q.file->path().filename(), "model-00003-of-00004.safetensors");
+  EXPECT_TRUE(std::is_sorted(model.names().begin(), model.names().end()));
+}
+
+TEST(Repository, OneFileIsAModelAndIsPreferredToAnIndex) {
+  TempFolder folder;
+  write_text(folder / "config.json", "{}");
+  write_text(folder / "model.safetensors.index.json", R"({"weight_map":{"gone":"gone.safetensors"}})");
+  ModelWriter writer(folder.path(), {{"w", {DType::kI8, {3}}}}, 100);
+  writer.write("w", std::vector<std::byte>(3));
+  writer.finish();
+  const ModelRepository model = ModelRepository::open(folder.path());
+  EXPECT_THAT(model.names(), testing::ElementsAre("w"));
+  EXPECT_FALSE(model.generation_config().has_value());
+}
+
+TEST(Repository, StaysValidWhenMoved) {
+  ModelRepository model = ModelRepository::open(kReference / "sharded");
+  const std::byte* data = model.find("model.norm.weight").file->bytes(*model.find("model.norm.weight").entry).data();
+  const ModelRepository moved = std::move(model);
+  const StoredTensor norm = moved.find("model.norm.weight");
+  EXPECT_EQ(norm.file->bytes(*norm.entry).data(), data);
+}
+
+TEST(Repository, WeightsMayBeIgnored) {
+  TempFolder folder;
+  write_text(folder / "config.json", R"({"model_type":"llama"})");
+  const ModelRepository model = ModelRepository::open(folder.path(), ModelRepository::Weights::kIgnored);
+  EXPECT_EQ(model.config().at("model_type"), "llama");
+  EXPECT_TRUE(model.names().empty());
+}
+
+TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
+  TempFolder folder;
+  const fs::path from = folder / "from", to = folder / "to", both = folder / "both";
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "vocab.json", "merges.txt", "tokenizer.model", "qwen.tiktoken", "chat_template.jinja", "modeling_x.py",
+        "tokenization_x.py", "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md"})
+    write_text(from / name, name);
+  fs::create_directories(to);
+  fs::create_directories(both);
+  copy_tokenizer_files(from, to);
+  EXPECT_THAT(list_tree(to), testing::ElementsAre("chat_template.jinja", "merges.txt", "qwen.tiktoken",
+                                                  "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
+                                                  "tokenizer.model", "tokenizer_config.json", "vocab.json"));
+  copy_model_files(from, both);
+  copy_model_files(from, both);  // over itself
+  EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 3);
+  EXPECT_EQ(read_text(both / "generation_config.json"), "generation_config.json");
+  EXPECT_TRUE(fs::exists(both / "modeling_x.py"));
+  copy_model_files(both, both);
+  EXPECT_EQ(read_text(both / "config.json"), "config.json");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,145 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/model_writer.h"
+#include "checkpoint/repository.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string open_error(const fs::path& folder) {
+  return user_error([&] { ModelRepository::open(folder); });
+}
+
+// A model folder with config.json, and shards made by hand.
+class BadModel : public testing::Test {
+ protected:
+  BadModel() { write_text(folder_ / "config.json", "{}"); }
+  void write_shard(const std::string& file, const std::string& tensor) {
+    SafetensorsWriter writer(folder_ / file, {{tensor, {DType::kU8, {1}}}});
+    writer.write(tensor, std::vector<std::byte>(1));
+    writer.finish();
+  }
+  void write_index(const std::string& map) {
+    write_text(folder_ / "model.safetensors.index.json", "{\"weight_map\":" + map + "}");
+  }
+  std::string error() { return open_error(folder_.path()); }
+  TempFolder folder_;
+};
+
+TEST(ModelFolder, Missing) {
+  EXPECT_THAT(open_error("meta-llama/Llama-3.2-1B"),
+              AllOf(HasSubstr("hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B"),
+                    HasSubstr("model_name_or_path")));
+  EXPECT_THAT(open_error("./no/such"),
+              AllOf(HasSubstr("there is no model folder './no/such'"), Not(HasSubstr("hf download"))));
+  EXPECT_THAT(open_error("/no/such"), Not(HasSubstr("hf download")));
+}
+
+TEST(ModelFolder, IsAFile) {
+  TempFolder folder;
+  write_text(folder / "model.safetensors", "");
+  EXPECT_THAT(open_error(folder / "model.safetensors"), HasSubstr("is a file; give the folder"));
+}
+
+TEST(ModelFolder, WithoutConfig) {
+  TempFolder folder;
+  EXPECT_THAT(open_error(folder.path()), HasSubstr("config.json is missing"));
+  write_text(folder / "adapter_config.json", "{}");
+  EXPECT_THAT(open_error(folder.path()), HasSubstr("is an adapter, not a model; give it as adapter_name_or_path"));
+}
+
+TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {
+  write_text(folder_ / "config.json", "{\n  \"a\": 1,\n  \"b\": oops\n}\n");
+  EXPECT_THAT(error(), HasSubstr("config.json:3:8: not valid JSON"));
+  write_text(folder_ / "config.json", "");
+  EXPECT_THAT(error(), HasSubstr("config.json:1:1: not valid JSON"));
+  write_text(folder_ / "config.json", "[]");
+  EXPECT_THAT(error(), HasSubstr("holds a JSON array, wanted an object"));
+  write_text(folder_ / "config.json", "{}");
+  write_text(folder_ / "generation_config.json", "{");
+  EXPECT_THAT(error(), HasSubstr("generation_config.json:1:2"));
+}
+
+TEST_F(BadModel, NoWeights) {
+  EXPECT_THAT(error(), AllOf(HasSubstr("has no weights"), HasSubstr("train_from_scratch")));
+  write_text(folder_ / "model.gguf", "");
+  EXPECT_THAT(error(), HasSubstr("GGUF"));
+  write_shard("model-00001-of-00002.safetensors", "a");
+  fs::remove(folder_ / "model.gguf");
+  EXPECT_THAT(error(), HasSubstr("shards but no model.safetensors.index.json"));
+  write_text(folder_ / "pytorch_model-00001-of-00002.bin", "");
+  EXPECT_THAT(error(), AllOf(HasSubstr("only PyTorch .bin weights"), HasSubstr("save_pretrained")));
+}
+
+TEST_F(BadModel, ShardMissing) {
+  write_shard("1.safetensors", "a");
+  write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
+  EXPECT_THAT(error(), HasSubstr("names the shard 2.safetensors, which is missing"));
+}
+
+TEST_F(BadModel, ShardBroken) {
+  write_text(folder_ / "1.safetensors", "123");
+  write_index(R"({"a":"1.safetensors"})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("1.safetensors"), HasSubstr("it has 3 bytes")));
+}
+
+TEST_F(BadModel, TensorNotWhereTheIndexSays) {
+  write_shard("1.safetensors", "a");
+  write_shard("2.safetensors", "b");
+  write_index(R"({"a":"1.safetensors","b":"2.safetensors","c":"2.safetensors"})");
+  EXPECT_THAT(error(), HasSubstr("says that 'c' is in 2.safetensors, but it is not"));
+  write_index(R"({"a":"2.safetensors","b":"1.safetensors"})");
+  EXPECT_THAT(error(), HasSubstr("says that 'a' is in 2.safetensors"));
+}
+
+TEST_F(BadModel, TensorTwice) {
+  write_shard("1.safetensors", "a");
+  write_shard("2.safetensors", "a");
+  write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
+  EXPECT_THAT(error(),
+              AllOf(HasSubstr("'a' is both in"), HasSubstr("1.safetensors and in"), HasSubstr("2.safetensors")));
+}
+
+TEST_F(BadModel, IndexWithoutSense) {
+  write_text(folder_ / "model.safetensors.index.json", "{}");
+  EXPECT_THAT(error(), HasSubstr("has no object 'weight_map'"));
+  write_index("[]");
+  EXPECT_THAT(error(), HasSubstr("has no object 'weight_map'"));
+  write_index(R"({"a":1})");
+  EXPECT_THAT(error(), HasSubstr("the file of 'a' is not a string"));
+  write_index(R"({"a":"../1.safetensors"})");
+  EXPECT_THAT(error(), HasSubstr("wanted the name of a file in the same folder"));
+  write_index("{");
+  EXPECT_THAT(error(), HasSubstr("model.safetensors.index.json:1:"));
+}
+
+TEST_F(BadModel, UnknownTensorNamesNearOnes) {
+  write_shard("model.safetensors", "transformer.h.0.attn.weight");
+  const ModelRepository model = ModelRepository::open(folder_.path());
+  EXPECT_THAT(user_error([&] { model.find("h.0.attn.weight"); }),
+              AllOf(HasSubstr("no tensor 'h.0.attn.weight' among its 1"), HasSubstr("transformer.h.0.attn.weight")));
+}
+
+TEST_F(BadModel, CopyToAPlaceThatIsNotThere) {
+  EXPECT_THAT(user_error([&] { copy_model_files(folder_.path(), folder_ / "none"); }), HasSubstr("cannot copy"));
+  EXPECT_THAT(user_error([&] { copy_model_files(folder_ / "none", folder_.path()); }), HasSubstr("cannot read"));
+}
+
+TEST(ModelWriterDisk, TooLittleSpaceGivesBothFigures) {
+  TempFolder folder;
+  const int64_t bytes = int64_t{1} << 60;
+  EXPECT_THAT(user_error([&] {
+                ModelWriter(folder.path(), {{"w", {DType::kU8, {bytes}}}}, int64_t{1} << 40);
+              }),
+              AllOf(HasSubstr("the model needs 1152921504.61 GB of disk and"), HasSubstr("are free")));
+  EXPECT_TRUE(list_tree(folder.path()).empty());
+}
+
+}  // namespace
+}  // namespace fettle
