@@ -2,13 +2,17 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test bench parity setup clean format
+.PHONY: quickstart build test bench parity setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
 
 setup:
 	@scripts/setup.sh
+
+# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them.
+plugins: setup
+	@scripts/plugins.sh
 
 $(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Makes libraries that stand in for those a shared object needs and this machine lacks, so that it loads.
+# Usage: scripts/make_stand_ins.sh SHARED-OBJECT FOLDER
+#
+# Every function of them returns 100 (hipErrorNoDevice), or "stand-in" where its name says that it gives a text. A vendor's
+# plugin loaded so can compile, which calls none that matters; it finds no device.
+set -euo pipefail
+(($# == 2)) || { echo "usage: $0 SHARED-OBJECT FOLDER" >&2 && exit 2; }
+object=$1 folder=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$folder"
+
+# The libraries that do not come with the C and C++ compilers.
+readelf -W -d "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+  grep -Ev '^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so' >"$work/libraries" ||
+  { echo "$object needs no other libraries" >&2 && exit 1; }
+
+# A symbol with a version names its library by the version's number; the others may be in any, so they go to the first
+# library without versions. Writes LIBRARY.c and LIBRARY.map.
+{
+  readelf -W -V "$object" | sed -n '/^Version needs/,$p'
+  echo "== symbols"
+  readelf -W --dyn-syms "$object"
+} | awk -v work="$work" '
+  BEGIN { while ((getline line < (work "/libraries")) > 0) { ours[line] = 1; order[++count] = line } }
+  /^== symbols/ { symbols = 1; for (i = count; i >= 1; --i) if (!(order[i] in versioned)) any = order[i]; next }
+  !symbols && / File: / { match($0, /File: [^ ]+/); file = substr($0, RSTART + 6, RLENGTH - 6); next }
+  !symbols && / Name: / && file in ours {
+    match($0, /Name: [^ ]+/); name = substr($0, RSTART + 6, RLENGTH - 6)
+    library_of[$NF] = file; version_of[$NF] = name; versioned[file] = 1; next
+  }
+  symbols && $7 == "UND" && $5 == "GLOBAL" {
+    symbol = $8; sub(/@.*/, "", symbol)
+    number = $9; gsub(/[()]/, "", number)
+    if ($8 !~ /@/) library = any; else if (number in library_of) library = library_of[number]; else next
+    if ($4 == "OBJECT") code = "char " symbol "[4096];"
+    else if (symbol ~ /ErrorString|ErrorName|ErrorStr|to_string|ApiName|KernelName|LastError$/)
+      code = symbol ~ /^hip(Get|Peek).*LastError$/ ? "int " symbol "(void) { return 100; }" \
+                                                   : "const char* " symbol "(void) { return \"stand-in\"; }"
+    else code = "int " symbol "(void) { return 100; }"
+    print code > (work "/" library ".c")
+    if ($8 ~ /@/) exported[library, version_of[number]] = exported[library, version_of[number]] " " symbol ";"
+  }
+  END {
+    for (key in exported) {
+      split(key, part, SUBSEP)
+      print part[2] " { global:" exported[key] " };" > (work "/" part[1] ".map")
+    }
+  }'
+
+while read -r library; do
+  touch "$work/$library.c"
+  flags=(-shared -fPIC -w -fno-builtin "-Wl,-soname,$library")
+  [[ ! -e $work/$library.map ]] || flags+=("-Wl,--version-script=$work/$library.map")
+  gcc "${flags[@]}" "$work/$library.c" -o "$folder/$library"
+done <"$work/libraries"
