@@ -47,18 +47,11 @@ Box intersect(const Box& a, const Box& b) {
   return common;
 }
 
-std::string to_string(const Box& box) {
-  std::string text = "[";
-  for (size_t d = 0; d < box.start.size(); ++d)
-    text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", box.start[d], box.start[d] + box.size[d]);
-  return text + "]";
-}
-
 void for_each_run(const Box& box, const Dims& source, const Dims& target, const Dims& target_start,
                   const std::function<void(int64_t, int64_t, int64_t)>& run) {
-  internal_check(is_inside(box, source), "for_each_run: box {} is not inside {}", to_string(box), to_string(source));
+  internal_check(is_inside(box, source), "for_each_run: box {} is not inside {}", box.to_string(), to_string(source));
   internal_check(is_inside({target_start, box.size}, target), "for_each_run: box {} at {} is not inside {}",
-                 to_string(box), to_string(target_start), to_string(target));
+                 box.to_string(), to_string(target_start), to_string(target));
   if (box.elements() == 0) return;
   const size_t rank = source.size();
   // Dimensions from `inner` on are one run: all of them but the outermost are whole on both sides.

@@ -1,28 +1,18 @@
-// Defines Box and the copying of rectangular boxes between dense row-major arrays.
+// Defines the copying of rectangular boxes between dense row-major arrays.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 
-#include "base/shape.h"
+#include "base/box.h"
 
 namespace fettle {
-
-// A rectangle of an array: element i of dimension d is start[d] + i, 0 <= i < size[d]. A scalar has rank 0.
-struct Box {
-  Dims start, size;
-
-  int64_t elements() const { return product(size); }
-  static Box whole(const Dims& dims) { return {Dims(dims.size(), 0), dims}; }
-  bool operator==(const Box&) const = default;
-};
 
 // True when `box` has the rank of `dims` and lies inside it.
 bool is_inside(const Box& box, const Dims& dims);
 // The common part; any size[d] == 0 when there is none. Ranks must agree.
 Box intersect(const Box& a, const Box& b);
-std::string to_string(const Box& box);  // "[0:4, 8:16]"
 
 // Calls run(source element, target element, elements) for each longest stretch of `box` that is contiguous in an
 // array of dims `source` and in one of dims `target`, where the box starts at `target_start`. In target order.

@@ -77,10 +77,10 @@ void StateWriter::next_file() {
 
 void StateWriter::add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes) {
   const int64_t count = static_cast<int64_t>(bytes.size());
-  internal_check(is_inside(box, global.dims), "StateWriter::add: {} of '{}' is not inside {}", to_string(box), name,
+  internal_check(is_inside(box, global.dims), "StateWriter::add: {} of '{}' is not inside {}", box.to_string(), name,
                  global.to_string());
   internal_check(count == box.elements() * byte_size(global.dtype), "StateWriter::add: {} bytes for {} of '{}' {}",
-                 count, to_string(box), name, global.to_string());
+                 count, box.to_string(), name, global.to_string());
   Tensor& tensor = tensors_.try_emplace(name, Tensor{global, {}}).first->second;
   internal_check(tensor.shape == global, "StateWriter::add: '{}' is {} and {}", name, tensor.shape.to_string(),
                  global.to_string());
@@ -200,14 +200,14 @@ void StateReader::verify(const std::string& name, Shard& shard) {
   const MappedFile& file = files_[shard.file];
   if (checksum(file.bytes().data() + shard.offset, static_cast<size_t>(shard.bytes)) != shard.checksum)
     refuse(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum", shard.bytes,
-                                    shard.offset, to_string(shard.box), name));
+                                    shard.offset, shard.box.to_string(), name));
   shard.verified = true;
 }
 
 void StateReader::read_slice(const std::string& name, const Box& box, std::byte* out) {
   Tensor& tensor = this->tensor(name);
   internal_check(is_inside(box, tensor.shape.dims), "StateReader::read_slice: {} of '{}' is not inside {}",
-                 to_string(box), name, tensor.shape.to_string());
+                 box.to_string(), name, tensor.shape.to_string());
   const int64_t width = byte_size(tensor.shape.dtype);
   for (Shard& shard : tensor.shards) {
     const Box common = intersect(box, shard.box);
