@@ -43,14 +43,6 @@ void for_each_run(const Shape& shape, const Box& box, const Copy& copy) {
 
 }  // namespace
 
-std::string Box::to_string() const {
-  std::string text = "[";
-  for (size_t d = 0; d < start.size(); ++d) {
-    text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", start[d], start[d] + size[d]);
-  }
-  return text + "]";
-}
-
 std::vector<Box> Layout::parts() const {
   std::vector<Box> distinct;
   for (const Box& box : boxes) {

@@ -6,19 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/box.h"
 #include "base/shape.h"
 
 namespace fettle {
-
-// A rectangular part of a global array: elements [start, start + size) in every dim.
-struct Box {
-  Dims start;
-  Dims size;
-
-  int64_t elements() const { return product(size); }
-  bool operator==(const Box&) const = default;
-  std::string to_string() const;  // "[0:16, 32:64]"
-};
 
 // Where a global array lies. boxes[i] is the part on the i-th device of the mesh; devices with equal boxes are
 // replicas. All boxes have the same size (the plugins demand it) and together they cover the array.

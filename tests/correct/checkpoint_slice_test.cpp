@@ -69,7 +69,7 @@ TEST(Slice, RunsCopyEachElementOnceToItsPlace) {
       }
       wanted[static_cast<size_t>(to)] = from;
     }
-    ASSERT_EQ(got, wanted) << to_string(box) << " of " << to_string(source) << " into " << to_string(target);
+    ASSERT_EQ(got, wanted) << box.to_string() << " of " << to_string(source) << " into " << to_string(target);
   }
 }
 
