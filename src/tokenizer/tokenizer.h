@@ -1,6 +1,8 @@
 // Defines Tokenizer: text to token ids and back, as the model's own tokenizer files say.
 //
-// Ids equal those of the Hugging Face `tokenizers` library for the same files.
+// Ids equal those of the Hugging Face `tokenizers` library, as Transformers sets it up, for the same files. Truncation
+// and padding that tokenizer.json may ask for are not applied: that is the caller's. An added token has the id that
+// the vocabulary gives it, else the one written beside it.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +26,17 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Added tokens in the text are recognised. With `add_special_tokens`, the post-processor's bos/eos are added.
-  // Safe to call from several threads at once.
+  // Bytes of `text` that are not UTF-8 count as U+FFFD, one for each longest broken sequence, as Python's
+  // bytes.decode("utf-8", "replace") has it. Added tokens in the text are recognised. With `add_special_tokens`, the
+  // post-processor's bos/eos are added. Safe to call from several threads at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // Invalid UTF-8 in the result is replaced by U+FFFD, as the reference does.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<int32_t> token_id(std::string_view token) const;
-  std::string token(int32_t id) const;          // its spelling in the vocabulary; empty when there is none
+  std::string token(int32_t id) const;  // its spelling in the vocabulary; empty when there is none
   bool is_special(int32_t id) const;
-  int64_t vocab_size() const;                   // largest id + 1, added tokens included
+  int64_t vocab_size() const;  // largest id + 1, added tokens included
 
   // Names from tokenizer_config.json / special_tokens_map.json; empty when there is none.
   const std::string& bos_token() const;
@@ -58,18 +61,20 @@ class Tokenizer {
 };
 
 // Decodes a growing sequence: push() returns the text that is certain so far, never half a character.
+// The pieces and what finish() returns, joined, are the text that decode() gives for all ids. One thread at a time;
+// `tokenizer` must outlive it.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
   std::string push(int32_t id);
-  std::string finish();                         // what is left, broken bytes replaced
+  std::string finish();  // what is left, broken bytes replaced; then a new sequence may begin
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;
-  size_t emitted_from_ = 0;                     // first id that still matters for the next piece
-  std::string emitted_;
+  std::vector<int32_t> ids_;  // of the last piece, then those that wait
+  size_t context_ = 0;        // how many of ids_ are of the last piece
+  std::string emitted_;       // the text of ids_ that is out already
 };
 
 }  // namespace fettle

@@ -129,11 +129,13 @@ def record(name: str) -> None:
         text = tokenizer.decode(row, skip_special_tokens=False)
         ids.append(row)
         decoded.append(None if text == line else text)
+    added = tokenizer.get_added_tokens_decoder()
     write(folder / "ids.json", {
         "ids": ids, "decoded": decoded,
         "with_special": [tokenizer.encode(line).ids for line in all_lines()[:6]],
         "decoded_without_special": [tokenizer.decode(row) for row in ids[-60:]],
-        "tokens": [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())][-12:]})
+        "tokens": [added[i].content if i in added else tokenizer.id_to_token(i)
+                   for i in range(tokenizer.get_vocab_size())][-12:]})
 
 
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]

@@ -1,0 +1,156 @@
+#include "tokenizer/decoder.h"
+
+#include <charconv>
+#include <map>
+
+#include "tokenizer/by_type.h"
+#include "tokenizer/regex.h"
+#include "tokenizer/text.h"
+
+namespace fettle {
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+std::string join(const Tokens& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  return text;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  if (from.empty()) return;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+// All tokens become one text; one that is not in the alphabet (an added token) stands as it is.
+Decoder read_byte_level(const JsonField&) {
+  return [](Tokens& tokens) {
+    std::string bytes, all;
+    for (const std::string& token : tokens) all += from_alphabet(token, bytes) ? bytes : token;
+    tokens = {replace_invalid_utf8(all)};
+  };
+}
+
+// Runs of <0xE4>-like tokens become the text they spell, or a U+FFFD for each where they spell none.
+Decoder read_byte_fallback(const JsonField&) {
+  return [](Tokens& tokens) {
+    Tokens result;
+    std::string bytes;
+    auto flush = [&] {
+      if (bytes.empty()) return;
+      if (is_valid_utf8(bytes)) {
+        result.push_back(bytes);
+      } else {
+        result.insert(result.end(), bytes.size(), std::string(kReplacement));
+      }
+      bytes.clear();
+    };
+    for (std::string& token : tokens) {
+      unsigned byte = 0;
+      const bool spelled = token.size() == 6 && token.starts_with("<0x") && token.ends_with('>') &&
+                           std::from_chars(token.data() + 3, token.data() + 5, byte, 16).ptr == token.data() + 5;
+      if (spelled) {
+        bytes.push_back(static_cast<char>(byte));
+      } else {
+        flush();
+        result.push_back(std::move(token));
+      }
+    }
+    flush();
+    tokens = std::move(result);
+  };
+}
+
+Decoder read_fuse(const JsonField&) {
+  return [](Tokens& tokens) { tokens = {join(tokens)}; };
+}
+
+Decoder read_strip(const JsonField& field) {
+  const std::string content = field.at("content").string();
+  const int64_t start = field.at("start").integer();
+  const int64_t stop = field.at("stop").integer();
+  if (content.empty()) field.fail("content is empty, wanted one character");
+  return [=](Tokens& tokens) {
+    for (std::string& token : tokens) {
+      for (int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
+      for (int64_t i = 0; i < stop && token.ends_with(content); ++i) token.erase(token.size() - content.size());
+    }
+  };
+}
+
+Decoder read_replace(const JsonField& field) {
+  return [pattern = Regex::of_field(field.at("pattern")), content = field.at("content").string()](Tokens& tokens) {
+    for (std::string& token : tokens) {
+      std::string out;
+      pattern.cover(token, [&](size_t start, size_t end, bool is_match) {
+        out += is_match ? std::string_view(content) : std::string_view(token).substr(start, end - start);
+      });
+      token = std::move(out);
+    }
+  };
+}
+
+Decoder read_metaspace(const JsonField& field) {
+  const std::string mark = field.at("replacement").string();
+  const bool prefix = field.boolean_or("add_prefix_space", true);
+  const bool strips = prefix && field.string_or("prepend_scheme", "always") != "never";
+  return [=](Tokens& tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], mark, i == 0 && strips ? "" : " ");
+  };
+}
+
+Decoder read_word_piece(const JsonField& field) {
+  static constexpr std::pair<std::string_view, std::string_view> kCleanups[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  return [prefix = field.string_or("prefix", "##"), cleanup = field.boolean_or("cleanup", true)](Tokens& tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i != 0 && tokens[i].starts_with(prefix)) {
+        tokens[i].erase(0, prefix.size());
+      } else if (i != 0) {
+        tokens[i].insert(0, " ");
+      }
+      if (!cleanup) continue;
+      for (const auto& [from, to] : kCleanups) replace_all(tokens[i], from, to);
+    }
+  };
+}
+
+Decoder read_bpe(const JsonField& field) {
+  return [suffix = field.string_or("suffix", "</w>")](Tokens& tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
+  };
+}
+
+Decoder read_sequence(const JsonField& field) {
+  std::vector<Decoder> steps;
+  for (const JsonField& step : field.at("decoders").elements()) steps.push_back(read_decoder(step));
+  return [steps](Tokens& tokens) {
+    for (const Decoder& step : steps) step(tokens);
+  };
+}
+
+using Reader = Decoder (*)(const JsonField&);
+
+const std::map<std::string, Reader>& readers() {
+  static const std::map<std::string, Reader> readers = {
+      {"BPEDecoder", read_bpe},       {"ByteFallback", read_byte_fallback},
+      {"ByteLevel", read_byte_level}, {"Fuse", read_fuse},
+      {"Metaspace", read_metaspace},  {"Replace", read_replace},
+      {"Sequence", read_sequence},    {"Strip", read_strip},
+      {"WordPiece", read_word_piece},
+  };
+  return readers;
+}
+
+}  // namespace
+
+Decoder read_decoder(const JsonField& field) {
+  return read_by_type(field, "decoder", readers());
+}
+
+}  // namespace fettle

@@ -1,0 +1,121 @@
+#include "tokenizer/json_field.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+// What nlohmann says after its own numbering and position, such as "syntax error while parsing value - ...".
+std::string reason_of(const json::parse_error& error) {
+  const std::string what = error.what();
+  const size_t colon = what.find(": ");
+  return colon == std::string::npos ? what : what.substr(colon + 2);
+}
+
+}  // namespace
+
+std::string read_file_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code broken;
+  const auto size = std::filesystem::file_size(path, broken);
+  if (!file || broken) throw UserError("{}: cannot be read: {}", path.string(), std::generic_category().message(errno));
+  std::string bytes(size, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (!file) throw UserError("{}: could not be read to its end", path.string());
+  return bytes;
+}
+
+JsonField JsonField::read_file(const std::filesystem::path& path) {
+  const std::string text = read_file_bytes(path);
+  try {
+    return of_value(json::parse(text), path.string());
+  } catch (const json::parse_error& error) {
+    const size_t end = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
+    const auto line = std::count(text.begin(), text.begin() + end, '\n') + 1;
+    const size_t line_start = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+    const size_t column = end - (line_start == std::string::npos ? 0 : line_start + 1) + 1;
+    throw UserError("{}:{}:{}: not valid JSON: {}; fetch the file again", path.string(), line, column,
+                    reason_of(error));
+  }
+}
+
+JsonField JsonField::of_value(json value, std::string origin) {
+  auto root = std::make_shared<const json>(std::move(value));
+  const json* top = root.get();
+  return JsonField(std::move(root), top, std::move(origin), "");
+}
+
+std::string JsonField::where() const {
+  return key_.empty() ? origin_ : origin_ + ": " + key_;
+}
+
+std::optional<JsonField> JsonField::find(std::string_view key) const {
+  if (!value_->is_object()) fail_type("an object");
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  std::string path = key_.empty() ? std::string(key) : key_ + "." + std::string(key);
+  return JsonField(root_, &*found, origin_, std::move(path));
+}
+
+JsonField JsonField::at(std::string_view key) const {
+  if (auto found = find(key)) return *found;
+  fail("key '{}' is missing", key);
+}
+
+std::vector<JsonField> JsonField::elements() const {
+  if (!value_->is_array()) fail_type("a list");
+  std::vector<JsonField> result;
+  result.reserve(value_->size());
+  for (size_t i = 0; i < value_->size(); ++i) {
+    result.push_back(JsonField(root_, &(*value_)[i], origin_, fmt::format("{}[{}]", key_, i)));
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
+  if (!value_->is_object()) fail_type("an object");
+  std::vector<std::pair<std::string, JsonField>> result;
+  for (const auto& [key, value] : value_->items()) {
+    result.emplace_back(key, JsonField(root_, &value, origin_, key_.empty() ? key : key_ + "." + key));
+  }
+  return result;
+}
+
+const std::string& JsonField::string() const {
+  if (!value_->is_string()) fail_type("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+int64_t JsonField::integer() const {
+  if (!value_->is_number_integer()) fail_type("a whole number");
+  return value_->get<int64_t>();
+}
+
+double JsonField::number() const {
+  if (!value_->is_number()) fail_type("a number");
+  return value_->get<double>();
+}
+
+bool JsonField::boolean_or(std::string_view key, bool fallback) const {
+  const auto field = find(key);
+  if (!field) return fallback;
+  if (!field->value_->is_boolean()) field->fail_type("true or false");
+  return field->value_->get<bool>();
+}
+
+std::string JsonField::string_or(std::string_view key, std::string_view fallback) const {
+  const auto field = find(key);
+  return field ? field->string() : std::string(fallback);
+}
+
+void JsonField::fail_type(std::string_view wanted) const {
+  std::string found = value_->dump(-1, ' ', false, json::error_handler_t::replace);
+  if (found.size() > 60) found = found.substr(0, 57) + "...";
+  fail("found {} ({}), wanted {}", value_->type_name(), found, wanted);
+}
+
+}  // namespace fettle

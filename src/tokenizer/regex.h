@@ -1,0 +1,48 @@
+// Defines Regex: a pattern in Oniguruma's syntax, as tokenizer files write it, run by PCRE2's JIT.
+//
+// The two syntaxes differ in little that matters here; what differs is rewritten: \s, \w, \d, \b, \h, POSIX classes
+// and properties mean what Oniguruma's Unicode tables say, \uXXXX is a code point, ^ and $ are line anchors,
+// [a&&[b]] is an intersection. Not rewritten: a{1,3}+ is possessive here.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/json_field.h"
+
+namespace fettle {
+
+class Regex {
+ public:
+  // Throws UserError naming `where` when the pattern is not valid.
+  Regex(std::string_view pattern, std::string_view where);
+  // The pattern that matches `literal` and nothing else.
+  static Regex of_literal(std::string_view literal);
+  // Reads {"String": ...} or {"Regex": ...}.
+  static Regex of_field(const JsonField& field);
+
+  // Finds the next match in `text` (valid UTF-8) from `from` on. An empty match right after the last match (at
+  // `last_end`, or npos for none) is skipped.
+  bool find(std::string_view text, size_t from, size_t last_end, size_t& start, size_t& end) const;
+
+  // Calls visit(start, end, is_match) for stretches that cover all of `text` in order.
+  template <typename Visit>
+  void cover(std::string_view text, Visit visit) const {
+    if (text.empty()) return;
+    size_t start = 0, end = 0, covered = 0, last_end = std::string_view::npos;
+    while (find(text, covered, last_end, start, end)) {
+      if (start != covered) visit(covered, start, false);
+      visit(start, end, true);
+      covered = last_end = end;
+    }
+    if (covered != text.size()) visit(covered, text.size(), false);
+  }
+
+ private:
+  struct Code;
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace fettle

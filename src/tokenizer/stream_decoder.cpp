@@ -1,0 +1,51 @@
+#include "tokenizer/text.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+// No character needs so many tokens: what is still broken then stays broken.
+constexpr size_t kMostWaiting = 32;
+
+}  // namespace
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+
+std::string StreamDecoder::push(int32_t id) {
+  ids_.push_back(id);
+  std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  if (text.size() <= emitted_.size() || !text.starts_with(emitted_)) return "";
+  if (text.ends_with(kReplacement)) {
+    if (ids_.size() - context_ < kMostWaiting) return "";
+    text.resize(text.size() - kReplacement.size());
+    if (text.size() <= emitted_.size()) return "";
+    std::string piece = text.substr(emitted_.size());
+    emitted_ = std::move(text);
+    return piece;
+  }
+  std::string piece = text.substr(emitted_.size());
+  // The tokens of this piece stay as the context of the next: some decoders treat a first token differently.
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));
+  context_ = ids_.size();
+  emitted_ = tokenizer_.decode(ids_, skip_special_tokens_);
+  return piece;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  std::string rest;
+  if (text.starts_with(emitted_)) {
+    rest = text.substr(emitted_.size());
+  } else {
+    // Broken bytes after good ones of the same run: the good ones are out already.
+    rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
+  }
+  ids_.clear();
+  context_ = 0;
+  emitted_.clear();
+  return rest;
+}
+
+}  // namespace fettle

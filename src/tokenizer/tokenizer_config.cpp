@@ -1,0 +1,104 @@
+#include "tokenizer/tokenizer_config.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "tokenizer/json_field.h"
+#include "tokenizer/text.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_token(const JsonField& field) {
+  return field.is_object() ? field.at("content").string() : field.string();
+}
+
+void add_unique(std::vector<std::string>& tokens, std::string token) {
+  if (!token.empty() && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) {
+    tokens.push_back(std::move(token));
+  }
+}
+
+// Takes the names of tokens out of `field`; those that are set already stay unless `overrides`.
+void read_names(const JsonField& field, bool overrides, TokenizerConfig& config) {
+  auto read_name = [&](std::string_view key, std::string* into) {
+    const auto named = field.find(key);
+    if (!named) return;
+    std::string token = read_token(*named);
+    if (into != nullptr && (into->empty() || overrides)) *into = token;
+    add_unique(config.special_tokens, std::move(token));
+  };
+  read_name("bos_token", &config.bos_token);
+  read_name("eos_token", &config.eos_token);
+  read_name("pad_token", &config.pad_token);
+  read_name("unk_token", &config.unk_token);
+  for (std::string_view key : {"sep_token", "cls_token", "mask_token"}) read_name(key, nullptr);
+  // Transformers 4 writes a list; 5 a list, or an object of named ones.
+  for (std::string_view key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const auto extra = field.find(key);
+    if (!extra) continue;
+    if (extra->is_object()) {
+      for (const auto& [name, token] : extra->members()) add_unique(config.special_tokens, read_token(token));
+    } else {
+      for (const JsonField& token : extra->elements()) add_unique(config.special_tokens, read_token(token));
+    }
+  }
+}
+
+void read_added_tokens(const JsonField& field, TokenizerConfig& config) {
+  for (const auto& [key, token] : field.members()) {
+    int32_t id = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0) {
+      field.fail("'{}' is no token id", key);
+    }
+    config.added_tokens.push_back(AddedTokens::read(token, id));
+  }
+}
+
+void read_chat_templates(const JsonField& field, TokenizerConfig& config) {
+  if (field.is_string()) {
+    config.chat_templates["default"] = field.string();
+    return;
+  }
+  for (const JsonField& named : field.elements()) {
+    config.chat_templates[named.at("name").string()] = named.at("template").string();
+  }
+}
+
+}  // namespace
+
+TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
+  TokenizerConfig config;
+  bool complete = false;
+  auto present = [&](const fs::path& path) {
+    if (!fs::is_regular_file(path)) return false;
+    config.files.push_back(path);
+    return true;
+  };
+  if (const fs::path path = model_dir / "tokenizer_config.json"; present(path)) {
+    const JsonField file = JsonField::read_file(path);
+    read_names(file, true, config);
+    if (auto added = file.find("added_tokens_decoder")) read_added_tokens(*added, config), complete = true;
+    if (file.find("add_bos_token")) config.add_bos_token = file.boolean_or("add_bos_token", false);
+    if (file.find("add_eos_token")) config.add_eos_token = file.boolean_or("add_eos_token", false);
+    if (auto templates = file.find("chat_template")) read_chat_templates(*templates, config);
+  }
+  if (const fs::path path = model_dir / "special_tokens_map.json"; present(path)) {
+    read_names(JsonField::read_file(path), !complete, config);
+  }
+  if (const fs::path path = model_dir / "chat_template.jinja"; present(path)) {
+    config.chat_templates["default"] = replace_invalid_utf8(read_file_bytes(path));
+  }
+  if (const fs::path folder = model_dir / "additional_chat_templates"; fs::is_directory(folder)) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() != ".jinja" || !present(entry.path())) continue;
+      config.chat_templates[entry.path().stem().string()] = replace_invalid_utf8(read_file_bytes(entry.path()));
+    }
+  }
+  return config;
+}
+
+}  // namespace fettle

@@ -1,0 +1,108 @@
+// Names of special tokens and chat templates are read in the layouts of Transformers 4 and 5.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+
+// A copy of the reference tokenizer `name` alone, to put other files beside.
+class Folder {
+ public:
+  explicit Folder(const std::string& name) {
+    path_ = fs::temp_directory_path() /
+            ("fettle_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+    fs::copy(kReference / name / "tokenizer.json", path_ / "tokenizer.json");
+  }
+  ~Folder() { fs::remove_all(path_); }
+  void write(const std::string& name, const std::string& content) {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << content;
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+TEST(TokenizerConfig, ReadsTransformers4WithAddedTokensDecoder) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
+  EXPECT_EQ(tokenizer.bos_token(), "<|endoftext|>");
+  EXPECT_EQ(tokenizer.unk_token(), "<|endoftext|>");
+  EXPECT_EQ(tokenizer.pad_token(), "");
+  EXPECT_EQ(tokenizer.eos_id(), 700);
+  EXPECT_EQ(tokenizer.pad_id(), std::nullopt);
+  EXPECT_EQ(tokenizer.chat_template(), std::nullopt);
+  EXPECT_EQ(tokenizer.vocab_size(), 701);
+}
+
+TEST(TokenizerConfig, SpecialTokensMapOverridesAConfigWithoutAddedTokens) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "llama3");
+  EXPECT_EQ(tokenizer.bos_token(), "<|begin_of_text|>");
+  EXPECT_EQ(tokenizer.eos_token(), "<|end_of_text|>");
+  EXPECT_EQ(tokenizer.pad_id(), tokenizer.eos_id());
+  EXPECT_EQ(tokenizer.chat_template("tool_use"), "tools: {{ tools }}");
+  EXPECT_TRUE(tokenizer.chat_template()->starts_with("{{ bos_token }}"));
+  EXPECT_EQ(tokenizer.chat_template("none"), std::nullopt);
+}
+
+TEST(TokenizerConfig, ReadsTransformers5WithATemplateFile) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "qwen2");
+  EXPECT_EQ(tokenizer.bos_id(), std::nullopt);
+  EXPECT_EQ(tokenizer.token(*tokenizer.eos_id()), "<|im_end|>");
+  EXPECT_EQ(tokenizer.token(*tokenizer.pad_id()), "<|endoftext|>");
+  EXPECT_TRUE(tokenizer.chat_template()->starts_with("{%- for message in messages -%}\n<|im_start|>"));
+  std::vector<std::string> names;
+  for (const fs::path& file : tokenizer.files()) names.push_back(file.filename());
+  EXPECT_EQ(names, (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}));
+  EXPECT_TRUE(tokenizer.is_special(*tokenizer.eos_id()));
+  EXPECT_FALSE(tokenizer.is_special(*tokenizer.token_id("<tool_call>")));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("<tool_call>x<|im_end|>", true), true), "<tool_call>x");
+}
+
+TEST(TokenizerConfig, TheTemplateFileComesBeforeTheConfigAndHasCompany) {
+  Folder folder("gpt2");
+  folder.write("tokenizer_config.json", R"({"chat_template": "old", "eos_token": {"content": "<|endoftext|>"}})");
+  folder.write("chat_template.jinja", "new");
+  folder.write("additional_chat_templates/rag.jinja", "rag");
+  const Tokenizer tokenizer = Tokenizer::open(folder.path());
+  EXPECT_EQ(tokenizer.chat_template(), "new");
+  EXPECT_EQ(tokenizer.chat_template("rag"), "rag");
+  EXPECT_EQ(tokenizer.eos_id(), 700);
+}
+
+TEST(TokenizerConfig, NamedTokensOfTheVocabularyAreFoundWholeAndSpecial) {
+  Folder folder("gpt2");
+  const auto plain = Tokenizer::open(folder.path()).encode("the the", false);
+  folder.write("special_tokens_map.json", R"({"eos_token": "h", "additional_special_tokens": ["nowhere"]})");
+  const Tokenizer tokenizer = Tokenizer::open(folder.path());
+  ASSERT_TRUE(tokenizer.eos_id().has_value());
+  EXPECT_TRUE(tokenizer.is_special(*tokenizer.eos_id()));
+  EXPECT_NE(tokenizer.encode("the the", false), plain);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("the the", false), true), "te te");
+  EXPECT_EQ(tokenizer.token_id("nowhere"), std::nullopt);
+}
+
+TEST(TokenizerConfig, AddBosAndEosDecideOverThePostProcessor) {
+  Folder folder("llama3");
+  folder.write(
+      "tokenizer_config.json",
+      R"({"add_bos_token": false, "add_eos_token": true, "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})");
+  const Tokenizer tokenizer = Tokenizer::open(folder.path());
+  const auto ids = tokenizer.encode("a", true);
+  ASSERT_EQ(ids.size(), 2u);
+  EXPECT_EQ(ids.back(), *tokenizer.eos_id());
+  EXPECT_EQ(tokenizer.encode("a", false).size(), 1u);
+}
+
+}  // namespace
+}  // namespace fettle

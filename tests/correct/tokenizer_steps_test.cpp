@@ -1,0 +1,76 @@
+// Single normalizers, pre-tokenizers and decoders do what the reference library's do.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/decoder.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+json read_steps() {
+  std::ifstream file(std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer/steps.json");
+  return json::parse(file);
+}
+
+TEST(Steps, PreTokenizersCutAsTheReference) {
+  const json steps = read_steps();
+  const auto lines = steps["lines"].get<std::vector<std::string>>();
+  ASSERT_GT(steps["pre_tokenizers"].size(), 30u);
+  for (const json& each : steps["pre_tokenizers"]) {
+    const PreTokenizer pre_tokenizer = read_pre_tokenizer(JsonField::of_value(each["config"], "steps.json"));
+    const size_t every = each["every"];
+    for (size_t i = 0; i < each["pieces"].size(); ++i) {
+      Pieces pieces(lines[i * every]);
+      pre_tokenizer.apply(pieces);
+      if (pre_tokenizer.to_bytes) spell_in_alphabet(pieces);
+      std::vector<std::string> found;
+      for (const Piece& piece : pieces.list()) found.emplace_back(piece.text);
+      EXPECT_EQ(found, each["pieces"][i].get<std::vector<std::string>>())
+          << each["config"] << " of " << lines[i * every];
+    }
+  }
+}
+
+TEST(Steps, NormalizersChangeAsTheReference) {
+  const json steps = read_steps();
+  const auto lines = steps["lines"].get<std::vector<std::string>>();
+  ASSERT_GT(steps["normalizers"].size(), 10u);
+  for (const json& each : steps["normalizers"]) {
+    const Normalizer normalizer = read_normalizer(JsonField::of_value(each["config"], "steps.json"));
+    for (size_t i = 0; i < lines.size(); ++i) {
+      std::string text = lines[i];
+      normalizer(text);
+      const auto changed = each["changed"].find(std::to_string(i));
+      EXPECT_EQ(text, changed == each["changed"].end() ? lines[i] : changed->get<std::string>())
+          << each["config"] << " of " << lines[i];
+    }
+  }
+}
+
+TEST(Steps, DecodersJoinAsTheReference) {
+  const json steps = read_steps();
+  ASSERT_GT(steps["decoders"].size(), 8u);
+  for (const json& each : steps["decoders"]) {
+    const Decoder decoder = read_decoder(JsonField::of_value(each["config"], "steps.json"));
+    auto decode = [&](std::vector<std::string> tokens) {
+      decoder(tokens);
+      std::string text;
+      for (const std::string& token : tokens) text += token;
+      return text;
+    };
+    auto tokens = steps["tokens"].get<std::vector<std::string>>();
+    EXPECT_EQ(decode(tokens), each["text"].get<std::string>()) << each["config"];
+    tokens.resize(1);
+    EXPECT_EQ(decode(tokens), each["first"].get<std::string>()) << each["config"];
+  }
+}
+
+}  // namespace
+}  // namespace fettle

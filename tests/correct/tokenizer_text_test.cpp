@@ -1,0 +1,97 @@
+// Broken UTF-8, many threads, very long words and half characters.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "tokenizer/text.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+const std::filesystem::path kReference = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+
+TEST(Text, BrokenBytesBecomeReplacementCharactersAsInPython) {
+  const std::string r = "\xEF\xBF\xBD";
+  EXPECT_EQ(replace_invalid_utf8("a\x80z"), "a" + r + "z");
+  EXPECT_EQ(replace_invalid_utf8("\xE4\xB8"), r);
+  EXPECT_EQ(replace_invalid_utf8("\xE4\xB8z"), r + "z");
+  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), r + r);
+  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), r + r + r);
+  EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98"), r);
+  EXPECT_EQ(replace_invalid_utf8("\xF4\x90\x80\x80"), r + r + r + r);
+  EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98\x80"), "\xF0\x9F\x98\x80");
+  EXPECT_FALSE(is_valid_utf8("\xED\xA0\x80"));
+  EXPECT_TRUE(is_valid_utf8("\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF"));
+}
+
+TEST(Text, EncodeTakesBrokenBytesAsReplacementCharacters) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
+  EXPECT_EQ(tokenizer.encode("ab\xFF", false), tokenizer.encode("ab\xEF\xBF\xBD", false));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("\xFFz", false), false), "\xEF\xBF\xBDz");
+}
+
+TEST(Text, ManyThreadsGetTheSameIds) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "llama3");
+  std::vector<std::string> texts;
+  for (int i = 0; i < 300; ++i)
+    texts.push_back("word" + std::to_string(i * 7919) + " of the \xE6\xBC\xA2 text <|eot_id|>");
+  std::vector<std::vector<int32_t>> expected;
+  for (const std::string& text : texts) expected.push_back(tokenizer.encode(text, true));
+  std::vector<int> wrong(8, 0);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < texts.size(); ++i) {
+        const size_t which = (i * 31 + t * 17) % texts.size();
+        wrong[t] += tokenizer.encode(texts[which], true) != expected[which];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
+}
+
+// Both ways of merging give the same: the ids of a long word begin as those of its own beginning do where a word of
+// one repeated token is cut, and decoding gives the word back.
+TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
+  std::string word;
+  for (uint32_t i = 0, x = 1; i < 1000000; ++i)
+    word.push_back(static_cast<char>('a' + (x = x * 1103515245 + 12345) % 26 / 2));
+  const auto ids = tokenizer.encode(word, false);
+  EXPECT_LT(ids.size(), word.size());
+  EXPECT_EQ(tokenizer.decode(ids, false), word);
+}
+
+TEST(Text, HalfACharacterWaits) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
+  const std::string text = "a\xE9\xBE\x98\xF0\x9F\xAB\xA8z";
+  const auto ids = tokenizer.encode(text, false);
+  ASSERT_GT(ids.size(), 5u);
+  StreamDecoder stream(tokenizer, false);
+  std::string all;
+  for (int32_t id : ids) {
+    const std::string piece = stream.push(id);
+    EXPECT_TRUE(is_valid_utf8(piece));
+    EXPECT_EQ(piece.find("\xEF\xBF\xBD"), std::string::npos);
+    all += piece;
+  }
+  EXPECT_EQ(all + stream.finish(), text);
+}
+
+TEST(Text, BrokenBytesAtTheEndComeOutOfFinish) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
+  auto ids = tokenizer.encode("ok\xF0\x9F\xAB\xA8", false);
+  ids.pop_back();
+  StreamDecoder stream(tokenizer, false);
+  std::string all;
+  for (int32_t id : ids) all += stream.push(id);
+  EXPECT_EQ(all, "ok");
+  EXPECT_EQ(stream.finish(), "\xEF\xBF\xBD");
+  EXPECT_EQ(stream.push(tokenizer.encode("z", false)[0]), "z");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,132 @@
+// Broken tokenizer files are the user's error, and say which file and what in it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::UnitTest;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() /
+           ("fettle_error_" + std::string(UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void write(const std::string& name, const std::string& content) { std::ofstream(dir_ / name) << content; }
+
+  // The message of the error that opening gives; it must be the user's.
+  std::string error() {
+    try {
+      Tokenizer::open(dir_);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "no UserError";
+    return "";
+  }
+  std::string error_of(const std::string& tokenizer_json) {
+    write("tokenizer.json", tokenizer_json);
+    return error();
+  }
+
+  fs::path dir_;
+};
+
+#define EXPECT_SAYS(message, part) EXPECT_NE((message).find(part), std::string::npos) << (message)
+
+const std::string kVocab = R"("vocab": {"a": 0, "b": 1, "ab": 2})";
+
+std::string model(const std::string& rest) {
+  return R"({"model": {"type": "BPE", )" + rest + "}}";
+}
+
+TEST_F(Files, NoTokenizerJson) {
+  const std::string message = error();
+  EXPECT_SAYS(message, dir_.string());
+  EXPECT_SAYS(message, "tokenizer.json");
+}
+
+TEST_F(Files, BrokenJsonHasItsPlace) {
+  EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json:2:13: not valid JSON");
+  EXPECT_SAYS(error_of(""), "tokenizer.json:1:1: not valid JSON");
+  EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json:1:");
+  EXPECT_SAYS(error_of("[1, 2]"), "wanted an object");
+}
+
+TEST_F(Files, BrokenConfigHasItsPlace) {
+  write("tokenizer.json", model(kVocab + R"(, "merges": ["a b"])"));
+  write("tokenizer_config.json", "{\"eos_token\": 5}");
+  EXPECT_SAYS(error(), "tokenizer_config.json: eos_token: found number (5), wanted a string");
+  write("tokenizer_config.json", "{\"eos_token\": \"a\"");
+  EXPECT_SAYS(error(), "tokenizer_config.json:1:18");
+}
+
+TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {
+  std::string message = error_of(R"({"model": {"type": "CharLevel"}})");
+  EXPECT_SAYS(message, "tokenizer.json: model: the model type 'CharLevel' is not supported; supported are BPE");
+  const std::string good = R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, )";
+  message = error_of(good + R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Guess"}]}})");
+  EXPECT_SAYS(message, "pre_tokenizer.pretokenizers[0]: the pre_tokenizer type 'Guess' is not supported");
+  EXPECT_SAYS(message, "ByteLevel");
+  EXPECT_SAYS(error_of(good + R"("normalizer": {"type": "Guess"}})"), "normalizer type 'Guess'");
+  EXPECT_SAYS(error_of(good + R"("decoder": {"type": "Guess"}})"), "decoder type 'Guess'");
+  EXPECT_SAYS(error_of(good + R"("post_processor": {"type": "Guess"}})"), "post_processor type 'Guess'");
+  EXPECT_SAYS(error_of(good + R"("decoder": {}})"), "tokenizer.json: decoder: key 'type' is missing");
+}
+
+TEST_F(Files, BadPatternsAndBehaviours) {
+  const std::string start =
+      R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, "pre_tokenizer": {"type": "Split", )";
+  EXPECT_SAYS(error_of(start + R"("pattern": {"Regex": "a("}, "behavior": "Isolated"}})"), "the pattern 'a('");
+  EXPECT_SAYS(error_of(start + R"("pattern": {"Regex": "a"}, "behavior": "Melted"}})"),
+              "found 'Melted', wanted Removed");
+  EXPECT_SAYS(error_of(start + R"("pattern": {"Glob": "a"}, "behavior": "Isolated"}})"), "pre_tokenizer.pattern");
+}
+
+TEST_F(Files, MergesOfMissingTokens) {
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": ["a b", "a c"])")), "merge 1 ('a' and 'c') needs the token 'c'");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [["b", "a"]])")), "needs the token 'ba'");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": ["ab"])")), "merge 0 is 'ab', wanted two tokens");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [["a"]])")), "merge 0 is [\"a\"], wanted");
+  EXPECT_SAYS(error_of(model(kVocab)), "key 'merges' is missing");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "unk_token": "<unk>")")), "'<unk>' is not in the vocabulary");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "dropout": 0.1)")), "model.dropout");
+}
+
+TEST_F(Files, IdsThatAreNoneOrTwice) {
+  EXPECT_SAYS(error_of(model(R"("vocab": {"a": 0, "b": 0}, "merges": [])")), "tokens 'a' and 'b' have the same id 0");
+  EXPECT_SAYS(error_of(model(R"("vocab": {"a": -1}, "merges": [])")), "the id of token 'a' is -1");
+  EXPECT_SAYS(error_of(model(R"("vocab": {"a": "x"}, "merges": [])")), "the id of token 'a' is \"x\"");
+  EXPECT_SAYS(error_of(model(R"("vocab": {"a": 99999999999}, "merges": [])")), "which is no id");
+  EXPECT_SAYS(error_of(model(R"("vocab": ["a"], "merges": [])")), "model.vocab");
+}
+
+TEST_F(Files, AddedTokensThatShareAnId) {
+  const std::string start = R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, "added_tokens": [)";
+  EXPECT_SAYS(error_of(start + R"({"id": 3, "content": "x"}, {"id": 3, "content": "y"}]})"),
+              "added_tokens[1]: id 3 belongs to 'x' and to 'y'");
+  EXPECT_SAYS(error_of(start + R"({"id": 1, "content": "x"}]})"), "id 1 belongs to 'b' in model.vocab");
+  EXPECT_SAYS(error_of(start + R"({"id": -3, "content": "x"}]})"), "id -3 is no token id");
+  EXPECT_SAYS(error_of(start + R"({"content": "x"}]})"), "added_tokens[0]: key 'id' is missing");
+}
+
+TEST_F(Files, TemplatesOfMissingTokens) {
+  const std::string start = R"({"model": {"type": "BPE", )" + kVocab +
+                            R"(, "merges": []}, "post_processor": {"type": "TemplateProcessing", "pair": [], )";
+  EXPECT_SAYS(error_of(start + R"("special_tokens": {}, "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]}})"),
+              "the token '<s>' is not in special_tokens");
+}
+
+}  // namespace
+}  // namespace fettle
