@@ -53,6 +53,10 @@ DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
 PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   std::vector<PJRT_NamedValue> values;
   const Vendor& vendor = plugin.vendor();
+  if (plugin.compiles_only()) {
+    throw DeviceError("plugin {} can only compile here, not run: its vendor's libraries are missing; {}", plugin.name(),
+                      vendor.remedy);
+  }
   if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
   // Named strings must outlive the call; literals do.
   if (vendor.counts_devices) {

@@ -138,11 +138,32 @@ std::map<std::string, std::string> read_attributes(const PJRT_Api& api) {
   return attributes;
 }
 
-const PJRT_Api& open_plugin(const fs::path& path, const Vendor& vendor) {
+// Loads the libraries that `make plugins` made in the place of a vendor's. False when there are none.
+bool load_stand_ins(const fs::path& folder) {
+  bool any = false;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    any = dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr || any;
+  }
+  return any;
+}
+
+struct Opened {
+  const PJRT_Api* api;
+  bool stands_in;
+};
+
+Opened open_plugin(const fs::path& path, const Vendor& vendor) {
   // XLA logs much at its default level; the user's own setting wins.
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw DeviceError("plugin {} does not load: {}; {}", path.string(), dlerror(), vendor.remedy);
+  bool stands_in = false;
+  if (library == nullptr) {
+    const std::string reason = dlerror();
+    stands_in = load_stand_ins(path.parent_path() / "stand-ins");
+    if (stands_in) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw DeviceError("plugin {} does not load: {}; {}", path.string(), reason, vendor.remedy);
+  }
   const auto get_api = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
   if (get_api == nullptr) {
     dlclose(library);
@@ -158,7 +179,7 @@ const PJRT_Api& open_plugin(const fs::path& path, const Vendor& vendor) {
   }
   PJRT_ARGS(PJRT_Plugin_Initialize_Args, initialize);
   PJRT_CALL(*api, PJRT_Plugin_Initialize, initialize);
-  return *api;
+  return {api, stands_in};
 }
 
 std::string hash_file(const fs::path& path) {
@@ -205,7 +226,9 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   plugin->name_ = vendor.name.empty() ? path.stem().string() : std::string(vendor.name);
   plugin->path_ = path;
   plugin->vendor_ = &vendor;
-  plugin->api_ = &open_plugin(path, vendor);
+  const Opened opened = open_plugin(path, vendor);
+  plugin->api_ = opened.api;
+  plugin->compiles_only_ = opened.stands_in;
   plugin->api_major_ = plugin->api_->pjrt_api_version.major_version;
   plugin->api_minor_ = plugin->api_->pjrt_api_version.minor_version;
   plugin->attributes_ = read_attributes(*plugin->api_);

@@ -36,6 +36,8 @@ class Plugin {
   const Vendor& vendor() const { return *vendor_; }
   int api_major() const { return api_major_; }
   int api_minor() const { return api_minor_; }
+  // True when the vendor's libraries are missing here and stand-ins took their place: Topology works, Client does not.
+  bool compiles_only() const { return compiles_only_; }
   // What the plugin says of itself, e.g. "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
   const std::map<std::string, std::string>& attributes() const { return attributes_; }
   // xxhash of the file's content, 16 hex digits: two builds of one version differ. Computed at first use.
@@ -51,6 +53,7 @@ class Plugin {
   const PJRT_Api* api_ = nullptr;
   int api_major_ = 0;
   int api_minor_ = 0;
+  bool compiles_only_ = false;
   std::map<std::string, std::string> attributes_;
   mutable std::once_flag hashed_;
   mutable std::string content_hash_;

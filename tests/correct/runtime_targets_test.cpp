@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "correct/runtime_programs.h"
+#include "runtime/targets.h"
+#include "runtime/topology.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+TEST(Target, NamesAreTakenAsPeopleWriteThem) {
+  EXPECT_EQ(target_named("MI300X").title, "AMD Instinct MI300X");
+  EXPECT_EQ(&target_named("A100-80GB"), &target_named("a100_80"));
+  EXPECT_NE(&target_named("a100-40"), &target_named("a100-80"));
+  try {
+    target_named("tpu-v9");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("mi300x"), std::string::npos);
+  }
+}
+
+TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
+  std::set<std::string> names;
+  for (const Target& target : targets()) {
+    EXPECT_TRUE(names.insert(target.name).second) << target.name;
+    const Vendor* vendor = vendor_named(target.plugin);
+    ASSERT_NE(vendor, nullptr) << target.name;
+    EXPECT_NE(target.config.find("platform_name: \"" + std::string(vendor->target_platform) + '"'), std::string::npos);
+    EXPECT_NE(target.config.find("device_memory_size: " + std::to_string(target.memory_bytes)), std::string::npos);
+    // A device computes more than it can load, and loads more than its links carry.
+    EXPECT_GT(target.bf16_tflops * 1e3, target.memory_gb_per_s);
+    EXPECT_GT(target.memory_gb_per_s, target.link_gb_per_s);
+  }
+}
+
+// The step of eight devices compiled for devices that are not here. The plugins are large, so `make plugins` fetches
+// them when wanted and this is skipped without them.
+class AheadOfTime : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (Plugin::find(GetParam()).empty()) {
+      GTEST_SKIP() << "the " << GetParam() << " plugin is not here: run `make plugins` to test compiling with it";
+    }
+    plugin = Plugin::load(GetParam());
+  }
+  std::shared_ptr<const Plugin> plugin;
+};
+
+TEST_P(AheadOfTime, EveryTargetCompilesTheStep) {
+  for (const Target& target : targets()) {
+    if (target.plugin != GetParam()) continue;
+    const Topology topology = Topology::create(plugin, target.config, "1x1x8");
+    EXPECT_EQ(topology.device_count(), 8);
+    const CompiledProgram program = topology.compile(kStepText, {.num_partitions = 8});
+    const MemoryStats stats = program.memory_stats();
+    // An eighth of w, x and y; the compilers may round up to their alignment.
+    EXPECT_GE(stats.argument, (16 * 8 + 32 * 16 + 32 * 8) / 8 * 4) << target.name;
+    EXPECT_LT(stats.argument, 2048) << target.name;
+    EXPECT_EQ(stats.alias, 16 * 8 / 8 * 4) << target.name;
+    EXPECT_GT(stats.temp, 0) << target.name;
+    EXPECT_GE(stats.peak, stats.argument) << target.name;
+    EXPECT_EQ(program.output_shapes(), (std::vector<Shape>{{DType::kF32, {2, 8}}, {DType::kF32, {}}}));
+    EXPECT_FALSE(program.optimized_program().empty());
+    EXPECT_FALSE(program.serialize().empty());
+  }
+}
+
+TEST_P(AheadOfTime, SeveralHostsAndDevicesToSpare) {
+  const Target& target = target_named(GetParam() == "cuda" ? "h100" : "mi300x");
+  const Topology topology = Topology::create(plugin, target.config, "1x2x8");
+  EXPECT_EQ(topology.device_count(), 16);
+  EXPECT_GT(topology.compile(kStepText, {.num_partitions = 8}).memory_stats().peak, 0);
+}
+
+TEST_P(AheadOfTime, WrongTextBringsTheCompilersMessage) {
+  const Target& target = target_named(GetParam() == "cuda" ? "h100" : "mi300x");
+  const Topology topology = Topology::create(plugin, target.config, "1x1x8");
+  EXPECT_THROW(topology.compile("module @m { nonsense }", {.num_partitions = 8}), DeviceError);
+  EXPECT_THROW(topology.compile(kStepText, {.num_partitions = 8, .env = {{"xla_no_such_flag", true}}}), DeviceError);
+}
+
+TEST_P(AheadOfTime, ATargetOfTheOtherVendorIsRefused) {
+  const Target& other = target_named(GetParam() == "cuda" ? "mi300x" : "h100");
+  EXPECT_THROW(Topology::create(plugin, other.config, "1x1x8"), DeviceError);
+  EXPECT_THROW(Topology::create(plugin, "gpu_device_info {}", "1x1x8"), DeviceError);
+}
+
+TEST_P(AheadOfTime, WithoutTheDeviceThereIsNoClient) {
+  if (std::filesystem::exists(plugin->vendor().device_file)) GTEST_SKIP() << "this machine has such a device";
+  EXPECT_THROW(Client{plugin}, DeviceError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plugins, AheadOfTime, ::testing::Values("cuda", "rocm"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace fettle
