@@ -31,12 +31,12 @@ class Table:
 
     def __init__(self):
         self.failed = 0
-        print(f"{'family':8} {'quantity':34} {'difference':>11} {'bound':>9}", flush=True)
+        print(f"{'family':8} {'quantity':40} {'difference':>11} {'bound':>9}", flush=True)
 
     def add(self, family, quantity, difference, bound, note=""):
         good = difference <= bound  # false for NaN
         self.failed += not good
-        print(f"{family:8} {quantity:34} {difference:11.1e} {bound:9.0e} {'' if good else ' FAIL'} {note}", flush=True)
+        print(f"{family:8} {quantity:40} {difference:11.1e} {bound:9.0e} {'' if good else ' FAIL'} {note}", flush=True)
 
 
 def relative(found, wanted):
