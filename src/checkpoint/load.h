@@ -1,0 +1,39 @@
+// Defines the streamed load of weights: from mapped files straight into the stacked, sharded device arrays.
+//
+// Each device array is filled a layer at a time from only the bytes of its boxes, so host memory above the mapped files
+// is one layer's box of one weight.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "checkpoint/repository.h"
+#include "models/model.h"
+#include "runtime/buffer.h"
+#include "runtime/client.h"
+#include "runtime/signature.h"
+
+namespace fettle {
+
+// Where one layer's tensor of a row comes from.
+using FindTensor = std::function<StoredTensor(const std::string& name)>;
+// Told the bytes read as they go.
+using LoadProgress = std::function<void(int64_t bytes)>;
+
+// A row's name for one layer: {} replaced by its number.
+std::string name_of_layer(const std::string& row, int64_t layer);
+
+// The row as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape is not the row's.
+DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
+                      const Layout& layout, const FindTensor& find, const LoadProgress& progress);
+
+// Random values as Hugging Face initialises: normal with config.initializer_range, zeros or ones, by the row's Init.
+// lora_A rows are Kaiming-uniform (a = sqrt 5): uniform in +-1/sqrt(in). A function of seed, name and global index alone.
+DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
+                        const Layout& layout, uint64_t seed);
+
+// Checks that every row is in the repository with its shape, and that every floating tensor of it is used by a row.
+// Throws UserError naming the tensor. Reads headers only.
+void check_weights(const ModelRepository& repository, const Model& model);
+
+}  // namespace fettle

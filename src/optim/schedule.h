@@ -1,0 +1,22 @@
+// Defines learning-rate schedules, as functions of the step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fettle {
+
+struct Schedule {
+  std::string type = "linear";                 // Hugging Face's lr_scheduler_type
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 1;
+  double min_rate = 0;                         // cosine_with_min_lr: share of the peak at the end
+
+  // The factor on learning_rate that optimizer step `step` (0-based) uses. Source: transformers/optimization.py.
+  double multiplier(int64_t step) const;
+};
+
+// Throws UserError listing the types when `type` is not one.
+void check_schedule_type(const std::string& type);
+
+}  // namespace fettle

@@ -1,0 +1,93 @@
+#include "train/devices.h"
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/plugin.h"
+#include "train/placement.h"
+
+namespace fettle {
+namespace {
+
+ClientOptions client_options(const Recipe& recipe) {
+  int64_t wanted = recipe.device_count.value_or(0);
+  if (wanted == 0 && !recipe.mesh.empty()) {
+    wanted = 1;
+    for (const auto& [axis, size] : recipe.mesh) wanted *= size;
+  }
+  return {.device_count = static_cast<int>(wanted)};
+}
+
+Client make_client(const Recipe& recipe) {
+  const std::shared_ptr<const Plugin> plugin = Plugin::load(recipe.plugin);
+  ClientOptions options = client_options(recipe);
+  if (plugin->name() != "cpu") options.device_count = 0;
+  return Client(plugin, options);
+}
+
+std::filesystem::path default_cache() {
+  if (const char* folder = std::getenv("FETTLE_CACHE")) return std::filesystem::path(folder) / "compiled";
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home == nullptr ? "." : home) / ".cache/fettle/compiled";
+}
+
+}  // namespace
+
+Devices::Devices(const Recipe& recipe) : client_(make_client(recipe)), tf32_(recipe.tf32) {
+  count_ = static_cast<int64_t>(client_.devices().size());
+  if (const int64_t wanted = client_options(recipe).device_count; wanted > 0) {
+    if (wanted > count_)
+      throw UserError("{} devices are asked for (device_count or mesh), but {} has {}", wanted, client_.platform_name(),
+                      count_);
+    count_ = wanted;
+  }
+  if (recipe.compile_cache != "off")
+    cache_.emplace(recipe.compile_cache.empty() ? default_cache() : std::filesystem::path(recipe.compile_cache));
+}
+
+std::string Devices::title() const {
+  const DeviceInfo& first = client_.devices()[0];
+  const std::string kind = first.kind.empty() ? client_.platform_name() : first.kind;
+  return fmt::format("{} ({} device{})", kind, count_, count_ == 1 ? "" : "s");
+}
+
+Executable Devices::compile(const Program& program) {
+  const CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
+  const std::string text = program.text(tf32_);
+  if (const char* folder = std::getenv("FETTLE_DUMP")) {
+    static int number = 0;
+    const std::string file = fmt::format("{}/program-{}.mlir", folder, number++);
+    if (FILE* out = std::fopen(file.c_str(), "w")) {
+      std::fwrite(text.data(), 1, text.size(), out);
+      std::fclose(out);
+    }
+  }
+  if (cache_) return cache_->compile(client_, text, signature_of(program), options);
+  return client_.compile(text, signature_of(program), options);
+}
+
+std::map<std::string, DeviceBuffer> run(const Executable& executable, const Bindings& inputs) {
+  std::vector<DeviceBuffer*> arguments;
+  for (const ArgInfo& info : executable.signature().inputs) {
+    const auto at = inputs.find(info.name);
+    internal_check(at != inputs.end(), "no device array for the program's input '{}'", info.name);
+    arguments.push_back(at->second);
+  }
+  std::vector<DeviceBuffer> outputs = executable.run(arguments);
+  std::map<std::string, DeviceBuffer> named;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    named.emplace(executable.signature().outputs[i].name, std::move(outputs[i]));
+  return named;
+}
+
+DeviceBuffer replicate(const Devices& devices, const HostArray& value) {
+  return DeviceBuffer::upload(devices.client(), value,
+                              Layout::replicated(value.shape().dims, static_cast<int>(devices.count())));
+}
+
+DeviceBuffer replicate(const Devices& devices, float value) {
+  return replicate(devices, HostArray::from<float>({DType::kF32, {}}, {value}));
+}
+
+}  // namespace fettle

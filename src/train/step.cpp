@@ -1,0 +1,180 @@
+#include "train/step.h"
+
+#include "base/error.h"
+#include "graph/grad.h"
+#include "graph/ops.h"
+#include "models/loss.h"
+#include "optim/adamw.h"
+
+namespace fettle {
+namespace {
+
+struct BatchInputs {
+  Tensor tokens, targets, positions, segments;
+};
+
+Remat remat_of(const std::string& name) {
+  return name == "none" ? Remat::kNone : name == "dots" ? Remat::kDots : Remat::kFull;
+}
+
+Tensor add_row(Program& program, const Job& job, const WeightRow& row, const std::string& name, DType dtype) {
+  const Shape shape = stacked_shape(row, job.model.config, dtype);
+  return program.input(name, shape, job.sharding.partition(stacked_axes(row), shape.dims, row.name));
+}
+
+Partition row_partition(const Job& job, const WeightRow& row) {
+  return job.sharding.partition(stacked_axes(row), stacked_shape(row, job.model.config, DType::kF32).dims, row.name);
+}
+
+// [lead..., T] arrays of the batch.
+BatchInputs add_batch(Program& program, const Job& job, const Dims& dims) {
+  LogicalAxes axes(dims.size(), "");
+  axes[dims.size() - 2] = "batch";
+  axes[dims.size() - 1] = "length";
+  const Partition partition = job.sharding.partition(axes, dims, "the batch");
+  auto input = [&](const char* name) { return program.input(name, {DType::kI32, dims}, partition); };
+  return {input("batch/tokens"), input("batch/targets"), input("batch/positions"), input("batch/segments")};
+}
+
+TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs& batch, Remat remat,
+                       const DropoutKey* dropout, bool differentiable) {
+  Forward f = make_forward(job, weights, remat);
+  if (job.lora) f.adapt = lora_adapt(*job.lora, job.compute, dropout);
+  f.tokens = batch.tokens;
+  f.positions = batch.positions;
+  f.segments = batch.segments;
+  const Tensor hidden = job.model.family->forward(f);
+  return token_loss(f, hidden, weights.at(job.model.head()), batch.targets,
+                    {.differentiable = differentiable, .head_trained = differentiable && job.trains_head()});
+}
+
+struct Gradients {
+  Tensor loss;                                 // summed over tokens
+  std::vector<Tensor> grads;                   // f32, of that sum
+};
+
+// Micro-batches one after another in a loop; their sums of gradients and losses are carried.
+Gradients accumulate(const Job& job, const Weights& weights, const std::vector<Tensor>& trained,
+                     const BatchInputs& batch, const Tensor& seed) {
+  const Remat remat = remat_of(job.recipe.gradient_checkpointing);
+  auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
+    const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
+    const TokenLoss loss = forward_loss(job, weights, micro, remat, &key, true);
+    Gradients out{loss.sum, grad(loss.sum, trained)};
+    for (Tensor& g : out.grads) g = convert(g, DType::kF32);
+    return out;
+  };
+  const int64_t micro_batches = batch.tokens.dim(0);
+  if (micro_batches == 1) {
+    auto first = [](const Tensor& x) { return reshape(x, {x.dim(1), x.dim(2)}); };
+    return one({first(batch.tokens), first(batch.targets), first(batch.positions), first(batch.segments)},
+               constant(0, DType::kI32));
+  }
+  std::vector<Tensor> carries{constant(0, DType::kF32)};
+  for (size_t i = 0; i < trained.size(); ++i)
+    carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
+  const ScanStep sums = scan(
+      micro_batches, carries, {batch.tokens, batch.targets, batch.positions, batch.segments},
+      [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
+        const Gradients g = one({xs[0], xs[1], xs[2], xs[3]}, index);
+        ScanStep step{{carried[0] + g.loss}, {}};
+        for (size_t i = 0; i < g.grads.size(); ++i) step.carries.push_back(carried[1 + i] + g.grads[i]);
+        return step;
+      });
+  return {sums.carries[0], {sums.carries.begin() + 1, sums.carries.end()}};
+}
+
+Tensor count_trained(const Tensor& targets) {
+  const Tensor trained = convert(compare(targets, "GE", constant(0, DType::kI32)), DType::kI32);
+  Dims all;
+  for (int64_t d = 0; d < targets.rank(); ++d) all.push_back(d);
+  return convert(reduce_sum(trained, all), DType::kF32);
+}
+
+}  // namespace
+
+Weights add_weight_inputs(Program& program, const Job& job) {
+  Weights weights;
+  for (const WeightRow& row : job.trained)
+    weights[row.name] = add_row(program, job, row, trained_input(row.name), job.trained_dtype);
+  for (const WeightRow& row : job.frozen)
+    weights[row.name] = add_row(program, job, row, frozen_input(row.name), job.frozen_dtype);
+  return weights;
+}
+
+Forward make_forward(const Job& job, const Weights& weights, Remat remat) {
+  return {.config = job.model.config, .weights = weights, .sharding = job.sharding, .compute = job.compute, .remat = remat};
+}
+
+Program build_train_step(const Job& job, int64_t length) {
+  Program program(job.sharding.mesh());
+  BuildScope scope(program.block());
+  Weights weights;
+  std::vector<AdamWState> states;
+  for (const WeightRow& row : job.trained) {
+    states.push_back({add_row(program, job, row, trained_input(row.name), job.trained_dtype), {}, {}});
+    weights[row.name] = states.back().weight;
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    states[i].m = add_row(program, job, job.trained[i], first_moment(job.trained[i].name), DType::kF32);
+    states[i].v = add_row(program, job, job.trained[i], second_moment(job.trained[i].name), DType::kF32);
+  }
+  for (const WeightRow& row : job.frozen)
+    weights[row.name] = add_row(program, job, row, frozen_input(row.name), job.frozen_dtype);
+  const BatchInputs batch =
+      add_batch(program, job, {job.recipe.gradient_accumulation_steps, job.rows_per_micro_batch(), length});
+  const Shape scalar{DType::kF32, {}};
+  const AdamWStep step{program.input("learning_rate", scalar), program.input("correction1", scalar),
+                       program.input("correction2_sqrt", scalar)};
+  const Tensor seed = program.input("seed", {DType::kU32, {}});
+
+  std::vector<Tensor> trained;
+  for (const AdamWState& state : states) trained.push_back(state.weight);
+  const Gradients sums = accumulate(job, weights, trained, batch, seed);
+
+  PathScope update("update");
+  const Tensor tokens = maximum(count_trained(batch.targets), constant(1, DType::kF32));
+  const Tensor loss = sums.loss / tokens;
+  std::vector<Tensor> grads;
+  for (const Tensor& g : sums.grads) grads.push_back(g / tokens);
+  const Tensor norm = global_norm(grads);
+  if (job.recipe.max_grad_norm > 0) {
+    const Tensor factor = clip_factor(norm, job.recipe.max_grad_norm);
+    for (Tensor& g : grads) g = g * factor;
+  }
+  const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
+  const AdamWOptions adamw{job.recipe.adam_beta1, job.recipe.adam_beta2, job.recipe.adam_epsilon};
+  std::vector<AdamWState> updated;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const double decay = Job::decays(job.trained[i]) ? job.recipe.weight_decay : 0;
+    const AdamWState next = adamw_update(states[i], grads[i], step, decay, adamw);
+    updated.push_back({select(sound, next.weight, states[i].weight), select(sound, next.m, states[i].m),
+                       select(sound, next.v, states[i].v)});
+  }
+  auto give = [&](const std::string& name, const Tensor& value, const WeightRow& row) {
+    program.output(name, value, row_partition(job, row), name);
+  };
+  for (size_t i = 0; i < updated.size(); ++i) give(trained_input(job.trained[i].name), updated[i].weight, job.trained[i]);
+  for (size_t i = 0; i < updated.size(); ++i) {
+    give(first_moment(job.trained[i].name), updated[i].m, job.trained[i]);
+    give(second_moment(job.trained[i].name), updated[i].v, job.trained[i]);
+  }
+  program.output("loss", loss);
+  program.output("grad_norm", norm);
+  return program;
+}
+
+Program build_eval_step(const Job& job, int64_t rows, int64_t length) {
+  Program program(job.sharding.mesh());
+  BuildScope scope(program.block());
+  const Weights weights = add_weight_inputs(program, job);
+  const BatchInputs batch = add_batch(program, job, {rows, length});
+  const TokenLoss loss = forward_loss(job, weights, batch, Remat::kFull, nullptr, false);
+  program.output("loss", reduce_sum(loss.losses_BT, {1}));
+  const Tensor trained = compare(batch.targets, "GE", constant(0, DType::kI32));
+  program.output("tokens", reduce_sum(convert(trained, DType::kF32), {1}));
+  program.output("correct", reduce_sum(loss.correct_BT, {1}));
+  return program;
+}
+
+}  // namespace fettle

@@ -1,0 +1,27 @@
+// Defines the programs of training: the step with its gradients and update, and the evaluation of rows.
+#pragma once
+
+#include <cstdint>
+
+#include "graph/program.h"
+#include "train/job.h"
+
+namespace fettle {
+
+// One optimizer step over A = gradient_accumulation_steps micro-batches of B rows of `length` positions.
+//
+// Inputs: trained/*, m/*, v/* (donated), frozen/*, batch/{tokens,targets,positions,segments} i32 [A, B, T], and scalars
+// learning_rate, correction1, correction2_sqrt (f32) and seed (u32, dropout's).
+// Outputs: trained/*, m/*, v/*, then loss and grad_norm (f32). Loss is the sum of token losses over the number of trained
+// tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
+Program build_train_step(const Job& job, int64_t length);
+
+// Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens), tokens
+// (how many), correct.
+Program build_eval_step(const Job& job, int64_t rows, int64_t length);
+
+// Weights as graph inputs, for programs built elsewhere (generation).
+Weights add_weight_inputs(Program& program, const Job& job);
+Forward make_forward(const Job& job, const Weights& weights, Remat remat);
+
+}  // namespace fettle

@@ -1,0 +1,39 @@
+// Defines TrainState: what a run holds on its devices, and the step that changes it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/repository.h"
+#include "data/batches.h"
+#include "train/devices.h"
+#include "train/job.h"
+
+namespace fettle {
+
+struct TrainState {
+  std::map<std::string, DeviceBuffer> buffers; // frozen/*, trained/*, and when training m/*, v/*
+  int64_t step = 0;                            // optimizer steps done
+
+  Bindings bindings();
+};
+
+// Weights on their devices: base weights from the repository (random ones when recipe.train_from_scratch), the adapter
+// from adapter_name_or_path or fresh. With `moments`, zeroed m and v. Shows progress.
+TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool moments);
+
+// The batch as device arrays by program input name: [A, B, T] as they are, or [B, T] when `flat`.
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat);
+
+struct StepOutcome {
+  double loss = 0;
+  double grad_norm = 0;
+  bool finite() const;
+};
+
+// Runs one optimizer step in place; state.step grows by one when the outcome is finite.
+StepOutcome run_step(const Devices& devices, const Job& job, const Executable& step, TrainState& state,
+                     const Batch& batch, double learning_rate);
+
+}  // namespace fettle
