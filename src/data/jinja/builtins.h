@@ -1,0 +1,56 @@
+// Defines Jinja's and Transformers' built-in functions, filters, tests and methods.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/jinja/interpreter.h"
+
+namespace fettle::jinja {
+
+// The arguments of one call, by parameter name. Throws JinjaError for too many or unknown ones.
+class Bound {
+ public:
+  Bound(std::string_view what, Args& args, std::initializer_list<std::string_view> parameters);
+  bool has(size_t index) const { return values_[index].has_value(); }
+  const Value& operator[](size_t index) const;  // throws JinjaError when it was not given
+  Value get(size_t index, Value otherwise) const { return values_[index].value_or(std::move(otherwise)); }
+
+ private:
+  std::string_view what_;
+  std::vector<std::string_view> parameters_;
+  std::vector<std::optional<Value>> values_;
+};
+
+// range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for another name.
+std::optional<Value> find_global(const std::string& name);
+
+// Throw JinjaError for an unknown name.
+Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args);
+bool apply_test(Interpreter& run, const std::string& name, const Value& input, Args args);
+bool has_filter(const std::string& name);
+bool has_test(const std::string& name);
+
+// Methods of str, list, tuple, dict, int and float.
+bool has_method(const Value& of, const std::string& name);
+Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args);
+
+// Namespaces are the only values that change.
+bool set_attribute(const Value& of, const std::string& name, Value value);
+void clear_attributes(Object& object);
+
+// Python's `format % values` and format.format(...).
+std::string percent_format(Interpreter& run, const std::string& format, const Value& values);
+std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
+
+std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right);
+// `text` filled up to `width` characters: 'l' left, 'r' right, 'c' centred.
+std::string padded(Interpreter& run, const std::string& text, int64_t width, const std::string& fill, char where);
+std::string change_case(std::string_view text, bool upper);
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t times);
+bool is_python_space(std::string_view character);
+
+}  // namespace fettle::jinja

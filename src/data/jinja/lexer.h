@@ -1,0 +1,33 @@
+// Defines tokenize: a Jinja template's text to tokens, with Transformers' settings (trim_blocks, lstrip_blocks).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle::jinja {
+
+enum class TokenKind {
+  kText,
+  kOutputBegin,
+  kOutputEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInt,
+  kFloat,
+  kOperator,
+  kEnd
+};
+
+struct Token {
+  TokenKind kind;
+  std::string text;  // strings with their escapes resolved, numbers without underscores
+  int line;          // from 1
+};
+
+// Throws UserError "name:line: reason" for text that is no template.
+std::vector<Token> tokenize(std::string_view source, const std::string& name);
+
+}  // namespace fettle::jinja

@@ -1,0 +1,89 @@
+// Defines Node and parse: a Jinja template as a tree.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/jinja/value.h"
+
+namespace fettle::jinja {
+
+enum class NodeKind {
+  // Expressions.
+  kConst,      // value
+  kName,       // name
+  kTuple,      // children
+  kList,       // children
+  kDict,       // children: key, value, key, value, ...
+  kAttribute,  // children[0] . name
+  kItem,       // children[0] [ children[1] ]
+  kSlice,      // children: first, last, step; each may be null
+  kCall,       // children[0] ( arguments )
+  kFilter,     // children[0] | name ( arguments ); children[0] is null in a filter block
+  kTest,       // children[0] is name ( arguments )
+  kNot,        // children[0]
+  kNegative,   // children[0]
+  kPositive,   // children[0]
+  kAnd,        // children[0], children[1]
+  kOr,         // children[0], children[1]
+  kBinary,     // children[0] name children[1]; name is + - * / // % **
+  kConcat,     // children
+  kCompare,    // children[0] names[0] children[1] names[1] ...
+  kChoice,     // children: condition, then, else (may be null)
+  // Statements.
+  kText,         // name
+  kOutput,       // children[0]
+  kFor,          // children: target, what, condition (may be null); body, otherwise; flag: recursive
+  kIf,           // children[0]; body, otherwise
+  kSet,          // children: target, what
+  kSetBlock,     // children: target, filters (may be null); body
+  kMacro,        // name; parameters; body
+  kCallBlock,    // children[0]: a call; parameters; body
+  kFilterBlock,  // children[0]: filters over null; body
+  kWith,         // children: target, value, target, value, ...; body
+  kGeneration,   // body
+  kBreak,
+  kContinue,
+};
+
+struct Node;
+using NodePtr = std::unique_ptr<Node>;
+using Nodes = std::vector<NodePtr>;
+
+struct Argument {
+  enum class Kind { kPositional, kNamed, kList, kDict } kind;  // f(a), f(n=a), f(*a), f(**a)
+  std::string name;
+  NodePtr value;
+};
+
+struct Parameter {
+  std::string name;
+  NodePtr otherwise;  // default value, or null
+};
+
+struct Node {
+  NodeKind kind;
+  int line;
+  std::string name;
+  Value value;
+  std::vector<std::string> names;
+  Nodes children, body, otherwise;
+  std::vector<Argument> arguments;
+  std::vector<Parameter> parameters;
+  bool flag = false;
+  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // of a macro's body
+};
+
+struct Tree {
+  Nodes body;
+  std::set<std::string> names;  // every variable that is read
+  bool has_generation = false;
+};
+
+// Throws UserError "name:line: reason".
+Tree parse(std::string_view source, const std::string& name);
+
+}  // namespace fettle::jinja

@@ -1,0 +1,43 @@
+#include "data/jinja/template.h"
+
+#include "data/jinja/interpreter.h"
+
+namespace fettle::jinja {
+
+struct Template::State {
+  std::string name;
+  Tree tree;
+};
+
+Template::Template(std::string_view source, std::string name) {
+  Tree tree = parse(source, name);
+  state_ = std::make_shared<const State>(State{std::move(name), std::move(tree)});
+}
+
+Template::Rendered Template::render(const nlohmann::ordered_json& context, std::time_t now) const {
+  const Value variables = Value::from_json(context);
+  Interpreter run(state_->tree, variables.dict(), now);
+  try {
+    run.run();
+  } catch (const JinjaError& error) {
+    throw UserError("{}:{}: {}", state_->name, run.line(), error.what());
+  }
+  return {run.text(), run.generated(), run.generated_elsewhere()};
+}
+
+bool Template::has_generation() const {
+  return state_->tree.has_generation;
+}
+bool Template::reads(const std::string& variable) const {
+  return state_->tree.names.contains(variable);
+}
+
+}  // namespace fettle::jinja
+
+namespace fettle {
+
+std::string render_jinja(std::string_view source, const nlohmann::ordered_json& context, const std::string& name) {
+  return jinja::Template(source, name).render(context).text;
+}
+
+}  // namespace fettle

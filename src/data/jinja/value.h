@@ -1,0 +1,163 @@
+// Defines Value: what a Jinja expression yields, with Python's meaning of types, truth, equality, order and repr.
+//
+// Lists and dicts never change once made (Transformers renders templates in an immutable sandbox); only namespaces do.
+// Text is UTF-8; lengths and indices count code points.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fettle::jinja {
+
+class Interpreter;
+class Value;
+
+// A failure inside a template; the interpreter adds the line and throws UserError.
+class JinjaError : public std::runtime_error {
+ public:
+  template <typename... Args>
+  explicit JinjaError(fmt::format_string<Args...> format, Args&&... args)
+      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+using Values = std::vector<Value>;
+
+// Arguments of a call, filter or test.
+struct Args {
+  Values positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Insertion-ordered, keyed by any value that Python can hash.
+class Dict {
+ public:
+  void set(Value key, Value value);
+  const Value* find(const Value& key) const;
+  const Value* find_name(std::string_view key) const;
+  const std::vector<std::pair<Value, Value>>& items() const { return items_; }
+  size_t size() const { return items_.size(); }
+
+ private:
+  std::vector<std::pair<Value, Value>> items_;
+  std::unordered_map<std::string, size_t> strings_;
+};
+
+// Something with attributes or a call: namespace, macro, loop, function.
+class Object {
+ public:
+  virtual ~Object() = default;
+  virtual std::string type_name() const = 0;
+  virtual std::optional<Value> attribute(Interpreter& run, const std::string& name);
+  virtual bool callable() const { return false; }
+  virtual Value call(Interpreter& run, Args args);
+};
+
+// A sequence that can be walked once, as Python's generators: always true, without a length.
+struct Generator {
+  Values items;
+  size_t next = 0;
+};
+
+class Value {
+ public:
+  struct Undefined {
+    std::string why;  // "'x' is undefined"
+  };
+  struct None {};
+  using String = std::shared_ptr<const std::string>;
+  using ListPtr = std::shared_ptr<const Values>;
+  struct Tuple {
+    ListPtr items;
+  };
+  using DictPtr = std::shared_ptr<const Dict>;
+  using GeneratorPtr = std::shared_ptr<Generator>;
+  using ObjectPtr = std::shared_ptr<Object>;
+
+  Value() : data_(None{}) {}
+  Value(bool v) : data_(v) {}
+  Value(int64_t v) : data_(v) {}
+  Value(int v) : data_(static_cast<int64_t>(v)) {}
+  Value(size_t v) : data_(static_cast<int64_t>(v)) {}
+  Value(double v) : data_(v) {}
+  Value(std::string v) : data_(std::make_shared<const std::string>(std::move(v))) {}
+  Value(std::string_view v) : Value(std::string(v)) {}
+  Value(const char* v) : Value(std::string(v)) {}
+  Value(ObjectPtr v) : data_(std::move(v)) {}
+  Value(const void*) = delete;
+  static Value undefined(std::string why);
+  static Value list(Values items);
+  static Value tuple(Values items);
+  static Value dict(Dict items);
+  static Value generator(Values items);
+  static Value from_json(const nlohmann::ordered_json& json);
+
+  bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
+  bool is_none() const { return std::holds_alternative<None>(data_); }
+  bool is_bool() const { return std::holds_alternative<bool>(data_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(data_); }
+  bool is_float() const { return std::holds_alternative<double>(data_); }
+  bool is_string() const { return std::holds_alternative<String>(data_); }
+  bool is_list() const { return std::holds_alternative<ListPtr>(data_); }
+  bool is_tuple() const { return std::holds_alternative<Tuple>(data_); }
+  bool is_dict() const { return std::holds_alternative<DictPtr>(data_); }
+  bool is_generator() const { return std::holds_alternative<GeneratorPtr>(data_); }
+  bool is_object() const { return std::holds_alternative<ObjectPtr>(data_); }
+  bool is_number() const { return is_bool() || is_int() || is_float(); }
+  bool is_sequence() const { return is_list() || is_tuple(); }
+
+  // Each throws JinjaError when the value is of another type.
+  const std::string& string() const;
+  const Values& items() const;  // of a list or tuple
+  const Dict& dict() const;
+  Object& object() const;
+  int64_t integer() const;  // bool counts as 0 or 1
+  double number() const;
+  const std::string& why_undefined() const;
+  Generator& generator() const;
+
+  bool truth() const;
+  std::string type_name() const;  // Python's: str, int, dict, ...
+  std::string str() const;        // as printed
+  std::string repr() const;
+  size_t length() const;  // throws JinjaError for what has none
+  // The elements of anything that can be walked (dict: keys, string: characters, undefined: none). Empties a generator.
+  Values walk() const;
+  bool same(const Value& other) const;  // Python's ==
+  // Negative, zero or positive; throws JinjaError for types without an order.
+  int compare(const Value& other) const;
+  bool contains(const Value& element) const;  // element in this
+
+ private:
+  std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
+               GeneratorPtr, ObjectPtr>
+      data_;
+};
+
+// Code points of UTF-8 text; a byte that is not UTF-8 counts as one.
+std::vector<std::string_view> characters(std::string_view text);
+size_t character_count(std::string_view text);
+// Characters first..last-1 of `text`.
+std::string_view character_range(std::string_view text, size_t first, size_t last);
+
+std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf
+std::string python_quote(std::string_view text);  // repr of a str
+// json.dumps with ensure_ascii=False by default; `indent` < 0 writes one line.
+struct JsonStyle {
+  int indent = -1;
+  std::string item_separator = ", ", key_separator = ": ", indent_text;
+  bool ensure_ascii = false, sort_keys = false;
+};
+std::string to_json(const Value& value, const JsonStyle& style);
+
+}  // namespace fettle::jinja

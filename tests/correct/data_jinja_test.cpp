@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "data/jinja/template.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Texts, spans and failures recorded from Jinja2 by tests/reference/data/make_jinja.py.
+TEST(Jinja, RendersAsJinja2) {
+  std::ifstream file(FETTLE_SOURCE_DIR "/tests/reference/data/jinja_cases.json");
+  const ordered_json recorded = ordered_json::parse(file);
+  ASSERT_GT(recorded["cases"].size(), 100u);
+  for (const auto& one : recorded["cases"]) {
+    SCOPED_TRACE(one["name"].get<std::string>() + " with " + one["context"].get<std::string>() + "\n" +
+                 one["template"].get<std::string>());
+    try {
+      const jinja::Template parsed(one["template"].get<std::string>());
+      const auto rendered = parsed.render(recorded["contexts"][one["context"].get<std::string>()]);
+      EXPECT_FALSE(one.contains("error")) << "wanted " << one["error"] << ", got " << rendered.text;
+      EXPECT_EQ(rendered.text, one.value("text", rendered.text));
+      if (one.contains("spans")) {
+        ordered_json spans = ordered_json::array();
+        for (auto [begin, end] : rendered.generated) spans.push_back({begin, end});
+        EXPECT_EQ(spans, one["spans"]);
+      }
+    } catch (const UserError& error) {
+      EXPECT_TRUE(one.contains("error")) << error.what();
+    }
+  }
+}
+
+TEST(Jinja, FormatsTheTimeItIsGiven) {
+  const std::time_t noon = 1721649600;  // 2024-07-22 12:00 UTC
+  EXPECT_EQ(jinja::Template("{{ strftime_now('%d %b %Y') }}").render(ordered_json::object(), noon).text, "22 Jul 2024");
+}
+
+TEST(Jinja, TellsWhatATemplateReads) {
+  const jinja::Template parsed(
+      "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools is defined %}{% endif %}");
+  EXPECT_TRUE(parsed.reads("tools"));
+  EXPECT_FALSE(parsed.reads("documents"));
+  EXPECT_FALSE(parsed.has_generation());
+}
+
+TEST(Jinja, SaysWhenGenerationHasNoPlace) {
+  const auto rendered = jinja::Template("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}")
+                            .render(ordered_json::object());
+  EXPECT_EQ(rendered.text, "a");
+  EXPECT_TRUE(rendered.generated_elsewhere);
+}
+
+}  // namespace
+}  // namespace fettle
