@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Tunes the example's base model on questions about this machine's packages, and shows what that changed:
+# held-out loss before and after, the same questions to both. Usage: run.sh [key=value ...] (over tune.yaml)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+fettle=${FETTLE:-build/fettle}
+recipe=examples/debian-helper/tune.yaml
+work=build/debian-helper
+overrides=("$@")
+questions=(
+  "Which section does the package libjson-simple-perl (Perl module to read and write JSON) belong to?"
+  "Which package is this: Python 3 library to read and write spreadsheets?"
+  "What is golang-github-example-logger-dev for?"
+)
+# What the run itself says goes to stderr; headings go along.
+say() { printf '\n== %s\n' "$*" >&2; }
+# The model's answer on one line; what the program says besides is shown only when it fails.
+answer() {
+  local question=$1
+  shift
+  "$fettle" generate "$recipe" prompt="$question" "${overrides[@]}" "$@" 2>"$work/generate.log" | tr '\n' ' ' ||
+    { cat "$work/generate.log" >&2 && return 1; }
+}
+
+[[ -x $fettle ]] || { echo "$fettle is missing: run make build" >&2 && exit 1; }
+[[ -s $work/train.jsonl && -s $work/eval.jsonl ]] || examples/debian-helper/prepare.sh "$work"
+
+say "the base model on held-out questions"
+"$fettle" eval "$recipe" "$@"
+say "training"
+"$fettle" train "$recipe" "$@"
+say "the tuned model on held-out questions"
+"$fettle" eval "$recipe" adapter_name_or_path="$work/tuned" "$@"
+say "three questions"
+for question in "${questions[@]}"; do
+  base=$(answer "$question")
+  tuned=$(answer "$question" adapter_name_or_path="$work/tuned")
+  printf '\nquestion: %s\n   base:  %s\n   tuned: %s\n' "$question" "$base" "$tuned"
+done
+say "the adapter and the loss plot are in $work/tuned (training_loss.png); talk to it:"
+echo "$fettle chat $recipe adapter_name_or_path=$work/tuned" >&2

@@ -1,0 +1,47 @@
+# Shared by the scripts beside it: a hash of a package's name, and JSON strings. Bytes throughout (LC_ALL=C).
+
+BEGIN {
+  FS = "\t"
+  for (code_ = 1; code_ < 256; code_++) code_of[sprintf("%c", code_)] = code_
+}
+
+# A number below 2147483647 that depends on the text and the salt only. Each salt has a factor of its own:
+# with one for all, numbers of different salts would hang together.
+function hash(text, salt,    i, value) {
+  if (!(salt in factor_of)) {
+    factor_of[salt] = 70001
+    for (i = 1; i <= length(salt); i++) factor_of[salt] += 62 * i * code_of[substr(salt, i, 1)]
+  }
+  value = 5381
+  for (i = 1; i <= length(text); i++) value = (value * factor_of[salt] + code_of[substr(text, i, 1)]) % 2147483647
+  return (value * 16807 + 12345) % 2147483647
+}
+
+# One package in fifty is never trained on.
+function held_out(name) { return hash(name, "split") % 50 == 0 }
+
+# gsub with a backslash in what it writes differs between awks.
+function replaced(text, from, to,    at, done) {
+  done = ""
+  while ((at = index(text, from)) > 0) {
+    done = done substr(text, 1, at - 1) to
+    text = substr(text, at + length(from))
+  }
+  return done text
+}
+
+function json(text) {
+  text = replaced(replaced(replaced(text, "\\", "\\\\"), "\"", "\\\""), "\n", "\\n")
+  gsub(/[\001-\037]/, " ", text)
+  return "\"" text "\""
+}
+
+function capital(text) { return toupper(substr(text, 1, 1)) substr(text, 2) }
+
+# "a", "a and b", "a, b and c" of words separated by spaces.
+function listed(words,    n, i, parts, text) {
+  n = split(words, parts, " ")
+  text = parts[1]
+  for (i = 2; i <= n; i++) text = text (i == n ? " and " : ", ") parts[i]
+  return text
+}
