@@ -1,0 +1,157 @@
+// Logits, losses and final adapters of each family beside Transformers' and PEFT's recorded ones (tests/reference).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/adapter_files.h"
+#include "checkpoint/load.h"
+#include "graph/ops.h"
+#include "models/loss.h"
+#include "optim/schedule.h"
+#include "train/step.h"
+#include "train/train_state.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+const std::filesystem::path kModels = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+
+Json read_json(const std::filesystem::path& file) { return Json::parse(std::ifstream(file)); }
+
+std::vector<Example> reference_rows() {
+  std::vector<Example> rows;
+  std::ifstream in(kModels / "rows.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    rows.push_back({row["input_ids"], row["labels"], "rows.jsonl:" + std::to_string(rows.size() + 1)});
+  }
+  return rows;
+}
+
+Recipe base_recipe(const std::filesystem::path& folder) {
+  Recipe recipe;
+  recipe.model_name_or_path = folder.string();
+  recipe.plugin = "cpu";
+  recipe.disable_shuffling = true;
+  recipe.per_device_train_batch_size = 2;
+  recipe.gradient_accumulation_steps = 2;
+  recipe.cutoff_len = 40;
+  recipe.weight_decay = 0.01;
+  recipe.max_grad_norm = 0.5;
+  recipe.lr_scheduler_type = "cosine";
+  return recipe;
+}
+
+struct Training {
+  std::vector<double> losses, norms;
+  TrainState state;
+};
+
+Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
+  Devices devices(recipe);
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
+  const std::vector<Example> rows = reference_rows();
+  const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
+                               .rows = job.rows_per_micro_batch(),
+                               .max_length = 40,
+                               .shuffle = false,
+                               .lengths = {40}});
+  const Executable step = devices.compile(build_train_step(job, 40));
+  Training run{{}, {}, load_state(devices, job, repository, true)};
+  const Schedule schedule{recipe.lr_scheduler_type, warmup, steps};
+  for (int64_t s = 0; s < steps; ++s) {
+    const StepOutcome outcome = run_step(devices, job, step, run.state, batches.at(s), rate * schedule.multiplier(s));
+    run.losses.push_back(outcome.loss);
+    run.norms.push_back(outcome.grad_norm);
+  }
+  return run;
+}
+
+void expect_close(const std::vector<double>& got, const Json& wanted, double tolerance) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], wanted[i].get<double>(), tolerance * std::abs(wanted[i].get<double>())) << "step " << i;
+}
+
+class Parity : public testing::TestWithParam<const char*> {
+ protected:
+  std::filesystem::path folder() const { return kModels / GetParam(); }
+  Json reference() const { return read_json(folder() / "reference.json"); }
+};
+
+TEST_P(Parity, LogitsOfTheBase) {
+  const Recipe recipe = base_recipe(folder());
+  Devices devices(recipe);
+  const ModelRepository repository = ModelRepository::open(folder());
+  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const SafetensorsFile recorded = SafetensorsFile::open(folder() / "logits.safetensors");
+  for (const char* name : {"17", "40"}) {
+    const std::vector<int32_t> ids = reference()["sequences"][name];
+    const int64_t t = static_cast<int64_t>(ids.size());
+    Program program;
+    BuildScope scope(program.block());
+    const Weights weights = add_weight_inputs(program, job);
+    Forward f = make_forward(job, weights, Remat::kFull);
+    f.attention_block = 8;                     // 40 positions go in blocks, 17 do not
+    f.tokens = program.input("tokens", {DType::kI32, {1, t}});
+    f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
+    f.segments = full(1, {DType::kI32, {1, t}});
+    const Tensor hidden = job.model.family->forward(f);
+    program.output("logits", logits(f, hidden, weights.at(job.model.head())));
+    const Executable executable = devices.compile(program);
+    TrainState state = load_state(devices, job, repository, false);
+    DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
+    Bindings inputs = state.bindings();
+    inputs["tokens"] = &tokens;
+    const HostArray got = run(executable, inputs).at("logits").download();
+    const HostArray wanted = recorded.read(*recorded.find(std::string("logits_") + name));
+    double largest = 0;
+    for (int64_t i = 0; i < wanted.shape().elements(); ++i)
+      largest = std::max(largest, std::abs(static_cast<double>(got.as<float>()[i]) - wanted.as<float>()[i]));
+    EXPECT_LT(largest, 1e-4) << name;
+    RecordProperty(std::string("largest_") + name, std::to_string(largest));
+  }
+}
+
+TEST_P(Parity, TwentyLoraSteps) {
+  Recipe recipe = base_recipe(folder());
+  recipe.adapter_name_or_path = {(folder() / "adapter_init").string()};
+  Training result = train(recipe, 2e-3, 5, 20);
+  const Json reference = this->reference();
+  expect_close(result.losses, reference["lora_losses"]["loss"], 1e-4);
+  expect_close(result.norms, reference["lora_losses"]["grad_norm"], 1e-3);
+  const AdapterFolder wanted = read_adapter(folder() / "adapter_final");
+  const Model model = make_model(read_json(folder() / "config.json"), "config.json");
+  for (const AdapterTensor& tensor : wanted.tensors) {
+    const std::string key = tensor.entry->name.substr(std::string("base_model.model.").size());
+    const std::string prefix = model.family->layer_prefix.substr(0, model.family->layer_prefix.find("{}"));
+    const size_t end = key.find('.', prefix.size());
+    const int64_t layer = std::stoll(key.substr(prefix.size(), end - prefix.size()));
+    const HostArray stacked = result.state.buffers.at(trained_input(prefix + "{}" + key.substr(end))).download();
+    const HostArray values = wanted.file.read(*tensor.entry);
+    const int64_t n = values.shape().elements();
+    double largest = 0;
+    for (int64_t i = 0; i < n; ++i)
+      largest = std::max(largest, std::abs(static_cast<double>(stacked.as<float>()[layer * n + i]) - values.as<float>()[i]));
+    EXPECT_LT(largest, 1e-3) << key;
+  }
+}
+
+TEST_P(Parity, TwentyFullSteps) {
+  Recipe recipe = base_recipe(folder());
+  recipe.finetuning_type = "full";
+  Training result = train(recipe, 5e-4, 5, 20);
+  const Json reference = this->reference();
+  expect_close(result.losses, reference["full_losses"]["loss"], 1e-4);
+  expect_close(result.norms, reference["full_losses"]["grad_norm"], 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Parity, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace fettle
