@@ -61,7 +61,8 @@ int64_t Job::count(const std::vector<WeightRow>& rows) const {
   return total;
 }
 
-Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices) {
+Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
+             Purpose purpose) {
   check_schedule_type(recipe.lr_scheduler_type);
   Job job{.recipe = recipe,
           .model = make_model(config, file),
@@ -69,15 +70,17 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
           .frozen = {},
           .trained = {},
           .sharding = ShardingRules(make_mesh(recipe.mesh, devices), recipe.sharding)};
-  const bool lora = recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
-  if (recipe.finetuning_type == "full" && !recipe.adapter_name_or_path.empty())
+  const bool inference = purpose == Purpose::kInference;
+  const bool lora = inference ? !recipe.adapter_name_or_path.empty()
+                              : recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
+  if (!inference && recipe.finetuning_type == "full" && !recipe.adapter_name_or_path.empty())
     throw UserError("finetuning_type: full does not take adapter_name_or_path; export the merged model first");
   if (lora) {
     job.lora = lora_options(recipe, job.model);
     job.frozen = job.model.weights;
     job.trained = lora_rows(job.model, *job.lora);
   } else {
-    job.trained = job.model.weights;
+    (inference ? job.frozen : job.trained) = job.model.weights;
   }
   const bool low = recipe.bf16 || recipe.pure_bf16;
   job.compute = low ? DType::kBF16 : DType::kF32;

@@ -32,9 +32,13 @@ struct Job {
   static bool decays(const WeightRow& row) { return row.dims.size() > 1; }
 };
 
+// Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.
+enum class Purpose { kTraining, kInference };
+
 // `config` is the model's config.json, `file` its name for messages. The adapter's options come from the recipe, or from
 // the adapter that is continued from. Throws UserError on combinations that make no sense.
-Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices);
+Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
+             Purpose purpose = Purpose::kTraining);
 
 // Names of program inputs and outputs.
 std::string frozen_input(const std::string& row);
