@@ -108,6 +108,8 @@ OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_file_error("write", path_, errno);
   if (bytes > 0) {
+    // Asked first: a reservation that fails would fill the disk for a moment.
+    if (bytes > free_bytes(path_)) fail(ENOSPC);
     // File systems without fallocate find a full disk only when writing.
     const int error_number = fallocate(fd_, 0, 0, bytes) == 0 ? 0 : errno;
     if (error_number != 0 && error_number != EOPNOTSUPP && error_number != ENOSYS) fail(error_number);

@@ -1,0 +1,185 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/state.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+HostArray counting(const Dims& dims) {
+  std::vector<float> values(static_cast<size_t>(product(dims)));
+  std::iota(values.begin(), values.end(), 0.0f);
+  return HostArray::from({DType::kF32, dims}, values);
+}
+
+HostArray part_of(const HostArray& whole, const Box& box) {
+  HostArray part({whole.shape().dtype, box.size});
+  for_each_run(box, whole.shape().dims, box.size, Dims(box.size.size(), 0), [&](int64_t from, int64_t to, int64_t n) {
+    std::memcpy(part.data() + to * 4, whole.data() + from * 4, static_cast<size_t>(n * 4));
+  });
+  return part;
+}
+
+// Splits [rows, columns] evenly into a grid of boxes.
+std::vector<Box> grid(const Dims& dims, int64_t rows, int64_t columns) {
+  std::vector<Box> boxes;
+  const Dims size{dims[0] / rows, dims[1] / columns};
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) boxes.push_back({{r * size[0], c * size[1]}, size});
+  return boxes;
+}
+
+bool same(const HostArray& a, const HostArray& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
+TEST(State, AnyMeshReadsWhatAnyMeshWrote) {
+  const HostArray whole = counting({8, 12});
+  for (const auto& [rows, columns] : {std::pair{1, 1}, {4, 1}, {2, 3}, {8, 12}}) {
+    TempFolder folder;
+    StateWriter writer(folder / "state");
+    for (const Box& box : grid({8, 12}, rows, columns)) {
+      const HostArray part = part_of(whole, box);
+      writer.add("w", whole.shape(), box, {part.data(), static_cast<size_t>(part.bytes())});
+    }
+    writer.finish({});
+    StateReader reader(folder / "state");
+    for (const auto& [to_rows, to_columns] : {std::pair{1, 1}, {8, 1}, {1, 4}, {4, 6}}) {
+      for (const Box& box : grid({8, 12}, to_rows, to_columns)) {
+        HostArray part({DType::kF32, box.size});
+        reader.read_slice("w", box, part.data());
+        EXPECT_TRUE(same(part, part_of(whole, box))) << box.to_string() << " of " << rows << "x" << columns;
+      }
+    }
+    EXPECT_TRUE(same(reader.read("w"), whole));
+    reader.verify();
+  }
+}
+
+TEST(State, BitsOfEveryDtypeAreKept) {
+  TempFolder folder;
+  std::vector<uint32_t> bits{0x7fc00001, 0x80000000, 0x00000001, 0xff800000};  // NaN with payload, -0, denormal, -inf
+  HostArray floats({DType::kF32, {4}});
+  std::memcpy(floats.data(), bits.data(), 16);
+  StateWriter writer(folder / "state");
+  writer.add("floats", floats);
+  writer.add("count", HostArray::from<int64_t>({DType::kI64, {}}, {std::numeric_limits<int64_t>::min()}));
+  writer.add("bytes", HostArray::from<uint8_t>({DType::kU8, {3}}, {1, 2, 255}));
+  writer.add("half", HostArray::from<uint16_t>({DType::kBF16, {1, 1}}, {0x3f81}));
+  writer.add("empty", HostArray({DType::kF32, {0, 5}}));
+  writer.finish({});
+  StateReader reader(folder / "state");
+  EXPECT_THAT(reader.names(), testing::ElementsAre("bytes", "count", "empty", "floats", "half"));
+  EXPECT_TRUE(same(reader.read("floats"), floats));
+  EXPECT_EQ(reader.read("count").as<int64_t>()[0], std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(reader.read("bytes").as<uint8_t>()[2], 255);
+  EXPECT_EQ(reader.shape("half"), (Shape{DType::kBF16, {1, 1}}));
+  EXPECT_EQ(reader.read("empty").bytes(), 0);
+  EXPECT_TRUE(reader.contains("half"));
+  EXPECT_FALSE(reader.contains("other"));
+}
+
+TEST(State, MetaComesBackExactly) {
+  TempFolder folder;
+  const nlohmann::json meta{
+      {"step", 7},    {"seed", 18446744073709551615u},   {"position", {{"epoch", 1}, {"row", 123456789012}}},
+      {"scale", 0.1}, {"tiny", 4.9406564584124654e-324}, {"text", "\u00e9\n"}};
+  StateWriter(folder / "state").finish(meta);
+  EXPECT_EQ(StateReader(folder / "state").meta(), meta);
+  StateReader(folder / "state").require_meta("step", 7, "the step");
+}
+
+TEST(State, IncompleteTensorsAreOurMistake) {
+  TempFolder folder;
+  const HostArray half = counting({2, 4});
+  const std::span<const std::byte> bytes{half.data(), 32};
+  const Shape whole{DType::kF32, {4, 4}};
+  {
+    StateWriter writer(folder / "hole");
+    writer.add("w", whole, {{0, 0}, {2, 4}}, bytes);
+    EXPECT_THROW(writer.finish({}), InternalError);
+  }
+  {
+    StateWriter writer(folder / "overlap");
+    writer.add("w", whole, {{0, 0}, {2, 4}}, bytes);
+    writer.add("w", whole, {{1, 0}, {2, 4}}, bytes);
+    EXPECT_THROW(writer.finish({}), InternalError);
+  }
+  StateWriter writer(folder / "other");
+  EXPECT_THROW(writer.add("w", whole, {{3, 0}, {2, 4}}, bytes), InternalError);
+  EXPECT_THROW(writer.add("w", whole, {{0, 0}, {1, 4}}, bytes), InternalError);
+  writer.add("w", whole, {{0, 0}, {2, 4}}, bytes);
+  EXPECT_THROW(writer.add("w", whole.with_dtype(DType::kI32), {{2, 0}, {2, 4}}, bytes), InternalError);
+}
+
+// An output folder with checkpoints; an incomplete one lacks its manifest.
+class Checkpoints : public testing::Test {
+ protected:
+  void add(int64_t step, bool complete = true) {
+    const fs::path state = state_folder(checkpoint_path(folder_.path(), step));
+    StateWriter writer(state);
+    writer.add("w", counting({2}));
+    writer.finish({{"step", step}});
+    if (!complete) fs::remove(state / "manifest.json");
+  }
+  std::vector<int64_t> steps() {
+    std::vector<int64_t> all;
+    for (const CheckpointFolder& one : list_checkpoints(folder_.path())) all.push_back(one.step);
+    return all;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Checkpoints, AreListedByNumber) {
+  for (int64_t step : {100, 20, 3}) add(step);
+  write_text(folder_ / "checkpoint-7x/a", "");
+  write_text(folder_ / "checkpoint-/a", "");
+  write_text(folder_ / "checkpoint-8", "");
+  write_text(folder_ / "checkpoint-9.tmp-1/a", "");
+  EXPECT_THAT(steps(), testing::ElementsAre(3, 20, 100));
+  EXPECT_THAT(list_checkpoints(folder_ / "none"), testing::IsEmpty());
+}
+
+TEST_F(Checkpoints, NewestCompleteOneIsTaken) {
+  EXPECT_FALSE(newest_checkpoint(folder_.path()).has_value());
+  add(10);
+  add(20);
+  add(30, false);
+  fs::resize_file(folder_ / "checkpoint-20/state/shards-00001.bin", 7);
+  ASSERT_TRUE(newest_checkpoint(folder_.path()).has_value());
+  EXPECT_EQ(newest_checkpoint(folder_.path())->step, 10);
+  EXPECT_EQ(find_checkpoint(folder_.path(), "true")->step, 10);
+  EXPECT_EQ(find_checkpoint(folder_.path(), (folder_ / "checkpoint-10/").string())->step, 10);
+  fs::rename(folder_ / "checkpoint-10", folder_ / "renamed");
+  EXPECT_FALSE(find_checkpoint(folder_.path(), "true").has_value());
+  EXPECT_EQ(find_checkpoint(folder_.path(), (folder_ / "renamed").string())->step, 10);
+}
+
+TEST_F(Checkpoints, OldOnesAreDeleted) {
+  for (int64_t step : {10, 20, 30, 40}) add(step);
+  EXPECT_THAT(delete_old_checkpoints(folder_.path(), 0), testing::IsEmpty());
+  EXPECT_THAT(delete_old_checkpoints(folder_.path(), 4), testing::IsEmpty());
+  EXPECT_THAT(delete_old_checkpoints(folder_.path(), 2),
+              testing::ElementsAre(folder_ / "checkpoint-10", folder_ / "checkpoint-20"));
+  EXPECT_THAT(steps(), testing::ElementsAre(30, 40));
+}
+
+TEST_F(Checkpoints, NewestCompleteOneIsNeverDeleted) {
+  add(10);
+  add(20);
+  add(30, false);
+  add(40, false);
+  delete_old_checkpoints(folder_.path(), 1);
+  EXPECT_THAT(steps(), testing::ElementsAre(20));
+}
+
+}  // namespace
+}  // namespace fettle

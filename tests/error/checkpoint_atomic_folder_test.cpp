@@ -1,0 +1,69 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/atomic_folder.h"
+#include "checkpoint/files.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using Existing = AtomicFolder::Existing;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(AtomicFolderPlace, AlreadyHoldsFiles) {
+  TempFolder folder;
+  write_text(folder / "out/x", "");
+  EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", Existing::kRefuse); }),
+              AllOf(HasSubstr((folder / "out").string()), HasSubstr("already holds files")));
+  EXPECT_EQ(list_tree(folder.path()).size(), 1u);
+}
+
+TEST(AtomicFolderPlace, FilledWhileWorking) {
+  TempFolder folder;
+  AtomicFolder work(folder / "out", Existing::kRefuse);
+  write_text(folder / "out/x", "theirs");
+  EXPECT_THAT(user_error([&] { work.commit(); }), AllOf(HasSubstr("cannot create"), HasSubstr("out")));
+  EXPECT_EQ(read_text(folder / "out/x"), "theirs");
+}
+
+TEST(AtomicFolderPlace, IsAFile) {
+  TempFolder folder;
+  write_text(folder / "out", "");
+  for (Existing existing : {Existing::kRefuse, Existing::kReplace, Existing::kMerge})
+    EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", existing); }), HasSubstr("a file of that name is there"));
+  EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out/sub", Existing::kMerge); }), HasSubstr("cannot create"));
+}
+
+TEST(AtomicFolderPlace, NotWritable) {
+  EXPECT_THAT(user_error([] { AtomicFolder("/proc/fettle/out", Existing::kReplace); }),
+              AllOf(HasSubstr("cannot create"), HasSubstr("/proc/fettle")));
+}
+
+TEST(FilesErrors, NameThePathAndTheReason) {
+  TempFolder folder;
+  EXPECT_THAT(user_error([&] { read_file(folder / "none"); }), AllOf(HasSubstr("cannot read"), HasSubstr("none")));
+  EXPECT_THAT(user_error([&] { write_file(folder / "none/x", ""); }),
+              AllOf(HasSubstr("cannot write"), HasSubstr("none/x")));
+  EXPECT_THAT(user_error([&] { write_file(folder.path(), ""); }), HasSubstr("cannot write"));
+  EXPECT_THAT(user_error([&] { read_file("/dev/null"); }), HasSubstr("cannot read /dev/null"));
+  EXPECT_THAT(user_error([&] { require_free_bytes(folder / "out", int64_t{1} << 60, "the checkpoint"); }),
+              AllOf(HasSubstr("the checkpoint needs 1152921504.61 GB"), HasSubstr("are free")));
+}
+
+TEST(FilesErrors, FullDiskTellsWhatIsFree) {
+  EXPECT_THAT(user_error([] { throw_file_error("write", "/tmp/x", ENOSPC); }),
+              AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB are free there")));
+}
+
+TEST(FilesErrors, JsonPosition) {
+  TempFolder folder;
+  write_text(folder / "x.json", "{\"a\": [1,\n 2,,]}");
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:2:4: not valid JSON: "));
+  write_text(folder / "x.json", "{\"a\": NaN}");
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:1:"));
+}
+
+}  // namespace
+}  // namespace fettle
