@@ -1,0 +1,42 @@
+// Defines MemoryTable: where one device's memory goes in a step, known from the compiled program before it runs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "runtime/compiled_program.h"
+#include "train/job.h"
+
+namespace fettle {
+
+// Bytes of one device. Weights, optimizer state and batch are counted from the shardings (the largest shard); the rest
+// is the compiler's.
+struct MemoryTable {
+  std::string device;     // "cpu (1 device)"
+  int64_t frozen = 0;     // base weights
+  int64_t trained = 0;    // adapters, or all weights
+  bool adapters = false;  // what `trained` is
+  int64_t optimizer = 0;  // Adam's two moments, f32
+  int64_t batch = 0;
+  int64_t temporaries = 0;  // activations, gradients, scratch
+  int64_t gradients = 0;    // f32, part of temporaries: they live inside the step only
+  int64_t other = 0;        // scalars, outputs without a donor, code
+  int64_t peak = 0;         // the compiler's count at the worst moment
+  int64_t limit = 0;        // what the device has; 0 = not known
+
+  int64_t head_room() const { return limit - peak; }
+  bool fits() const { return limit == 0 || peak <= limit; }
+};
+
+// `length`: positions of a row, as given to build_train_step. `stats` are the compiled step's.
+MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device);
+
+// A small table for people, sizes in GB (10^9 bytes) or MB; no newline at the end.
+std::string format_memory_table(const MemoryTable& table);
+nlohmann::json to_json(const MemoryTable& table);
+
+// Throws DoesNotFit with the shortfall, the largest part and which keys make it smaller, unless the table fits.
+void require_fit(const Job& job, const MemoryTable& table);
+
+}  // namespace fettle

@@ -1,0 +1,107 @@
+// Defines Progress: what a run shows while it goes, and the banners before and after it.
+//
+// Tokens are real ones (padding does not count). Times leave out steps that compiled something, and what goes on
+// between steps (evaluation, saving).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "graph/program.h"
+#include "train/devices.h"
+#include "train/job.h"
+
+namespace fettle {
+
+// One progress line's values; what is not there is not shown.
+struct ProgressView {
+  int64_t step = 0, total_steps = 0;
+  std::optional<double> epoch, loss, learning_rate, grad_norm;
+  std::optional<double> tokens_per_second;
+  std::optional<double> share;                 // of the possible speed, 0..1
+  int64_t memory_bytes = 0, memory_limit = 0;  // of one device; 0 = not known
+  std::optional<double> seconds_left;
+};
+
+// "step 120/900 (13%) | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of peak | 1.9 of 23.4 GB | 0:08:12
+// left"
+std::string format_progress(const ProgressView& view);
+
+struct ProgressOptions {
+  int64_t total_steps = 0;
+  int64_t logging_steps = 10;
+  double peak_flops = 0;                       // of all devices together, per second; 0 = not known
+  int64_t memory_bytes = 0, memory_limit = 0;  // of one device: the step's peak, and what there is
+};
+
+// One step's outcome.
+struct StepReport {
+  int64_t step = 0;  // steps done, this one included
+  double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
+  int64_t real_tokens = 0;
+  int64_t flops = 0;  // Program::flops() of the step; 0 = not known
+  bool warm = true;   // false: the step compiled a program; it is not timed
+};
+
+// Shows the live line on a terminal, else a plain line each logging_steps and at the last step. The first step of a run
+// is never timed.
+class Progress {
+ public:
+  explicit Progress(const ProgressOptions& options);
+
+  // Around the work of each step, fetching its batch included.
+  void start_step();
+  void finish_step(const StepReport& report);
+
+  // Over the timed steps since the last call of mark(); nothing when there is none.
+  std::optional<double> tokens_per_second() const { return rate(tokens_ - marked_.tokens, seconds_ - marked_.seconds); }
+  std::optional<double> share() const;  // likewise
+  void mark();                          // a new span begins (after a log record)
+
+  double elapsed_seconds() const;                         // since construction
+  double seconds_left() const;                            // 0 until a step was timed
+  int64_t total_tokens() const { return total_tokens_; }  // real ones of all steps, timed or not
+  int64_t total_flops() const { return total_flops_; }
+  ProgressView view() const;  // of the latest step
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sums {
+    double tokens = 0, flops = 0, seconds = 0;
+  };
+  static std::optional<double> rate(double amount, double seconds);
+
+  ProgressOptions options_;
+  Clock::time_point begin_, step_begin_;
+  StepReport latest_;
+  int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0, total_flops_ = 0;
+  double tokens_ = 0, flops_ = 0, seconds_ = 0;  // of timed steps
+  Sums marked_;
+};
+
+// FLOP/s all devices in use can do in `compute`: for GPUs the maker's data sheet, for CPUs a short matrix product
+// measured here (under 0.3 s). 0 when not known.
+double peak_flops(const Devices& devices, DType compute);
+
+// What the banner says, as Hugging Face's Trainer says it.
+struct RunFigures {
+  int64_t examples = 0;
+  double epochs = 0;
+  int64_t batch_per_device = 0, total_batch = 0, accumulation = 1;
+  int64_t total_steps = 0;
+  int64_t trainable_parameters = 0, all_parameters = 0;
+  int64_t resumed_step = 0;  // 0: from the start
+  std::string devices;       // Devices::title()
+};
+
+// "***** Running training *****" and a line per figure; no newline at the end.
+std::string format_banner(const RunFigures& figures);
+
+// "***** train metrics *****" and a line per metric, as Trainer.log_metrics: names sorted, *_runtime as a duration,
+// *_flos in GF. No newline at the end.
+std::string format_metrics(const std::string& split, const std::map<std::string, double>& metrics);
+
+}  // namespace fettle
