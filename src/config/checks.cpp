@@ -37,6 +37,11 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: val_size and eval_dataset both name held-out rows; keep one of them",
                     recipe.where("val_size"));
   }
+  if (recipe.min_lr_rate.has_value() != (recipe.lr_scheduler_type == "cosine_with_min_lr")) {
+    throw UserError("{}: lr_scheduler_type: cosine_with_min_lr and min_lr_rate need each other, found {} and {}",
+                    recipe.where(recipe.min_lr_rate ? "min_lr_rate" : "lr_scheduler_type"), recipe.lr_scheduler_type,
+                    recipe.min_lr_rate ? fmt::format("{}", *recipe.min_lr_rate) : "no min_lr_rate");
+  }
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
   }

@@ -34,7 +34,7 @@ class Reader {
       accept(*row, name, given);
     } else if (const NotAvailable* missing = find_not_available(name)) {
       refuse_unless_neutral(*missing, name, given);
-    } else if (given.node.IsMap() && is_nested_alias(name)) {
+    } else if ((given.node.IsMap() || given.node.IsNull()) && is_nested_alias(name)) {
       take_inner(name, given);
     } else {
       refuse_unknown(name, given);

@@ -57,6 +57,7 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
+  std::optional<double> min_lr_rate;  // of cosine_with_min_lr, which needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
   std::string optim = "adamw_torch";

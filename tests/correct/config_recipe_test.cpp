@@ -267,8 +267,13 @@ grad_checkpoint: true
   EXPECT_EQ(r.gradient_checkpointing, "full");
 }
 
+TEST_F(RecipeFile, ReadsScheduleArguments) {
+  Recipe r = read("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs:\n  min_lr_rate: 0.1\n");
+  EXPECT_DOUBLE_EQ(r.min_lr_rate.value(), 0.1);
+}
+
 TEST_F(RecipeFile, NeutralValuesOfMissingFeaturesAreFine) {
-  Recipe r = read("neftune_noise_alpha: null\nuse_galore: no\nnum_beams: 1\nrepetition_penalty: 1.0\n");
+  Recipe r = read("neftune_noise_alpha: null\nlr_scheduler_kwargs: null\nuse_galore: no\nnum_beams: 1\nrepetition_penalty: 1.0\n");
   EXPECT_EQ(r.lora_rank, Recipe().lora_rank);
   EXPECT_EQ(messages_, "");
 }

@@ -75,7 +75,8 @@ TEST_F(BadRecipe, ValuesOutOfRange) {
 TEST_F(BadRecipe, ValuesThatAreNoChoice) {
   EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft");
   EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
-            "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, constant, constant_with_warmup");
+            "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, cosine_with_min_lr, "
+            "constant, constant_with_warmup, polynomial, inverse_sqrt");
   EXPECT_EQ(message("mesh: {tpp: 2}\n"), "FILE:1: mesh: found 'tpp', wanted names among dp, fsdp, tp, sp, ep, pp");
   EXPECT_EQ(message("mesh: {tp: 0}\n"),
             "FILE:1: mesh: found 0, wanted a map of dp, fsdp, tp, sp, ep, pp to whole numbers >= 1");
@@ -119,6 +120,12 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:1: eval_strategy: steps has no rows to evaluate on: set val_size or eval_dataset");
   EXPECT_EQ(message("val_size: 10\neval_dataset: e\n"),
             "FILE:1: val_size and eval_dataset both name held-out rows; keep one of them");
+  EXPECT_EQ(
+      message("lr_scheduler_type: cosine_with_min_lr\n"),
+      "FILE:1: lr_scheduler_type: cosine_with_min_lr and min_lr_rate need each other, found cosine_with_min_lr and "
+      "no min_lr_rate");
+  EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6}\n"),
+            "FILE:2: lr_scheduler_kwargs.min_lr is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
             "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
   EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"), "FILE:1: fsdp = 4000000000 is too large");
