@@ -153,9 +153,7 @@ int64_t Client::memory_in_use(int ordinal) const {
 }
 
 std::string Client::encoded_options(const CompileOptions& options) const {
-  CompileOptions all = options;
-  for (const auto& [name, value] : handle_->plugin->vendor().default_env) all.env.emplace(name, value);
-  return encode_compile_options(all, device_ids(*handle_, options));
+  return encode_compile_options(options, device_ids(*handle_, options));
 }
 
 Executable Client::compile(const std::string& module_text, Signature signature, const CompileOptions& options) const {

@@ -50,7 +50,7 @@ class Client {
   // Loads what CompiledProgram::serialize gave; the plugin hardly checks it (use CompileCache).
   Executable load(const std::string& serialized, Signature signature) const;
 
-  // The bytes compile() hands the plugin: options with the vendor's flags and the devices' ids. A cache keys on them.
+  // The bytes compile() hands the plugin: options with the devices' ids. A cache keys on them.
   std::string encoded_options(const CompileOptions& options) const;
 
   const std::shared_ptr<const ClientHandle>& handle() const { return handle_; }  // for this folder only

@@ -15,7 +15,7 @@ using OptionValue = std::variant<bool, int64_t, double, std::string>;
 struct CompileOptions {
   int num_partitions = 1;                       // devices the program is split over (SPMD, Shardy)
   std::vector<int> devices = {};                // ordinals, one a partition; empty means 0, 1, 2, ...
-  std::map<std::string, OptionValue> env = {};  // compiler flags without "--", added to (and overriding) the vendor's
+  std::map<std::string, OptionValue> env = {};  // compiler flags without "--"; an unknown one is refused
 };
 
 // The bytes the plugin wants. `device_ids` are PJRT global device ids, one a partition; empty leaves the choice to the

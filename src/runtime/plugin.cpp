@@ -71,9 +71,9 @@ bool is_path(const std::string& text) {
 }
 
 std::string list_of(const std::vector<fs::path>& folders) {
-  std::string text;
-  for (const fs::path& folder : folders) text += (text.empty() ? "" : ", ") + folder.string();
-  return text;
+  std::vector<std::string> names;
+  for (const fs::path& folder : folders) names.push_back(folder.string());
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // Whether the file holds all the bytes its ELF program headers promise: the loader dies of a shorter one.
@@ -116,13 +116,8 @@ std::string attribute_text(const PJRT_NamedValue& value) {
     case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
     case PJRT_NamedValue_kFloat: return std::to_string(value.float_value);
     case PJRT_NamedValue_kBool: return value.bool_value ? "true" : "false";
-    case PJRT_NamedValue_kInt64List: {
-      std::string text;
-      for (size_t i = 0; i < value.value_size; ++i) {
-        text += (i == 0 ? "" : ".") + std::to_string(value.int64_array_value[i]);
-      }
-      return text;
-    }
+    case PJRT_NamedValue_kInt64List:
+      return fmt::format("{}", fmt::join(value.int64_array_value, value.int64_array_value + value.value_size, "."));
   }
   return "";
 }
@@ -148,14 +143,23 @@ bool load_stand_ins(const fs::path& folder) {
   return any;
 }
 
+// What plugins read from the environment when they start; the user's own settings win.
+void set_environment(const Vendor& vendor) {
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);  // XLA logs much at its default level
+  std::string flags = environment("XLA_FLAGS");
+  const std::string_view name = vendor.xla_flag.substr(0, vendor.xla_flag.find('='));
+  if (name.empty() || flags.find(name) != std::string::npos) return;
+  flags = fmt::format("{}{}{}", flags, flags.empty() ? "" : " ", vendor.xla_flag);
+  setenv("XLA_FLAGS", flags.c_str(), /*overwrite=*/1);
+}
+
 struct Opened {
   const PJRT_Api* api;
   bool stands_in;
 };
 
 Opened open_plugin(const fs::path& path, const Vendor& vendor) {
-  // XLA logs much at its default level; the user's own setting wins.
-  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
+  set_environment(vendor);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   bool stands_in = false;
   if (library == nullptr) {
@@ -211,8 +215,9 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   const Vendor* named = vendor_named(name_or_path.empty() ? "cpu" : name_or_path);
   fs::path path = is_path(name_or_path) ? fs::path(name_or_path) : find(name_or_path);
   if (path.empty()) {
-    throw DeviceError("no PJRT plugin {} found in {}; {}", name_or_path.empty() ? "at all" : '"' + name_or_path + '"',
-                      list_of(search_folders()), (named != nullptr ? *named : unknown_vendor()).remedy);
+    throw DeviceError("no PJRT plugin {} found in {}; {}",
+                      name_or_path.empty() ? "at all" : fmt::format("\"{}\"", name_or_path), list_of(search_folders()),
+                      (named != nullptr ? *named : unknown_vendor()).remedy);
   }
   const Vendor& vendor = vendor_of_file(path.filename().string());
   check_file(path, vendor);

@@ -73,9 +73,7 @@ int Topology::device_count() const {
 }
 
 CompiledProgram Topology::compile(const std::string& module_text, const CompileOptions& options) const {
-  CompileOptions all = options;
-  for (const auto& [name, value] : plugin_->vendor().default_env) all.env.emplace(name, value);
-  const std::string encoded = encode_compile_options(all, {});
+  const std::string encoded = encode_compile_options(options, {});
   const PJRT_Program program = pjrt::mlir_program(module_text);
   PJRT_ARGS(PJRT_Compile_Args, args);
   args.topology = topology_;

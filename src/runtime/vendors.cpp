@@ -22,7 +22,6 @@ const std::vector<Vendor>& vendors() {
       {
           .name = "rocm",
           .file_word = "rocm",
-          .platform = "rocm",
           .ffi_platform = "ROCM",
           .device_file = "/dev/kfd",
           .target_platform = "ROCM",
@@ -32,13 +31,12 @@ const std::vector<Vendor>& vendors() {
           .staging = Staging::kTransferManager,
           .counts_devices = false,
           .has_memory_options = true,
-          .default_env = {},
+          .xla_flag = "",
           .peak_bytes = reported_less_host,
       },
       {
           .name = "cuda",
           .file_word = "cuda",
-          .platform = "cuda",
           .ffi_platform = "CUDA",
           .device_file = "/dev/nvidiactl",
           .target_platform = "CUDA",
@@ -47,13 +45,12 @@ const std::vector<Vendor>& vendors() {
           .staging = Staging::kTransferManager,
           .counts_devices = false,
           .has_memory_options = true,
-          .default_env = {},
+          .xla_flag = "",
           .peak_bytes = reported_less_host,
       },
       {
           .name = "cpu",
           .file_word = "cpu",
-          .platform = "cpu",
           .ffi_platform = "Host",
           .device_file = "",
           .target_platform = "",
@@ -61,7 +58,8 @@ const std::vector<Vendor>& vendors() {
           .staging = Staging::kHostMemory,
           .counts_devices = true,
           .has_memory_options = false,
-          .default_env = {},
+          // Devices share the cores, so one may come late to a collective; the plugin would end the process after 40 s.
+          .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .peak_bytes = sum_of_parts,
       },
   };
@@ -72,7 +70,6 @@ const Vendor& unknown_vendor() {
   static const Vendor row = {
       .name = "",
       .file_word = "",
-      .platform = "",
       .ffi_platform = "",
       .device_file = "",
       .target_platform = "",
@@ -80,7 +77,7 @@ const Vendor& unknown_vendor() {
       .staging = Staging::kWholeBox,
       .counts_devices = false,
       .has_memory_options = false,
-      .default_env = {},
+      .xla_flag = "",
       .peak_bytes = sum_of_parts,
   };
   return row;

@@ -1,13 +1,10 @@
 // Defines Vendor: what differs between plugins, one row each, with the reason.
 #pragma once
 
-#include <map>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/compiled_program.h"
-#include "runtime/options.h"
 
 namespace fettle {
 
@@ -21,15 +18,14 @@ enum class Staging {
 struct Vendor {
   std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that gives it away
-  std::string_view platform;         // PJRT_Client_PlatformName, lower case
   std::string_view ffi_platform;     // what handlers register under; "" = none
   std::string_view device_file;      // exists when such a device is present; "" = always
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
   std::string_view remedy;           // what to do when the plugin is missing or will not load
   Staging staging = Staging::kWholeBox;
-  bool counts_devices = false;                     // the client takes a device count ("cpu_device_count")
-  bool has_memory_options = false;                 // the client takes memory_fraction and preallocate
-  std::map<std::string, OptionValue> default_env;  // compiler flags always set
+  bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
+  bool has_memory_options = false;  // the client takes memory_fraction and preallocate
+  std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
   // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };

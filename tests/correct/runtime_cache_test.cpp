@@ -58,9 +58,11 @@ TEST_F(Cache, TextOptionsAndFlagsAreInTheKey) {
   EXPECT_NE(cache.file_of(client, kStepText, {.num_partitions = 8, .devices = {1, 0, 2, 3, 4, 5, 6, 7}}), plain);
   EXPECT_NE(cache.file_of(client, kStepText, {.num_partitions = 8, .env = {{"xla_cpu_enable_fast_math", true}}}),
             plain);
-  setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false", 1);
+  const std::string flags = std::getenv("XLA_FLAGS");
+  setenv("XLA_FLAGS", (flags + " --xla_cpu_enable_fast_math=false").c_str(), 1);
   EXPECT_NE(cache.file_of(client, kStepText, options), plain);
-  unsetenv("XLA_FLAGS");
+  setenv("XLA_FLAGS", flags.c_str(), 1);
+  EXPECT_EQ(cache.file_of(client, kStepText, options), plain);
 }
 
 TEST_F(Cache, DamagedFilesAreCompiledAnewAndReplaced) {

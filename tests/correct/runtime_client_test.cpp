@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "correct/runtime_programs.h"
 #include "runtime/client.h"
 #include "runtime/vendors.h"
@@ -16,6 +18,14 @@ TEST(Plugin, TheCpuPluginDescribesItself) {
   EXPECT_EQ(plugin->content_hash().size(), 16u);
   EXPECT_EQ(Plugin::load(plugin->path().string()), plugin) << "the same file is loaded once";
   EXPECT_EQ(Plugin::find("cpu").filename(), plugin->path().filename());
+}
+
+// Without it the plugin ends the process when one of the devices, which share the cores, comes late to a collective.
+TEST(Plugin, CollectivesOnTheCpuWaitForSlowDevices) {
+  Plugin::load("cpu");
+  const char* flags = std::getenv("XLA_FLAGS");
+  ASSERT_NE(flags, nullptr);
+  EXPECT_NE(std::string(flags).find("--xla_cpu_collective_call_terminate_timeout_seconds=86400"), std::string::npos);
 }
 
 TEST(Client, MakesTheDevicesAskedFor) {

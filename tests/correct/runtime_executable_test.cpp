@@ -135,8 +135,9 @@ TEST(Executable, OneDeviceNeedsNoMesh) {
       %c = stablehlo.compare LT, %a, %r : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>
       return %r, %c : tensor<3xf32>, tensor<3xi1> } })";
   const Layout one = Layout::replicated({3}, 1);
-  const Executable negate = client.compile(
-      text, {{{"a", {DType::kF32, {3}}, one}}, {{"r", {DType::kF32, {3}}, one}, {"c", {DType::kPred, {3}}, one}}});
+  const Shape floats{DType::kF32, {3}}, bits{DType::kPred, {3}};
+  const ArgInfo a_info{"a", floats, one}, c_info{"c", bits, one};
+  const Executable negate = client.compile(text, {{a_info}, {a_info, c_info}});
   DeviceBuffer a = DeviceBuffer::upload(client, f32_array({3}, {1, -2, 3}), one);
   const std::vector<DeviceBuffer> out = negate.run({&a});
   EXPECT_EQ(out[0].download().as<float>()[1], 2);
