@@ -180,6 +180,8 @@ nlohmann::json read_json_file(const fs::path& path) {
     const size_t reason = what.find(": ", start == std::string::npos ? 0 : start);
     throw UserError("{}:{}:{}: not valid JSON: {}; mend the file or fetch it again", path.string(), line, column,
                     reason == std::string::npos ? what : what.substr(reason + 2));
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError("{}: not valid JSON: {}; mend the file or fetch it again", path.string(), error.what());
   }
 }
 

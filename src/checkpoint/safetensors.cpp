@@ -167,7 +167,7 @@ template <typename... Args>
 // `data_start` is where the tensors' bytes begin in the file.
 TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_t data_start, int64_t data_bytes) {
   const int64_t begin = (*raw.offsets)[0], end = (*raw.offsets)[1];
-  TensorEntry entry{std::move(raw.name), {DType::kF32, std::move(*raw.shape)}, data_start + begin, end - begin};
+  TensorEntry entry{std::move(raw.name), {DType::kF32, std::move(*raw.shape)}, begin, end - begin};
   try {
     entry.shape.dtype = dtype_from_safetensors(*raw.dtype);
   } catch (const UserError& error) {
@@ -184,6 +184,7 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
   if (bytes != entry.bytes)
     refuse(path, "tensor '{}': data_offsets [{}, {}] hold {} bytes, but {} needs {}", entry.name, begin, end,
            entry.bytes, entry.shape.to_string(), bytes);
+  entry.offset += data_start;
   return entry;
 }
 

@@ -63,6 +63,8 @@ TEST(FilesErrors, JsonPosition) {
   EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:2:4: not valid JSON: "));
   write_text(folder / "x.json", "{\"a\": NaN}");
   EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:1:"));
+  write_text(folder / "x.json", "{\"a\": 1e999}");
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("number overflow parsing '1e999'"));
 }
 
 }  // namespace
