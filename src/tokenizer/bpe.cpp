@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <queue>
 
 #include "tokenizer/text.h"
@@ -10,9 +9,6 @@
 namespace fettle {
 namespace {
 
-constexpr size_t kCachedWordMost = 31;
-constexpr size_t kCachedIdsMost = 7;
-constexpr size_t kCacheSlots = 1 << 16;
 constexpr size_t kShortWord = 48;
 constexpr int32_t kNone = -1;
 
@@ -36,24 +32,7 @@ MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
   return slots_[slot_of(static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right))].merge;
 }
 
-// What one call of encode works in. The cache is direct-mapped: a word that comes often stays.
-struct Bpe::Scratch {
-  struct Slot {
-    uint8_t length = 0;
-    uint8_t count = 0;
-    char word[kCachedWordMost];
-    int32_t ids[kCachedIdsMost];
-  };
-
-  std::vector<Slot> cache = std::vector<Slot>(kCacheSlots);
-  std::vector<int32_t> symbols;
-  std::vector<MergeTable::Merge> merges;
-  std::vector<int32_t> previous;
-  std::vector<int32_t> next;
-};
-
 Bpe::Bpe(Vocabulary vocabulary, size_t merges) : Model(std::move(vocabulary)), merges_(merges) {}
-Bpe::~Bpe() = default;
 
 std::unique_ptr<Bpe> Bpe::read(const JsonField& field) {
   const JsonField merges = field.at("merges");
@@ -151,45 +130,7 @@ int32_t Bpe::character_id(char32_t c) const {
   return vocabulary_.id(text).value_or(kNone);
 }
 
-std::unique_ptr<Bpe::Scratch> Bpe::take_scratch() const {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) return std::make_unique<Scratch>();
-  std::unique_ptr<Scratch> scratch = std::move(free_.back());
-  free_.pop_back();
-  return scratch;
-}
-
-void Bpe::encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const {
-  std::unique_ptr<Scratch> scratch = take_scratch();
-  for (const Piece& piece : pieces) {
-    if (piece.id != Piece::kNoId) {
-      ids.push_back(piece.id);
-      continue;
-    }
-    const std::string_view word = piece.text;
-    if (word.size() > kCachedWordMost) {
-      encode_word(word, *scratch, ids);
-      continue;
-    }
-    Scratch::Slot& slot = scratch->cache[std::hash<std::string_view>()(word) % kCacheSlots];
-    if (slot.length == word.size() && std::memcmp(slot.word, word.data(), word.size()) == 0) {
-      ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
-      continue;
-    }
-    const size_t before = ids.size();
-    encode_word(word, *scratch, ids);
-    const size_t count = ids.size() - before;
-    if (count > kCachedIdsMost) continue;
-    slot.length = static_cast<uint8_t>(word.size());
-    slot.count = static_cast<uint8_t>(count);
-    std::memcpy(slot.word, word.data(), word.size());
-    std::copy_n(ids.begin() + before, count, slot.ids);
-  }
-  const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(scratch));
-}
-
-void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
+void Bpe::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
     if (takes_bytes_) {
       const auto found = words_.find(word);
@@ -198,13 +139,14 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32
       return ids.push_back(*id);
     }
   }
-  start_word(word, scratch.symbols);
-  if (scratch.symbols.size() <= kShortWord) {
-    merge_short(scratch);
+  thread_local std::vector<int32_t> symbols;
+  start_word(word, symbols);
+  if (symbols.size() <= kShortWord) {
+    merge_short(symbols);
   } else {
-    merge_long(scratch);
+    merge_long(symbols);
   }
-  ids.insert(ids.end(), scratch.symbols.begin(), scratch.symbols.end());
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
 void Bpe::start_word(std::string_view word, std::vector<int32_t>& symbols) const {
@@ -255,12 +197,9 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
 }
 
 // Looks at all pairs for each merge: the fastest for a few symbols.
-void Bpe::merge_short(Scratch& scratch) const {
-  std::vector<int32_t>& symbols = scratch.symbols;
-  std::vector<MergeTable::Merge>& merges = scratch.merges;
+void Bpe::merge_short(std::vector<int32_t>& symbols) const {
+  MergeTable::Merge merges[kShortWord];
   size_t count = symbols.size();
-  if (count < 2) return;
-  merges.resize(count);
   for (size_t i = 0; i + 1 < count; ++i) merges[i] = merges_.find(symbols[i], symbols[i + 1]);
   while (count > 1) {
     size_t best = 0;
@@ -270,7 +209,7 @@ void Bpe::merge_short(Scratch& scratch) const {
     if (merges[best].rank == UINT32_MAX) break;
     symbols[best] = merges[best].id;
     std::copy(symbols.begin() + best + 2, symbols.begin() + count, symbols.begin() + best + 1);
-    std::copy(merges.begin() + best + 2, merges.begin() + count, merges.begin() + best + 1);
+    std::copy(merges + best + 2, merges + count, merges + best + 1);
     --count;
     if (best > 0) merges[best - 1] = merges_.find(symbols[best - 1], symbols[best]);
     if (best + 1 < count) merges[best] = merges_.find(symbols[best], symbols[best + 1]);
@@ -279,7 +218,7 @@ void Bpe::merge_short(Scratch& scratch) const {
 }
 
 // Keeps the possible merges in a heap, so that a word of a million symbols takes n log n steps.
-void Bpe::merge_long(Scratch& scratch) const {
+void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
     uint32_t rank;
     int32_t at;
@@ -288,12 +227,9 @@ void Bpe::merge_long(Scratch& scratch) const {
     int32_t id;
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
-  std::vector<int32_t>& symbols = scratch.symbols;
-  std::vector<int32_t>& previous = scratch.previous;
-  std::vector<int32_t>& next = scratch.next;
   const auto count = static_cast<int32_t>(symbols.size());
-  previous.resize(count);
-  next.resize(count);
+  std::vector<int32_t> previous(count);
+  std::vector<int32_t> next(count);
   std::vector<Candidate> first;
   first.reserve(count);
   auto candidate_at = [&](int32_t at, auto put) {

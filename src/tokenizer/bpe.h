@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <mutex>
 
 #include "tokenizer/model.h"
 
@@ -38,17 +37,15 @@ class Bpe : public Model {
  public:
   // Reads a `model` of type BPE. Throws UserError for merges of tokens that the vocabulary lacks.
   static std::unique_ptr<Bpe> read(const JsonField& field);
-  ~Bpe() override;
 
   // From now on the pieces are plain text, not spelled in the byte alphabet: the same ids, faster. Returns false,
   // and changes nothing, where the vocabulary does not allow it.
   bool take_bytes();
 
-  void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const override;
+ protected:
+  void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  struct Scratch;
-
   Bpe(Vocabulary vocabulary, size_t merges);
   void read_merges(const JsonField& field);
   void index_characters();
@@ -56,10 +53,9 @@ class Bpe : public Model {
   void start_word(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t character_id(char32_t character) const;  // -1 when there is none
-  void encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
-  void merge_short(Scratch& scratch) const;
-  void merge_long(Scratch& scratch) const;
-  std::unique_ptr<Scratch> take_scratch() const;
+  // Join the symbols in place.
+  void merge_short(std::vector<int32_t>& symbols) const;
+  void merge_long(std::vector<int32_t>& symbols) const;
 
   MergeTable merges_;
   std::string prefix_;  // of symbols that do not begin a word
@@ -73,9 +69,6 @@ class Bpe : public Model {
   std::vector<int32_t> character_ids_;                   // of the characters below U+10000, -1 when there is none
   std::unordered_map<std::string_view, int32_t> words_;  // ignore_merges: whole words, as bytes when takes_bytes_
   std::vector<std::string> word_texts_;
-
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> free_;
 };
 
 }  // namespace fettle

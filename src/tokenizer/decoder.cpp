@@ -3,7 +3,6 @@
 #include <charconv>
 #include <map>
 
-#include "tokenizer/by_type.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/text.h"
 

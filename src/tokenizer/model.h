@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,16 +37,46 @@ class Vocabulary {
   std::vector<const std::string*> by_id_;  // into the keys of by_token_
 };
 
+// Words and their ids, direct-mapped: a word that comes often stays. Long words and those of many ids do not fit.
+class WordCache {
+ public:
+  // Appends the ids of `word` and returns true when it is known.
+  bool find(std::string_view word, std::vector<int32_t>& ids) const;
+  void put(std::string_view word, std::span<const int32_t> ids);
+
+ private:
+  static constexpr size_t kWordMost = 31;
+  static constexpr size_t kIdsMost = 7;
+  static constexpr size_t kSlots = 1 << 16;
+  struct Slot {
+    uint8_t length = 0;
+    uint8_t count = 0;
+    char word[kWordMost];
+    int32_t ids[kIdsMost];
+  };
+  static size_t slot_of(std::string_view word) { return std::hash<std::string_view>()(word) % kSlots; }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
+};
+
 class Model {
  public:
   virtual ~Model() = default;
   // Appends the ids of all pieces, in order; a piece with an id appends that. Safe from several threads at once.
-  virtual void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const = 0;
+  void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
   explicit Model(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  // Appends the ids of one word, which is not empty.
+  virtual void encode_word(std::string_view word, std::vector<int32_t>& ids) const = 0;
+
   Vocabulary vocabulary_;
+
+ private:
+  // A call takes a cache (of an earlier call if one is free) and gives it back.
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<WordCache>> free_caches_;
 };
 
 }  // namespace fettle

@@ -1,5 +1,6 @@
 #include "tokenizer/normalizer.h"
 
+#include <unicode/brkiter.h>
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uniset.h>
@@ -7,12 +8,34 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/by_type.h"
+#include "tokenizer/charsmap.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/text.h"
 
 namespace fettle {
 namespace {
+
+std::string decode_base64(const JsonField& field) {
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (char c : field.string()) {
+    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                      : c >= '0' && c <= '9' ? c - '0' + 52
+                      : c == '+'             ? 62
+                      : c == '/'             ? 63
+                                             : -1;
+    if (c == '=') break;
+    if (value < 0) field.fail("the character '{}' is not one of base64", c);
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<char>(bits >> count));
+  }
+  return bytes;
+}
 
 // Calls each(c, out) for every character, which appends to `out` what is to stand in its place.
 template <typename Each>
@@ -119,6 +142,98 @@ Normalizer read_byte_level(const JsonField&) {
   return [](std::string& text) { text = to_alphabet(text); };
 }
 
+bool is_chinese(char32_t c) {
+  static constexpr std::pair<char32_t, char32_t> kBlocks[] = {
+      {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
+      {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+  return std::any_of(std::begin(kBlocks), std::end(kBlocks), [c](auto b) { return c >= b.first && c <= b.second; });
+}
+
+Normalizer read_bert(const JsonField& field) {
+  const bool cleans = field.boolean_or("clean_text", true);
+  const bool spaces_chinese = field.boolean_or("handle_chinese_chars", true);
+  const bool lowers = field.boolean_or("lowercase", true);
+  const bool strips = field.boolean_or("strip_accents", lowers);
+  const icu::Normalizer2& nfd = form<icu::Normalizer2::getNFDInstance>();
+  return [=, &nfd](std::string& text) {
+    if (cleans || spaces_chinese) {
+      map_chars(text, [&](char32_t c, std::string& out) {
+        const bool blank = c == '\t' || c == '\n' || c == '\r';
+        if (cleans && (c == 0 || c == 0xFFFD || (!blank && is_other(c)))) return;
+        if (cleans && is_white_space(c)) return out.push_back(' ');
+        const bool spaced = spaces_chinese && is_chinese(c);
+        if (spaced) out.push_back(' ');
+        append_utf8(out, c);
+        if (spaced) out.push_back(' ');
+      });
+    }
+    if (strips) apply_form(nfd, text);
+    if (strips || lowers) {
+      map_chars(text, [&](char32_t c, std::string& out) {
+        if (strips && is_nonspacing_mark(c)) return;
+        lowers ? append_lowercase(out, c) : append_utf8(out, c);
+      });
+    }
+  };
+}
+
+// The ends of the grapheme clusters of `text`.
+std::vector<size_t> grapheme_ends(const std::string& text) {
+  UErrorCode status = U_ZERO_ERROR;
+  thread_local const std::unique_ptr<icu::BreakIterator> breaks(
+      icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), status));
+  internal_check(U_SUCCESS(status), "ICU has no grapheme rules: {}", u_errorName(status));
+  UText* whole = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &status);
+  breaks->setText(whole, status);
+  std::vector<size_t> ends;
+  for (int32_t end = breaks->next(); end != icu::BreakIterator::DONE; end = breaks->next()) ends.push_back(end);
+  utext_close(whole);
+  return ends;
+}
+
+// A short grapheme cluster is replaced whole by what its shortest known beginning becomes; else character by
+// character. So the reference does, unlike SentencePiece itself.
+Normalizer read_precompiled(const JsonField& field) {
+  constexpr size_t kLongCluster = 6;
+  const JsonField source = field.at("precompiled_charsmap");
+  const auto map = std::make_shared<const Charsmap>(decode_base64(source), source.where());
+  return [map](std::string& text) {
+    std::string out;
+    size_t start = 0;
+    for (size_t end : grapheme_ends(text)) {
+      const std::string_view cluster(text.data() + start, end - start);
+      start = end;
+      if (cluster.size() < kLongCluster) {
+        if (const Charsmap::Match match = map->find_shortest(cluster); match.length > 0) {
+          out += match.replacement;
+          continue;
+        }
+      }
+      for (size_t at = 0; at < cluster.size();) {
+        const size_t from = at;
+        next_char(cluster, at);
+        const std::string_view character = cluster.substr(from, at - from);
+        const Charsmap::Match match = map->find_shortest(character);
+        out += match.length > 0 ? match.replacement : character;
+      }
+    }
+    text = std::move(out);
+  };
+}
+
+Normalizer read_nmt(const JsonField&) {
+  return [](std::string& text) {
+    map_chars(text, [](char32_t c, std::string& out) {
+      const bool control =
+          (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+      if (control) return;
+      const bool space = c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+                         c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+      append_utf8(out, space ? U' ' : c);
+    });
+  };
+}
+
 Normalizer read_sequence(const JsonField& field) {
   std::vector<Normalizer> steps;
   for (const JsonField& step : field.at("normalizers").elements()) steps.push_back(read_normalizer(step));
@@ -131,12 +246,15 @@ using Reader = Normalizer (*)(const JsonField&);
 
 const std::map<std::string, Reader>& readers() {
   static const std::map<std::string, Reader> readers = {
+      {"BertNormalizer", read_bert},
       {"ByteLevel", read_byte_level},
       {"Lowercase", read_lowercase},
       {"NFC", read_form<icu::Normalizer2::getNFCInstance>},
       {"NFD", read_form<icu::Normalizer2::getNFDInstance>},
       {"NFKC", read_form<icu::Normalizer2::getNFKCInstance>},
       {"NFKD", read_form<icu::Normalizer2::getNFKDInstance>},
+      {"Nmt", read_nmt},
+      {"Precompiled", read_precompiled},
       {"Prepend", read_prepend},
       {"Replace", read_replace},
       {"Sequence", read_sequence},

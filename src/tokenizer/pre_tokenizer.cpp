@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/by_type.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/text.h"
 

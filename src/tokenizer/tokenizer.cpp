@@ -4,13 +4,14 @@
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/by_type.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/text.h"
 #include "tokenizer/tokenizer_config.h"
+#include "tokenizer/unigram.h"
+#include "tokenizer/wordpiece.h"
 
 namespace fettle {
 
@@ -43,7 +44,8 @@ std::unique_ptr<Model> read_bpe(const JsonField& field) {
 }
 
 std::unique_ptr<Model> read_model(const JsonField& field) {
-  static const std::map<std::string, std::unique_ptr<Model> (*)(const JsonField&)> readers = {{"BPE", read_bpe}};
+  static const std::map<std::string, std::unique_ptr<Model> (*)(const JsonField&)> readers = {
+      {"BPE", read_bpe}, {"Unigram", Unigram::read}, {"WordPiece", WordPiece::read}};
   // Files from before types were written hold a BPE when they have merges.
   if (!field.find("type") && field.find("merges")) return read_bpe(field);
   return read_by_type(field, "model", readers);

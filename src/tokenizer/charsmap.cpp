@@ -1,0 +1,56 @@
+#include "tokenizer/charsmap.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+// The parts of a double-array unit.
+bool has_leaf(uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+uint32_t value_of(uint32_t unit) {
+  return unit & 0x7FFFFFFF;
+}
+uint32_t label_of(uint32_t unit) {
+  return unit & 0x800000FF;
+}
+uint32_t offset_of(uint32_t unit) {
+  return unit >> 10 << ((unit & 0x200) >> 6);
+}
+
+}  // namespace
+
+Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
+  uint32_t size = 0;
+  if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is cut off", origin);
+  std::memcpy(&size, bytes.data(), sizeof size);
+  if (size % sizeof(uint32_t) != 0 || size == 0 || size > bytes.size() - sizeof size) {
+    throw UserError("{}: the charsmap says its trie has {} bytes, of {} in all", origin, size, bytes.size());
+  }
+  units_.resize(size / sizeof(uint32_t));
+  std::memcpy(units_.data(), bytes.data() + sizeof size, size);
+  replacements_ = bytes.substr(sizeof size + size);
+}
+
+Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {
+  Match match;
+  uint32_t node = offset_of(units_[0]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    node ^= byte;
+    if (byte == 0 || node >= units_.size() || label_of(units_[node]) != byte) break;
+    const bool leaf = has_leaf(units_[node]);
+    node ^= offset_of(units_[node]);
+    if (!leaf || node >= units_.size()) continue;
+    const uint32_t at = value_of(units_[node]);
+    if (at >= replacements_.size()) continue;
+    match = {i + 1, std::string_view(replacements_).substr(at, replacements_.find('\0', at) - at)};
+    if (shortest) break;
+  }
+  return match;
+}
+
+}  // namespace fettle

@@ -1,0 +1,33 @@
+// Defines Charsmap: the table of replacements that SentencePiece models carry ("precompiled_charsmap").
+//
+// The format: the byte length of a trie (little-endian uint32), the trie as a double array of Darts-clone units,
+// then the replacements, each ended by a NUL byte; the trie's values are places among these.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle {
+
+class Charsmap {
+ public:
+  // Throws UserError naming `origin` when the bytes are not such a table.
+  Charsmap(std::string_view bytes, const std::string& origin);
+
+  struct Match {
+    size_t length = 0;  // bytes of the text; 0 when there is none
+    std::string_view replacement;
+  };
+  Match find_shortest(std::string_view text) const { return find(text, true); }
+  Match find_longest(std::string_view text) const { return find(text, false); }
+
+ private:
+  Match find(std::string_view text, bool shortest) const;
+
+  std::vector<uint32_t> units_;
+  std::string replacements_;
+};
+
+}  // namespace fettle

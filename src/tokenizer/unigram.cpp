@@ -1,0 +1,141 @@
+#include "tokenizer/unigram.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tokenizer/text.h"
+
+namespace fettle {
+namespace {
+
+// How much less likely than the least likely token an unknown character is, as SentencePiece has it.
+constexpr double kUnknownPenalty = 10.0;
+
+}  // namespace
+
+std::unique_ptr<Model> Unigram::read(const JsonField& field) {
+  const JsonField vocab = field.at("vocab");
+  Vocabulary vocabulary;
+  std::vector<double> scores;
+  for (const JsonField& entry : vocab.elements()) {
+    const std::vector<JsonField> pair = entry.elements();
+    if (pair.size() != 2) entry.fail("wanted a token and its score");
+    vocabulary.add(pair[0].string(), static_cast<int64_t>(scores.size()));
+    scores.push_back(pair[1].number());
+  }
+  std::optional<int32_t> unk_id;
+  if (auto id = field.find("unk_id")) unk_id = static_cast<int32_t>(id->integer());
+  return std::make_unique<Unigram>(std::move(vocabulary), std::move(scores), unk_id,
+                                   field.boolean_or("byte_fallback", false), field.where());
+}
+
+Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, std::optional<int32_t> unk_id, bool byte_fallback,
+                 const std::string& origin)
+    : Model(std::move(vocabulary)), scores_(std::move(scores)), unk_id_(unk_id), byte_fallback_(byte_fallback) {
+  if (unk_id_ && vocabulary_.token(*unk_id_) == nullptr) {
+    throw UserError("{}: unk_id is {}, but there are {} tokens", origin, *unk_id_, vocabulary_.size());
+  }
+  const auto least = std::min_element(scores_.begin(), scores_.end());
+  unk_score_ = (least == scores_.end() ? std::numeric_limits<double>::infinity() : *least) - kUnknownPenalty;
+  byte_ids_.fill(-1);
+  for (int byte = 0; byte_fallback_ && byte < 256; ++byte) {
+    byte_ids_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  }
+  build_trie();
+}
+
+void Unigram::build_trie() {
+  std::vector<std::pair<std::string_view, int32_t>> tokens;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string* token = vocabulary_.token(id);
+    // Of tokens written twice the vocabulary finds one, and so does the trie.
+    if (token != nullptr && !token->empty() && vocabulary_.id(*token) == id) tokens.emplace_back(*token, id);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  // Breadth first, so that the edges of a node follow each other.
+  struct Range {
+    size_t first, last, depth;
+  };
+  std::vector<Range> ranges = {{0, tokens.size(), 0}};
+  nodes_.resize(1);
+  for (size_t node = 0; node < ranges.size(); ++node) {
+    auto [first, last, depth] = ranges[node];
+    if (first < last && tokens[first].first.size() == depth) nodes_[node].id = tokens[first++].second;
+    nodes_[node].first_edge = static_cast<int32_t>(edges_.size());
+    while (first < last) {
+      const auto byte = static_cast<uint8_t>(tokens[first].first[depth]);
+      size_t end = first + 1;
+      while (end < last && static_cast<uint8_t>(tokens[end].first[depth]) == byte) ++end;
+      edges_.push_back({byte, static_cast<int32_t>(nodes_.size())});
+      nodes_.emplace_back();
+      ranges.push_back({first, end, depth + 1});
+      first = end;
+    }
+    nodes_[node].edge_count = static_cast<int32_t>(edges_.size()) - nodes_[node].first_edge;
+  }
+}
+
+int32_t Unigram::child(int32_t node, uint8_t byte) const {
+  const Edge* const first = edges_.data() + nodes_[node].first_edge;
+  const Edge* const last = first + nodes_[node].edge_count;
+  const Edge* const found = std::lower_bound(first, last, byte, [](const Edge& e, uint8_t b) { return e.byte < b; });
+  return found != last && found->byte == byte ? found->node : -1;
+}
+
+void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
+  struct Best {  // the best way to the end of a character
+    double score = 0;
+    int64_t start = -1;
+    int32_t id = 0;
+  };
+  thread_local std::vector<Best> best;
+  best.assign(word.size() + 1, {});
+  auto offer = [&](size_t start, size_t end, double score, int32_t id) {
+    score += best[start].score;
+    if (best[end].start < 0 || score > best[end].score) best[end] = {score, static_cast<int64_t>(start), id};
+  };
+  for (size_t start = 0, next = 0; start < word.size(); start = next) {
+    next_char(word, next);
+    bool has_single = false;
+    int32_t node = 0;
+    for (size_t at = start; at < word.size();) {
+      node = child(node, static_cast<uint8_t>(word[at++]));
+      if (node < 0) break;
+      const int32_t id = nodes_[node].id;
+      if (id < 0) continue;
+      offer(start, at, scores_[id], id);
+      has_single |= at == next;
+    }
+    if (has_single) continue;
+    if (!unk_id_) {
+      throw UserError(
+          "the text has the character '{}', which the tokenizer's vocabulary has not, and the model has no "
+          "unk_id for it",
+          word.substr(start, next - start));
+    }
+    offer(start, next, unk_score_, *unk_id_);
+  }
+  const size_t before = ids.size();
+  for (auto end = static_cast<int64_t>(word.size()); end > 0;) {
+    const int32_t id = best[end].id;
+    int64_t start = best[end].start;
+    if (unk_id_ && id == *unk_id_) {
+      while (start > 0 && best[start].id == *unk_id_) start = best[start].start;
+      const std::string_view unknown = word.substr(start, end - start);
+      auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; };
+      if (auto known = vocabulary_.id(unknown)) {
+        ids.push_back(*known);
+      } else if (byte_fallback_ && std::all_of(unknown.begin(), unknown.end(), has_id)) {
+        for (size_t i = unknown.size(); i > 0; --i) ids.push_back(byte_ids_[static_cast<uint8_t>(unknown[i - 1])]);
+      } else {
+        ids.push_back(id);
+      }
+    } else {
+      ids.push_back(id);
+    }
+    end = start;
+  }
+  std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
+}
+
+}  // namespace fettle
