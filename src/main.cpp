@@ -1,1 +1,199 @@
-int main() { return 0; }
+// The commands, and the one catch: every failure leaves through here with its blame and exit code.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/recipe.h"
+#include "data/jinja/template.h"
+#include "data/report.h"
+#include "generate/chat.h"
+#include "generate/generate.h"
+#include "runtime/client.h"
+#include "runtime/plugin.h"
+#include "tokenizer/tokenizer.h"
+#include "train/evaluate.h"
+#include "train/export.h"
+#include "train/finetune.h"
+#include "train/plan.h"
+
+namespace fettle {
+namespace {
+
+// The recipe and key=value words that most commands take.
+struct RecipeWords {
+  std::vector<std::string> words;
+
+  Recipe read() const {
+    std::vector<std::string> overrides = words;
+    std::filesystem::path file;
+    if (!overrides.empty() && overrides[0].find('=') == std::string::npos) {
+      file = overrides[0];
+      overrides.erase(overrides.begin());
+    }
+    return read_recipe(file, overrides);
+  }
+};
+
+int show_devices(const Recipe& recipe) {
+  const Client client(Plugin::load(recipe.plugin),
+                      {.device_count = static_cast<int>(recipe.device_count.value_or(0))});
+  fmt::print("plugin {} ({}), PJRT API {}.{}\n", client.plugin().name(), client.plugin().path().string(),
+             client.plugin().api_major(), client.plugin().api_minor());
+  for (const DeviceInfo& device : client.devices())
+    fmt::print("{}  {}  {:.1f} GB  process {}\n", device.ordinal, device.kind, device.memory_bytes / 1e9,
+               device.process_index);
+  return 0;
+}
+
+struct TokenizeOptions {
+  std::string model, file;
+  bool jsonl = false, no_special = false, decode = false;
+};
+
+int tokenize(const TokenizeOptions& options) {
+  const Tokenizer tokenizer = Tokenizer::open(options.model);
+  std::ifstream in(options.file);
+  if (!in) throw UserError("{}: cannot be read; does the file exist?", options.file);
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    try {
+      if (options.decode) {
+        const auto ids = nlohmann::json::parse(line).get<std::vector<int32_t>>();
+        const std::string text = tokenizer.decode(ids, false);
+        fmt::print("{}\n", options.jsonl ? nlohmann::json(text).dump() : text);
+        continue;
+      }
+      const std::string text = options.jsonl ? nlohmann::json::parse(line).get<std::string>() : line;
+      fmt::print("{}\n", nlohmann::json(tokenizer.encode(text, !options.no_special)).dump());
+    } catch (const nlohmann::json::exception&) {
+      throw UserError("{}:{}: {} is wanted", options.file, number,
+                      options.decode ? "a JSON array of ids" : "a JSON string");
+    }
+  }
+  return 0;
+}
+
+std::string read_text(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw UserError("{}: cannot be read; does the file exist?", file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// `source` is a Jinja file or a model folder, whose bos and eos tokens the template then sees.
+int render(const std::string& source, const std::string& file) {
+  nlohmann::ordered_json context;
+  try {
+    context = nlohmann::ordered_json::parse(read_text(file));
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError("{}: {}", file, error.what());
+  }
+  if (!context.is_object() || !context.contains("messages"))
+    throw UserError("{}: an object with \"messages\" is wanted", file);
+  std::string text;
+  if (std::filesystem::is_directory(source)) {
+    const Tokenizer tokenizer = Tokenizer::open(source);
+    const std::optional<std::string> own = tokenizer.chat_template();
+    if (!own) throw UserError("{}: the model has no chat template; name a Jinja file", source);
+    text = *own;
+    if (!context.contains("bos_token")) context["bos_token"] = tokenizer.bos_token();
+    if (!context.contains("eos_token")) context["eos_token"] = tokenizer.eos_token();
+  } else {
+    text = read_text(source);
+  }
+  fmt::print("{}", render_jinja(text, context, source));
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Fettle fine-tunes open language models on the accelerators you have."};
+  app.set_version_flag("--version", "fettle " FETTLE_VERSION);
+  app.require_subcommand(1);
+  bool verbose = false, quiet = false;
+  app.add_flag("-v,--verbose", verbose, "say more on stderr");
+  app.add_flag("-q,--quiet", quiet, "say only warnings on stderr");
+  std::function<int()> action;
+
+  RecipeWords words;
+  auto recipe_command = [&](const char* name, const char* about, std::function<int(const Recipe&)> body) {
+    CLI::App* command = app.add_subcommand(name, about);
+    command->add_option("recipe", words.words, "RECIPE.yaml, then key=value to override")->required();
+    command->footer("Recipe keys:\n" + recipe_reference_text());
+    command->callback([&, body] { action = [&, body] { return body(words.read()); }; });
+    return command;
+  };
+  recipe_command("train", "fine-tune a model as the recipe says", finetune);
+  PlanOptions plan;
+  CLI::App* plan_command = recipe_command("plan", "compile the recipe's step and show its memory and cost",
+                                          [&](const Recipe& recipe) { return run_plan(recipe, plan, std::cout); });
+  plan_command->add_flag("--json", plan.json, "print JSON");
+  recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
+                 [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
+  recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset",
+                 [](const Recipe& recipe) { return run_generate(recipe, std::cin, std::cout); });
+  recipe_command("chat", "talk to the model in a terminal",
+                 [](const Recipe& recipe) { return run_chat(recipe, std::cin, std::cout); });
+  recipe_command("export", "merge the adapter into the model and check the result", [](const Recipe& recipe) {
+    run_export(recipe);
+    return 0;
+  });
+  DataReportOptions report;
+  CLI::App* data_command = recipe_command("data", "show what would be trained on",
+                                          [&](const Recipe& recipe) { return run_data(recipe, report, std::cout); });
+  data_command->add_flag("--json", report.json, "print JSON");
+
+  CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
+  devices->add_option("overrides", words.words, "plugin=..., device_count=...");
+  devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.words)); }; });
+
+  TokenizeOptions text;
+  CLI::App* tokenize_command = app.add_subcommand("tokenize", "print the token ids of each line of a file");
+  tokenize_command->add_option("model", text.model, "model folder")->required();
+  tokenize_command->add_option("file", text.file, "text file")->required();
+  tokenize_command->add_flag("--jsonl", text.jsonl, "each line is a JSON string");
+  tokenize_command->add_flag("--no-special", text.no_special, "add no bos or eos");
+  tokenize_command->add_flag("--decode", text.decode, "each line is a JSON array of ids; print the text");
+  tokenize_command->callback([&] { action = [&] { return tokenize(text); }; });
+
+  std::string source, messages;
+  CLI::App* render_command = app.add_subcommand("render", "print a conversation as a chat template renders it");
+  render_command->add_option("template", source, "a model folder or a Jinja file")->required();
+  render_command->add_option("messages", messages, "JSON: {\"messages\": [...], ...}")->required();
+  render_command->callback([&] { action = [&] { return render(source, messages); }; });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUser);
+  }
+  set_log_level(verbose ? LogLevel::kDebug : quiet ? LogLevel::kQuiet : LogLevel::kInfo);
+  return action();
+}
+
+}  // namespace
+}  // namespace fettle
+
+int main(int argc, char** argv) {
+  using namespace fettle;
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    const bool ours = error.code() == ExitCode::kInternal;
+    log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", error.what()));
+    if (ours) log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    log_line(LogLevel::kQuiet, "error: this machine's memory is used up");
+    return static_cast<int>(ExitCode::kDoesNotFit);
+  } catch (const std::exception& error) {
+    log_line(LogLevel::kQuiet, fmt::format("internal error: {}; please report it with the recipe", error.what()));
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}

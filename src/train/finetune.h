@@ -1,0 +1,11 @@
+// Defines fine-tuning, the main job: an HF checkpoint and a file of rows in, a trained adapter or model out.
+#pragma once
+
+#include "config/recipe.h"
+
+namespace fettle {
+
+// Runs the recipe to its end. Returns 0, or 128 + signal when interrupted after saving a checkpoint.
+int finetune(const Recipe& recipe);
+
+}  // namespace fettle

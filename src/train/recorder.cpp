@@ -1,0 +1,128 @@
+#include "train/recorder.h"
+
+#include <cmath>
+
+#include "base/log.h"
+#include "train/plot.h"
+
+namespace fettle {
+namespace {
+
+TrainerState initial_state(const Job& job, const RunLength& run, const std::filesystem::path& resumed) {
+  TrainerState state;
+  if (!resumed.empty()) state = read_trainer_state(resumed);
+  state.max_steps = run.total_steps;
+  state.num_train_epochs = static_cast<int64_t>(std::ceil(run.epoch(run.total_steps)));
+  state.logging_steps = run.logging_steps;
+  state.eval_steps = run.eval_every;
+  state.save_steps = run.save_every;
+  state.train_batch_size = job.recipe.per_device_train_batch_size;
+  return state;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Job& job, const RunLength& run, const ProgressOptions& shown,
+                   const std::filesystem::path& resumed)
+    : job_(job), run_(run), folder_(job.recipe.output_dir), state_(initial_state(job, run, resumed)), progress_(shown) {
+  cut_progress_after(folder_ / "trainer_log.jsonl", state_.global_step);
+}
+
+void Recorder::log(LogRecord record, const ProgressRecord& line) {
+  record.step = state_.global_step;
+  record.epoch = state_.epoch;
+  state_.log_history.push_back(std::move(record));
+  append_progress(folder_ / "trainer_log.jsonl", line);
+}
+
+void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
+  const double rate = job_.recipe.learning_rate * run_.schedule.multiplier(step - 1);
+  progress_.finish_step({.step = step,
+                         .epoch = run_.epoch(step),
+                         .loss = outcome.loss,
+                         .learning_rate = rate,
+                         .grad_norm = outcome.grad_norm,
+                         .real_tokens = batch.real_tokens,
+                         .flops = flops,
+                         .warm = warm});
+  loss_sum_ += outcome.loss;
+  total_loss_ += outcome.loss;
+  ++loss_steps_;
+  ++total_steps_;
+  state_.global_step = step;
+  state_.epoch = run_.epoch(step);
+  state_.num_input_tokens_seen += batch.real_tokens;
+  state_.total_flos += static_cast<double>(flops);
+  if (!run_.logs_after(step)) return;
+  const double loss = loss_sum_ / static_cast<double>(loss_steps_);
+  log({.values = {{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}}},
+      {.current_steps = step,
+       .total_steps = run_.total_steps,
+       .loss = loss,
+       .lr = rate,
+       .epoch = state_.epoch,
+       .elapsed_seconds = progress_.elapsed_seconds(),
+       .remaining_seconds = progress_.seconds_left(),
+       .throughput = progress_.tokens_per_second(),
+       .total_tokens = state_.num_input_tokens_seen});
+  progress_.mark();
+  loss_sum_ = 0;
+  loss_steps_ = 0;
+}
+
+void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
+  last_evaluation_ = evaluation;
+  info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
+       evaluation.perplexity, 100 * evaluation.accuracy);
+  log({.values = evaluation.metrics()}, {.current_steps = step,
+                                         .total_steps = run_.total_steps,
+                                         .eval_loss = evaluation.loss,
+                                         .epoch = state_.epoch,
+                                         .elapsed_seconds = progress_.elapsed_seconds(),
+                                         .remaining_seconds = progress_.seconds_left()});
+}
+
+std::map<std::string, double> Recorder::results() const {
+  std::map<std::string, double> out{{"epoch", state_.epoch},
+                                    {"train_loss", total_loss_ / std::max<double>(1, static_cast<double>(total_steps_))},
+                                    {"train_runtime", progress_.elapsed_seconds()},
+                                    {"total_flos", state_.total_flos},
+                                    {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
+  if (progress_.elapsed_seconds() > 0)
+    out["train_steps_per_second"] = static_cast<double>(total_steps_) / progress_.elapsed_seconds();
+  return out;
+}
+
+void Recorder::write(const std::filesystem::path& folder) const {
+  write_trainer_state(folder / "trainer_state.json", state_);
+  write_results(folder, "train", results());
+  if (last_evaluation_) write_results(folder, "eval", last_evaluation_->metrics());
+  if (job_.recipe.plot_loss)
+    write_loss_plot(folder / "training_loss", loss_curves(state_.log_history, "training loss of " + folder_.filename().string()));
+}
+
+void Recorder::finish() const {
+  info("{}", format_metrics("train", results()));
+  if (last_evaluation_) info("{}", format_metrics("eval", last_evaluation_->metrics()));
+}
+
+void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data, int64_t resumed_step,
+              const std::string& devices) {
+  for (const std::string& note : data.notes) info("data: {}", note);
+  if (data.truncated > 0)
+    info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, job.recipe.cutoff_len);
+  if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
+  const int64_t accumulation = job.recipe.gradient_accumulation_steps;
+  info("{}", format_banner({.examples = batches.examples(),
+                            .epochs = run.epoch(run.total_steps),
+                            .batch_per_device = job.recipe.per_device_train_batch_size,
+                            .total_batch = job.rows_per_micro_batch() * accumulation,
+                            .accumulation = accumulation,
+                            .total_steps = run.total_steps,
+                            .trainable_parameters = job.count(job.trained),
+                            .all_parameters = job.count(job.trained) + job.count(job.frozen),
+                            .resumed_step = resumed_step,
+                            .devices = devices}));
+}
+
+}  // namespace fettle

@@ -1,0 +1,48 @@
+// Defines Recorder: the written and shown record of a run (trainer_log.jsonl, trainer_state.json, plot, lines).
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "data/dataset.h"
+#include "train/evaluate.h"
+#include "train/log_files.h"
+#include "train/progress.h"
+#include "train/run_length.h"
+#include "train/train_state.h"
+
+namespace fettle {
+
+class Recorder {
+ public:
+  // `resumed`: the checkpoint's trainer_state.json, whose log is continued.
+  Recorder(const Job& job, const RunLength& run, const ProgressOptions& shown, const std::filesystem::path& resumed);
+
+  void start_step() { progress_.start_step(); }
+  void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
+  void evaluation(const Evaluation& evaluation, int64_t step);
+  const TrainerState& trainer_state() const { return state_; }
+  // Writes trainer_state.json, all_results.json and the plots into `folder`.
+  void write(const std::filesystem::path& folder) const;
+  // Says the run's figures.
+  void finish() const;
+
+ private:
+  std::map<std::string, double> results() const;
+  void log(LogRecord record, const ProgressRecord& line);
+
+  const Job& job_;
+  const RunLength& run_;
+  std::filesystem::path folder_;
+  TrainerState state_;
+  Progress progress_;
+  double loss_sum_ = 0, total_loss_ = 0;       // since the last log record; since the start
+  int64_t loss_steps_ = 0, total_steps_ = 0;
+  std::optional<Evaluation> last_evaluation_;
+};
+
+// The start banner and what the data report has to say.
+void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data, int64_t resumed_step,
+              const std::string& devices);
+
+}  // namespace fettle

@@ -1,0 +1,19 @@
+#include "train/step_programs.h"
+
+#include "base/log.h"
+#include "train/step.h"
+
+namespace fettle {
+
+const StepPrograms::Entry& StepPrograms::at(int64_t length) {
+  if (const auto found = entries_.find(length); found != entries_.end()) return found->second;
+  live_line(fmt::format("compiling the step for rows of {} tokens", length));
+  const Program program = build_train_step(job_, length);
+  return entries_.emplace(length, Entry{devices_.compile(program), program.flops()}).first->second;
+}
+
+MemoryTable StepPrograms::memory(int64_t length) {
+  return memory_table(job_, length, at(length).executable.memory_stats(), devices_.memory_limit(), devices_.title());
+}
+
+}  // namespace fettle

@@ -1,0 +1,33 @@
+// Defines StepPrograms: the training step compiled for each length that batches come in.
+#pragma once
+
+#include <map>
+
+#include "train/devices.h"
+#include "train/job.h"
+#include "train/memory_table.h"
+
+namespace fettle {
+
+class StepPrograms {
+ public:
+  struct Entry {
+    Executable executable;
+    int64_t flops;                             // of one run over all devices
+  };
+
+  StepPrograms(Devices& devices, const Job& job) : devices_(devices), job_(job) {}
+
+  // Compiles at the first call for a length.
+  const Entry& at(int64_t length);
+  bool has(int64_t length) const { return entries_.contains(length); }
+  // Where a device's memory goes in the step of that length.
+  MemoryTable memory(int64_t length);
+
+ private:
+  Devices& devices_;
+  const Job& job_;
+  std::map<int64_t, Entry> entries_;
+};
+
+}  // namespace fettle
