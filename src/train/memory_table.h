@@ -10,8 +10,7 @@
 
 namespace fettle {
 
-// Bytes of one device. Weights, optimizer state and batch are counted from the shardings (the largest shard); the rest
-// is the compiler's.
+// Bytes of one device. Weights, optimizer state and batch are counted from the shardings; the peak is the compiler's.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
   int64_t frozen = 0;     // base weights
@@ -19,9 +18,8 @@ struct MemoryTable {
   bool adapters = false;  // what `trained` is
   int64_t optimizer = 0;  // Adam's two moments, f32
   int64_t batch = 0;
-  int64_t temporaries = 0;  // activations, gradients, scratch
+  int64_t temporaries = 0;  // activations, gradients, scratch: what the compiler adds to the above
   int64_t gradients = 0;    // f32, part of temporaries: they live inside the step only
-  int64_t other = 0;        // scalars, outputs without a donor, code
   int64_t peak = 0;         // the compiler's count at the worst moment
   int64_t limit = 0;        // what the device has; 0 = not known
 

@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 
-#include "graph/program.h"
 #include "train/devices.h"
 #include "train/job.h"
 
