@@ -54,8 +54,10 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   std::vector<PJRT_NamedValue> values;
   const Vendor& vendor = plugin.vendor();
   if (plugin.compiles_only()) {
-    throw DeviceError("plugin {} can only compile here, not run: its vendor's libraries are missing; {}", plugin.name(),
-                      vendor.remedy);
+    throw DeviceError(
+        "plugin {} can only compile here, not run: its vendor's libraries are missing; install them, or "
+        "`plugin: cpu` to run on this machine, or `fettle plan`, which needs no device",
+        plugin.name());
   }
   if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
   // Named strings must outlive the call; literals do.
@@ -69,7 +71,15 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   PJRT_ARGS(PJRT_Client_Create_Args, args);
   args.create_options = values.data();
   args.num_options = values.size();
-  PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
+  try {
+    PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
+  } catch (const DeviceError& error) {
+    if (vendor.device_file.empty()) throw;
+    throw DeviceError(
+        "plugin {} finds no device it can use: {}; are its GPU and driver here? `plugin: cpu` runs on this "
+        "machine, `fettle plan` needs no device",
+        plugin.name(), error.what());
+  }
   return args.client;
 }
 

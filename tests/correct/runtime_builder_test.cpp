@@ -139,6 +139,18 @@ module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32
   EXPECT_LT(status_bytes("VmRSS") - before, shape.bytes() / 2) << "the memory goes back when the array dies";
 }
 
+TEST(BuilderMemory, ReplicasOnTheCpuShareOneCopy) {
+  const Shape shape{DType::kF32, {16 << 20}};
+  reset_peak();
+  const int64_t before = status_bytes("VmRSS");
+  const DeviceBuffer array = DeviceBuffer::upload(
+      eight_devices(), shape, Layout::replicated(shape.dims, 8),
+      [&](const Box&, std::byte* out) { std::memset(out, 1, static_cast<size_t>(shape.bytes())); });
+  array.wait();
+  EXPECT_LT(status_bytes("VmHWM") - before, shape.bytes() + shape.bytes() / 4);
+  EXPECT_EQ(array.download_shard(7).as<uint32_t>()[1234567], 0x01010101u);
+}
+
 // A replica's memory is shared until one of them is donated: the others must not change.
 TEST(BuilderMemory, DonatedReplicasDoNotDisturbEachOther) {
   const Shape shape{DType::kF32, {4}};

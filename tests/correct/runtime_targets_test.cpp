@@ -91,7 +91,12 @@ TEST_P(AheadOfTime, ATargetOfTheOtherVendorIsRefused) {
 
 TEST_P(AheadOfTime, WithoutTheDeviceThereIsNoClient) {
   if (std::filesystem::exists(plugin->vendor().device_file)) GTEST_SKIP() << "this machine has such a device";
-  EXPECT_THROW(Client{plugin}, DeviceError);
+  try {
+    Client{plugin};
+    FAIL() << "no error";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("fettle plan"), std::string::npos) << error.what();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, AheadOfTime, ::testing::Values("cuda", "rocm"),
