@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -11,7 +12,6 @@
 namespace fettle {
 namespace {
 
-// Widens through f32, which holds every f16 and bf16 exactly; f64 goes to and from f32 by rounding once.
 template <typename From, typename To, typename Convert>
 void convert(const std::byte* source, std::byte* target, int64_t count, Convert one) {
   for (int64_t i = 0; i < count; ++i) {
@@ -19,6 +19,42 @@ void convert(const std::byte* source, std::byte* target, int64_t count, Convert 
     std::memcpy(&from, source + i * sizeof(From), sizeof(From));
     const To to = one(from);
     std::memcpy(target + i * sizeof(To), &to, sizeof(To));
+  }
+}
+
+// A table beats converting bit by bit where the processor has no f16.
+const std::vector<float>& f16_values() {
+  static const std::vector<float> kValues = [] {
+    std::vector<float> values(1 << 16);
+    for (size_t bits = 0; bits < values.size(); ++bits) values[bits] = f16_to_f32(static_cast<uint16_t>(bits));
+    return values;
+  }();
+  return kValues;
+}
+
+void to_f32(const std::byte* source, DType from, std::byte* target, int64_t count) {
+  switch (from) {
+    case DType::kF16:
+      return convert<uint16_t, float>(source, target, count, [&t = f16_values()](uint16_t v) { return t[v]; });
+    case DType::kBF16:
+      return convert<uint16_t, uint32_t>(source, target, count, [](uint16_t v) { return uint32_t{v} << 16; });
+    case DType::kF64:
+      return convert<double, float>(source, target, count, [](double v) { return static_cast<float>(v); });
+    default: return convert<float, float>(source, target, count, [](float v) { return v; });
+  }
+}
+
+void from_f32(const std::byte* source, std::byte* target, DType to, int64_t count) {
+  switch (to) {
+    case DType::kF16: return convert<float, uint16_t>(source, target, count, f32_to_f16);
+    case DType::kBF16:
+      return convert<uint32_t, uint16_t>(source, target, count, [](uint32_t v) {
+        const uint32_t rounded = (v + 0x7fff + (v >> 16 & 1)) >> 16;
+        return static_cast<uint16_t>((v & 0x7fffffff) > 0x7f800000 ? (v >> 16 | 0x40) : rounded);
+      });
+    case DType::kF64:
+      return convert<float, double>(source, target, count, [](float v) { return static_cast<double>(v); });
+    default: return convert<float, float>(source, target, count, [](float v) { return v; });
   }
 }
 
@@ -96,13 +132,15 @@ void convert_elements(const std::byte* source, DType from, std::byte* target, DT
   }
   internal_check(is_float(from) && is_float(to), "convert_elements: {} to {} is not a conversion between floats",
                  stablehlo_name(from), stablehlo_name(to));
-  if (from == DType::kBF16 && to == DType::kF32) return convert<uint16_t, float>(source, target, count, bf16_to_f32);
-  if (from == DType::kF32 && to == DType::kBF16) return convert<float, uint16_t>(source, target, count, f32_to_bf16);
-  if (from == DType::kF16 && to == DType::kF32) return convert<uint16_t, float>(source, target, count, f16_to_f32);
-  if (from == DType::kF32 && to == DType::kF16) return convert<float, uint16_t>(source, target, count, f32_to_f16);
-  if (from == DType::kF32 && to == DType::kF64)
-    return convert<float, double>(source, target, count, [](float v) { return static_cast<double>(v); });
-  for (int64_t i = 0; i < count; ++i) store_float(target, to, i, load_float(source, from, i));
+  if (to == DType::kF32) return to_f32(source, from, target, count);
+  if (from == DType::kF32) return from_f32(source, target, to, count);
+  constexpr int64_t kBlock = 1024;
+  std::array<std::byte, kBlock * sizeof(float)> block;
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t n = std::min(kBlock, count - at);
+    to_f32(source + at * byte_size(from), from, block.data(), n);
+    from_f32(block.data(), target + at * byte_size(to), to, n);
+  }
 }
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -85,7 +86,10 @@ TEST(Slice, BoxesAreCheckedAgainstDims) {
 }
 
 TEST(Slice, EveryFloatPairConvertsAsThroughOneElement) {
-  const std::vector<float> values{0, -0.0f, 1, -2.5f, 3.14159f, 65504, 70000, 1e-8f, 1e38f};
+  std::vector<float> values{0, -0.0f, 1, -2.5f, 3.14159f, 65504, 70000, 1e-8f, 1e38f, 3.4e38f, NAN, -INFINITY};
+  values.resize(3000);
+  for (size_t i = 12; i < values.size(); ++i)
+    values[i] = std::ldexp(static_cast<float>(i) / 1024, static_cast<int>(i % 60) - 30);
   const std::vector<DType> floats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
   const HostArray f32 = HostArray::from({DType::kF32, {static_cast<int64_t>(values.size())}}, values);
   for (DType from : floats) {
