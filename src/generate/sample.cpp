@@ -1,0 +1,85 @@
+#include "generate/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "data/order.h"
+
+namespace fettle {
+namespace {
+
+std::vector<float> with_bans(std::span<const float> logits, const std::vector<int32_t>& banned) {
+  std::vector<float> out(logits.begin(), logits.end());
+  for (const int32_t id : banned)
+    if (id >= 0 && id < static_cast<int64_t>(out.size())) out[id] = -std::numeric_limits<float>::infinity();
+  return out;
+}
+
+int32_t largest(const std::vector<float>& logits) {
+  if (logits.empty() || std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
+    throw UserError("the model's logits are not numbers: its weights are broken, or too large for bf16 or f16");
+  const auto at = std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(*at))
+    throw UserError("the model's largest logit is {}: its weights are broken, or every token is banned", *at);
+  return static_cast<int32_t>(at - logits.begin());
+}
+
+// Keeps those at or above the k-th largest.
+void keep_top_k(const std::vector<float>& logits, int64_t k, std::vector<int32_t>& ids) {
+  if (k <= 0 || k >= static_cast<int64_t>(ids.size())) return;
+  std::vector<float> order(logits);
+  std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), std::greater<>());
+  std::erase_if(ids, [&, least = order[k - 1]](int32_t id) { return logits[id] < least; });
+}
+
+// From the unlikeliest up, drops tokens while all dropped ones together have at most 1 - p; the likeliest stays.
+void keep_top_p(double p, std::vector<Candidate>& sorted) {
+  if (p >= 1) return;
+  double dropped = 0;
+  while (sorted.size() > 1 && (dropped += sorted.back().probability) <= 1 - p) sorted.pop_back();
+}
+
+void normalise(std::vector<Candidate>& list) {
+  double total = 0;
+  for (const Candidate& c : list) total += c.probability;
+  for (Candidate& c : list) c.probability /= total;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(std::span<const float> raw, const SamplingOptions& options) {
+  const std::vector<float> logits = with_bans(raw, options.banned);
+  const int32_t best = largest(logits);
+  if (options.greedy()) return {{best, 1.0}};
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (std::isfinite(logits[i])) ids.push_back(static_cast<int32_t>(i));
+  keep_top_k(logits, options.top_k, ids);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  std::vector<Candidate> out;
+  for (const int32_t id : ids) {
+    const double below_best = static_cast<double>(logits[id]) - static_cast<double>(logits[best]);
+    out.push_back({id, std::exp(below_best / options.temperature)});
+  }
+  normalise(out);
+  keep_top_p(options.top_p, out);
+  normalise(out);
+  return out;
+}
+
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
+  const std::vector<Candidate> list = candidates(logits, options);
+  const double u = uniform(options.seed, index);
+  double sum = 0;
+  for (const Candidate& c : list)
+    if ((sum += c.probability) > u) return c.id;
+  return list.front().id;  // only when rounding left the sum below u
+}
+
+double uniform(uint64_t seed, uint64_t index) {
+  return static_cast<double>(mix_bits(seed, index) >> 11) * 0x1.0p-53;
+}
+
+}  // namespace fettle

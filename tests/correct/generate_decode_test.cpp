@@ -1,0 +1,77 @@
+// The next token's logits and greedy continuations beside Transformers' recorded ones (tests/reference).
+#include <gtest/gtest.h>
+
+#include "checkpoint/safetensors.h"
+#include "correct/generate_models.h"
+#include "generate/decode.h"
+
+namespace fettle {
+namespace {
+
+class Decode : public testing::TestWithParam<const char*> {};
+
+TEST_P(Decode, GreedyIdsAreThoseOfTransformers) {
+  const nlohmann::json reference = reference_of(GetParam());
+  for (const bool tuned : {false, true}) {
+    Loaded model(reference_recipe(GetParam(), tuned));
+    Generator generator(model.devices, model.job, model.state);
+    for (const nlohmann::json& prompt : reference["greedy"]) {
+      const std::vector<int32_t> wanted = prompt[tuned ? "tuned" : "base"]["ids"];
+      EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted)
+          << prompt["text"] << (tuned ? " with the adapter" : "");
+    }
+  }
+}
+
+TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
+  Loaded model(reference_recipe(GetParam()));
+  Generator generator(model.devices, model.job, model.state);
+  const std::vector<int32_t> ids = reference_of(GetParam())["sequences"]["40"];
+  const SafetensorsFile recorded = SafetensorsFile::open(kReferenceModels / GetParam() / "logits.safetensors");
+  const HostArray wanted = recorded.read(*recorded.find("logits_40"));
+  const int64_t vocab = wanted.shape().dims[1];
+  // A prompt of 19 in one piece, then token by token, then 9 at once.
+  std::vector<size_t> lengths{19};
+  for (size_t length = 20; length <= 31; ++length) lengths.push_back(length);
+  lengths.push_back(40);
+  for (const size_t length : lengths) {
+    const std::vector<float> got = generator.logits(std::span(ids).first(length));
+    EXPECT_LT(largest_difference(got, wanted.as<float>().subspan((length - 1) * vocab, vocab)), 1e-4) << length;
+    EXPECT_EQ(generator.cached(), static_cast<int64_t>(length));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Decode, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(DecodeState, FreshAdapterIsNotMadeWithoutOne) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.finetuning_type = "lora";
+  const Loaded model(recipe);
+  EXPECT_FALSE(model.job.lora);
+  EXPECT_TRUE(model.job.trained.empty());
+}
+
+TEST(DecodeState, CapacityGrowsInStepsUpToTheModelsPositions) {
+  Loaded model(reference_recipe("llama2"));
+  Generator generator(model.devices, model.job, model.state);
+  const std::vector<int32_t> ids(128, 7);
+  EXPECT_EQ(generator.capacity(), 0);
+  generator.logits(std::span(ids).first(3));
+  EXPECT_EQ(generator.capacity(), 64);
+  generator.clear();
+  generator.logits(std::span(ids).first(64));
+  EXPECT_EQ(generator.capacity(), 64);
+  generator.logits(std::span(ids).first(65));
+  EXPECT_EQ(generator.capacity(), 128);
+  generator.logits(ids);
+  EXPECT_EQ(generator.capacity(), 128);
+  generator.clear();
+  EXPECT_EQ(generator.cached(), 0);
+  generator.reserve(1000);
+  generator.logits(std::span(ids).first(3));
+  EXPECT_EQ(generator.capacity(), 128);
+}
+
+}  // namespace
+}  // namespace fettle

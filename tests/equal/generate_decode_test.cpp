@@ -1,0 +1,135 @@
+// The cache changes nothing: pieces, growth, going back, further turns and any mesh give what a fresh prefill gives.
+#include <gtest/gtest.h>
+
+#include "correct/generate_models.h"
+#include "generate/decode.h"
+#include "graph/ops.h"
+#include "models/loss.h"
+#include "train/step.h"
+
+namespace fettle {
+namespace {
+
+constexpr double kBound = 5e-5;  // f32 sums in another order; logits reach about 10
+
+std::vector<int32_t> long_sequence(const std::string& family) {
+  const nlohmann::json sequences = reference_of(family)["sequences"];
+  std::vector<int32_t> ids = sequences["40"];
+  for (const int32_t id : sequences["17"]) ids.push_back(id);
+  for (int i = 0; ids.size() < 128; ++i) ids.push_back((ids[i] * 7 + 3) % 250);
+  return ids;
+}
+
+// Logits after the last of `ids` by the forward function that training uses, without a cache.
+std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
+  const auto t = static_cast<int64_t>(ids.size());
+  Program program;
+  BuildScope scope(program.block());
+  const Weights weights = add_weight_inputs(program, model.job);
+  Forward f = make_forward(model.job, weights, Remat::kNone);
+  if (model.job.lora) f.adapt = lora_adapt(*model.job.lora, model.job.compute, nullptr);
+  f.tokens = program.input("tokens", {DType::kI32, {1, t}});
+  f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
+  f.segments = full(1, {DType::kI32, {1, t}});
+  const Tensor last = slice(model.job.model.family->forward(f), 1, t - 1, t);
+  program.output("logits", logits(f, last, weights.at(model.job.model.head())));
+  DeviceBuffer tokens = replicate(model.devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
+  Bindings inputs = model.state.bindings();
+  inputs["tokens"] = &tokens;
+  const HostArray out = run(model.devices.compile(program), inputs).at("logits").download();
+  return {out.as<float>().begin(), out.as<float>().end()};
+}
+
+class Cache : public testing::TestWithParam<const char*> {};
+
+TEST_P(Cache, CachedIsUncached) {
+  Loaded model(reference_recipe(GetParam(), true));
+  Generator generator(model.devices, model.job, model.state);
+  const std::vector<int32_t> ids = long_sequence(GetParam());
+  for (const size_t length : {30u, 31u, 57u, 58u}) {
+    const std::vector<int32_t> part(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_LT(largest_difference(generator.logits(part), uncached(model, part)), kBound) << length;
+  }
+}
+
+TEST_P(Cache, GrowthKeepsWhatIsThere) {
+  Loaded model(reference_recipe(GetParam(), true));
+  Generator grows(model.devices, model.job, model.state), roomy(model.devices, model.job, model.state);
+  roomy.reserve(128);
+  std::vector<int32_t> prompt = long_sequence(GetParam());
+  prompt.resize(58);
+  EXPECT_EQ(continue_greedily(grows, prompt, 16), continue_greedily(roomy, prompt, 16));
+  EXPECT_EQ(grows.capacity(), 128);
+}
+
+TEST_P(Cache, EveryWayToTheEndIsTheSame) {
+  Loaded model(reference_recipe(GetParam()));
+  const std::vector<int32_t> ids = long_sequence(GetParam());
+  const std::vector<float> wanted = uncached(model, ids);
+  // Stops where padding up to the next length would not fit any more.
+  for (const std::vector<size_t>& stops :
+       {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
+    Generator generator(model.devices, model.job, model.state);
+    std::vector<float> got;
+    for (const size_t stop : stops) got = generator.logits(std::span(ids).first(stop));
+    EXPECT_LT(largest_difference(got, wanted), kBound) << stops.size() << " stops";
+  }
+}
+
+TEST_P(Cache, FurtherTurnsAndGoingBackAreAFreshPrefill) {
+  Loaded model(reference_recipe(GetParam(), true));
+  Generator kept(model.devices, model.job, model.state);
+  const std::vector<int32_t> ids = long_sequence(GetParam());
+  std::vector<int32_t> first(ids.begin(), ids.begin() + 20);
+  const std::vector<int32_t> reply = continue_greedily(kept, first, 8);
+  std::vector<int32_t> second = first;
+  second.insert(second.end(), reply.begin(), reply.end());
+  second.insert(second.end(), ids.begin() + 40, ids.begin() + 57);
+  std::vector<int32_t> other = first;  // another second turn: the cache goes back to where they part
+  other.back() = (other.back() + 1) % 250;
+  for (const std::vector<int32_t>& prompt : {second, other, first, second}) {
+    Generator fresh(model.devices, model.job, model.state);
+    EXPECT_LT(largest_difference(kept.logits(prompt), fresh.logits(prompt)), kBound);
+    EXPECT_EQ(kept.cached(), fresh.cached());
+  }
+}
+
+TEST_P(Cache, AnyMeshGivesTheSameIds) {
+  const nlohmann::json prompt = reference_of(GetParam())["greedy"][1];
+  const std::vector<int32_t> wanted = prompt["tuned"]["ids"];
+  for (const std::map<std::string, int64_t>& mesh :
+       {std::map<std::string, int64_t>{{"fsdp", 4}}, {{"tp", 2}}, {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}}) {
+    Recipe recipe = reference_recipe(GetParam(), true);
+    recipe.mesh = mesh;
+    Loaded model(recipe);
+    Generator generator(model.devices, model.job, model.state);
+    EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted)
+        << mesh.begin()->first << " " << mesh.begin()->second;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Cache, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(CacheState, ClearingIsAFreshStart) {
+  Loaded model(reference_recipe("qwen3"));
+  Generator generator(model.devices, model.job, model.state);
+  const std::vector<int32_t> ids = long_sequence("qwen3");
+  const std::vector<float> before = generator.logits(std::span(ids).first(30));
+  generator.clear();
+  EXPECT_EQ(largest_difference(generator.logits(std::span(ids).first(30)), before), 0);
+}
+
+TEST(CacheState, ComputesInBfloat16) {
+  Recipe recipe = reference_recipe("llama");
+  Loaded exact(recipe);
+  recipe.bf16 = true;
+  Loaded low(recipe);
+  Generator a(exact.devices, exact.job, exact.state), b(low.devices, low.job, low.state);
+  const std::vector<int32_t> ids = long_sequence("llama");
+  for (const size_t length : {30u, 31u, 70u})
+    EXPECT_LT(largest_difference(a.logits(std::span(ids).first(length)), b.logits(std::span(ids).first(length))), 0.5);
+}
+
+}  // namespace
+}  // namespace fettle
