@@ -20,17 +20,20 @@ install_packages() {
   mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
     <(dpkg-query -W -f='${Package} ${Status}\n' 2>/dev/null | sed -n 's/ install ok installed$//p' | sort -u))
   ((${#missing[@]} > 0)) || return 0
-  echo "setup: installing packages: ${missing[*]}" >&2
+  echo "setup: installing packages, a few minutes: ${missing[*]}" >&2
   if ((EUID != 0)); then
     command -v sudo >/dev/null || die "packages are missing and there is no sudo; as root run:" \
       "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
     as_root=(sudo)
   fi
+  local log=$cache/packages.log
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600)
-  "${apt[@]}" update >&2 || echo "setup: apt-get update failed; going on with the lists there are" >&2
-  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2 ||
-    die "apt-get could not install ${missing[*]} (see above);" \
+  "${apt[@]}" update >"$log" 2>&1 || echo "setup: apt-get update failed; going on with the lists there are" >&2
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || {
+    tail -n 15 "$log" >&2
+    die "apt-get could not install ${missing[*]} (see above, and $log);" \
       "check the network and apt's sources (Ubuntu: component universe), then run again"
+  }
 }
 
 # The file that pip calls a requirement of wheels.txt; empty when it is not there or not whole.
