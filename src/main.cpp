@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "config/recipe.h"
 #include "data/jinja/template.h"
-#include "data/report.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "runtime/client.h"
@@ -137,17 +136,15 @@ int run(int argc, char** argv) {
   recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
                  [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
   recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset",
-                 [](const Recipe& recipe) { return run_generate(recipe, std::cin, std::cout); });
-  recipe_command("chat", "talk to the model in a terminal",
-                 [](const Recipe& recipe) { return run_chat(recipe, std::cin, std::cout); });
+                 [](const Recipe& recipe) {
+                   run_generate(recipe);
+                   return 0;
+                 });
+  recipe_command("chat", "talk to the model in a terminal", [](const Recipe& recipe) { return run_chat(recipe); });
   recipe_command("export", "merge the adapter into the model and check the result", [](const Recipe& recipe) {
-    run_export(recipe);
+    fmt::print("{}\n", format_export(run_export(recipe)));
     return 0;
   });
-  DataReportOptions report;
-  CLI::App* data_command = recipe_command("data", "show what would be trained on",
-                                          [&](const Recipe& recipe) { return run_data(recipe, report, std::cout); });
-  data_command->add_flag("--json", report.json, "print JSON");
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...");

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "checkpoint/files.h"
 #include "runtime/plugin.h"
 #include "train/placement.h"
 
@@ -55,14 +55,8 @@ std::string Devices::title() const {
 Executable Devices::compile(const Program& program) {
   const CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
   const std::string text = program.text(tf32_);
-  if (const char* folder = std::getenv("FETTLE_DUMP")) {
-    static int number = 0;
-    const std::string file = fmt::format("{}/program-{}.mlir", folder, number++);
-    if (FILE* out = std::fopen(file.c_str(), "w")) {
-      std::fwrite(text.data(), 1, text.size(), out);
-      std::fclose(out);
-    }
-  }
+  if (const char* folder = std::getenv("FETTLE_DUMP"))
+    write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   if (cache_) return cache_->compile(client_, text, signature_of(program), options);
   return client_.compile(text, signature_of(program), options);
 }

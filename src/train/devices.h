@@ -32,6 +32,7 @@ class Devices {
   Client client_;
   int64_t count_;
   bool tf32_;
+  int compiled_ = 0;                           // programs so far, for the names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };
 

@@ -1,0 +1,96 @@
+// Defines run_fettle, which runs the program as a user does, and recipes for the reference models.
+#pragma once
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "temp_folder.h"
+
+namespace fettle {
+
+struct Outcome {
+  int code = 0;                                // exit code, or 128 + the signal that ended it
+  std::string out, err;
+};
+
+// A run in the background; its output goes to files in `folder`.
+class Running {
+ public:
+  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, const std::string& input = "")
+      : folder_(folder) {
+    write_text(folder / "stdin", input);
+    process_ = fork();
+    if (process_ != 0) return;
+    for (const auto& [name, fd, mode] : {std::tuple{"stdin", 0, "r"}, {"stdout", 1, "w"}, {"stderr", 2, "w"}})
+      if (freopen((folder / name).c_str(), mode, fd == 0 ? stdin : fd == 1 ? stdout : stderr) == nullptr) _exit(126);
+    std::vector<char*> argv{const_cast<char*>(FETTLE_BINARY)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(FETTLE_BINARY, argv.data());
+    _exit(127);
+  }
+  void send(int signal) const { kill(process_, signal); }
+  Outcome wait() const {
+    int status = 0;
+    waitpid(process_, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(folder_ / "stdout"),
+            read_text(folder_ / "stderr")};
+  }
+
+ private:
+  std::filesystem::path folder_;
+  pid_t process_;
+};
+
+inline Outcome run_fettle(const TempFolder& folder, const std::vector<std::string>& arguments,
+                          const std::string& input = "") {
+  return Running(folder.path(), arguments, input).wait();
+}
+
+inline std::filesystem::path reference_model(const std::string& family) {
+  return std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / family;
+}
+
+// key=value words for a short LoRA run over the reference rows.
+inline std::vector<std::string> train_words(const std::filesystem::path& output, const std::string& family = "llama") {
+  return {"train", "model_name_or_path=" + reference_model(family).string(),
+          "dataset=" + (reference_model(family).parent_path() / "rows.jsonl").string(), "output_dir=" + output.string(),
+          "plugin=cpu", "cutoff_len=40", "per_device_train_batch_size=2", "learning_rate=0.002", "logging_steps=1",
+          "save_strategy=no", "lora_rank=4", "max_steps=6"};
+}
+
+inline std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// The losses of trainer_log.jsonl as they are written, by step.
+inline std::vector<std::string> logged_losses(const std::filesystem::path& output) {
+  std::vector<std::string> losses;
+  std::ifstream in(output / "trainer_log.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("loss") && !record["loss"].is_null()) losses.push_back(record["loss"].dump());
+  }
+  return losses;
+}
+
+inline bool wait_until(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(120)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+}  // namespace fettle

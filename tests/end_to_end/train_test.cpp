@@ -1,0 +1,117 @@
+// The main job as a user runs it: what it leaves, how it stops and goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/adapter_files.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+TEST(Train, LeavesTheFilesThatPeftAndTheTrainerLeave) {
+  TempFolder folder;
+  const auto words = with(train_words(folder / "out"), {"save_strategy=steps", "save_steps=2", "save_total_limit=2",
+                                                        "val_size=8", "eval_strategy=steps", "eval_steps=3"});
+  const Outcome run = run_fettle(folder, words);
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, "") << "results go to files; messages to stderr";
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "trainer_state.json",
+                           "trainer_log.jsonl", "training_loss.png", "training_loss.svg", "all_results.json"})
+    EXPECT_TRUE(std::filesystem::exists(folder / "out" / file)) << file;
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/checkpoint-2"));
+  for (const char* kept : {"checkpoint-4", "checkpoint-6"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / "out" / kept / "state/manifest.json")) << kept;
+    EXPECT_TRUE(std::filesystem::exists(folder / "out" / kept / "adapter_model.safetensors")) << kept;
+  }
+  const AdapterFolder adapter = read_adapter(folder / "out");
+  EXPECT_EQ(adapter.config.r, 4);
+  EXPECT_EQ(adapter.tensors.size(), 2u * 7 * 2);
+  EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
+  const auto state = nlohmann::json::parse(read_text(folder / "out/trainer_state.json"));
+  EXPECT_EQ(state["global_step"], 6);
+  const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
+  EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
+}
+
+// Dropout, shuffling, accumulation and a schedule: all that has a position must go on where it stopped.
+std::vector<std::string> resumable(const std::filesystem::path& output) {
+  return with(train_words(output), {"save_strategy=steps", "save_steps=3", "lora_dropout=0.1", "max_steps=8",
+                                    "gradient_accumulation_steps=2", "lr_scheduler_type=cosine", "warmup_steps=2"});
+}
+
+TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
+  for (const char* method : {"finetuning_type=lora", "finetuning_type=full"}) {
+    TempFolder folder;
+    ASSERT_EQ(run_fettle(folder, with(resumable(folder / "whole"), {method})).code, 0);
+    ASSERT_EQ(run_fettle(folder, with(resumable(folder / "cut"), {method})).code, 0);
+    std::filesystem::remove_all(folder / "cut/checkpoint-8");
+    std::filesystem::remove_all(folder / "cut/checkpoint-6");
+    const Outcome resumed =
+        run_fettle(folder, with(resumable(folder / "cut"), {method, "resume_from_checkpoint=true"}));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << method;
+    const std::string weights = method == std::string("finetuning_type=lora") ? "adapter_model.safetensors" : "model.safetensors";
+    EXPECT_EQ(read_text(folder / "cut" / weights), read_text(folder / "whole" / weights)) << method;
+  }
+}
+
+TEST(Resume, WithoutACheckpointStartsAfreshAndSaysSo) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("starting afresh"));
+}
+
+TEST(Resume, AnotherRunsCheckpointIsRefused) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, resumable(folder / "out")).code, 0);
+  const Outcome run = run_fettle(folder, with(resumable(folder / "out"), {"resume_from_checkpoint=true", "seed=7", "max_steps=9"}));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("seed"));
+}
+
+TEST(Interrupt, SavesACheckpointThatTheRunGoesOnFrom) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+    TempFolder folder;
+    const auto words = with(resumable(folder / "out"), {"save_steps=100000", "max_steps=5000"});
+    Running running(folder.path(), words);
+    ASSERT_TRUE(wait_until([&] { return logged_losses(folder / "out").size() >= 2; }));
+    running.send(signal);
+    const Outcome stopped = running.wait();
+    EXPECT_EQ(stopped.code, code) << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr("resume_from_checkpoint"));
+    const size_t done = logged_losses(folder / "out").size();
+    const Outcome resumed = run_fettle(
+        folder, with(resumable(folder / "out"), {"resume_from_checkpoint=true", "max_steps=" + std::to_string(done + 1)}));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(logged_losses(folder / "out").size(), done + 1);
+  }
+}
+
+TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"learning_rate=1e30", "max_grad_norm=0",
+                                                                            "finetuning_type=full", "max_steps=50"}));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("not finite"));
+  EXPECT_THAT(run.err, HasSubstr("rows.jsonl:"));
+  EXPECT_THAT(run.err, HasSubstr("learning_rate"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
+}
+
+TEST(Train, AnEarlierRunIsNotOverwrittenUnlessAsked) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, train_words(folder / "out")).code, 0);
+  const Outcome again = run_fettle(folder, train_words(folder / "out"));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("overwrite_output_dir"));
+  const Outcome replaced = run_fettle(folder, with(train_words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"}));
+  EXPECT_EQ(replaced.code, 0) << replaced.err;
+  EXPECT_EQ(logged_losses(folder / "out").size(), 2u);
+}
+
+}  // namespace
+}  // namespace fettle
