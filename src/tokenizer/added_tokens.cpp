@@ -37,16 +37,22 @@ bool TokenFinder::find(std::string_view text, size_t from, size_t& start, size_t
       start = text.find(static_cast<char>(first[0].first), start);
       if (start == std::string_view::npos) return false;
     }
-    id = -1;
-    int32_t node = 0;
-    for (size_t at = start; at < text.size(); ++at) {
-      node = child(node, static_cast<uint8_t>(text[at]));
-      if (node < 0) break;
-      if (nodes_[node].id >= 0) id = nodes_[node].id, end = at + 1;
-    }
-    if (id >= 0) return true;
+    const size_t length = match(text, start, id);
+    end = start + length;
+    if (length > 0) return true;
   }
   return false;
+}
+
+size_t TokenFinder::match(std::string_view text, size_t at, int32_t& id) const {
+  size_t length = 0;
+  int32_t node = 0;
+  for (size_t i = at; i < text.size(); ++i) {
+    node = child(node, static_cast<uint8_t>(text[i]));
+    if (node < 0) break;
+    if (nodes_[node].id >= 0) id = nodes_[node].id, length = i + 1 - at;
+  }
+  return length;
 }
 
 AddedToken AddedTokens::read(const JsonField& field, int32_t id) {

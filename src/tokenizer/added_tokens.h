@@ -27,6 +27,8 @@ class TokenFinder {
  public:
   void add(std::string_view text, int32_t id);
   bool empty() const { return nodes_.size() == 1; }
+  // The length of the longest one that starts at text[at], 0 for none; sets id.
+  size_t match(std::string_view text, size_t at, int32_t& id) const;
   // The first match from `from` on: sets start, end and id. False when there is none.
   bool find(std::string_view text, size_t from, size_t& start, size_t& end, int32_t& id) const;
 

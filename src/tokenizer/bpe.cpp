@@ -44,14 +44,41 @@ std::unique_ptr<Bpe> Bpe::read(const JsonField& field) {
   }
   model->prefix_ = field.string_or("continuing_subword_prefix", "");
   model->suffix_ = field.string_or("end_of_word_suffix", "");
-  model->fuse_unk_ = field.boolean_or("fuse_unk", false);
-  model->byte_fallback_ = field.boolean_or("byte_fallback", false);
-  model->ignore_merges_ = field.boolean_or("ignore_merges", false);
+  model->options_.fuse_unk = field.boolean_or("fuse_unk", false);
+  model->options_.byte_fallback = field.boolean_or("byte_fallback", false);
+  model->options_.ignore_merges = field.boolean_or("ignore_merges", false);
   if (auto unk = field.find("unk_token")) {
-    model->unk_id_ = model->vocabulary_.id(unk->string());
-    if (!model->unk_id_) unk->fail("the token '{}' is not in the vocabulary", unk->string());
+    model->options_.unk_id = model->vocabulary_.id(unk->string());
+    if (!model->options_.unk_id) unk->fail("the token '{}' is not in the vocabulary", unk->string());
   }
   model->read_merges(merges);
+  model->index_characters();
+  return model;
+}
+
+std::unique_ptr<Bpe> Bpe::of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options) {
+  struct Join {
+    int32_t left, right;
+    MergeTable::Merge merge;
+  };
+  auto rank_of = [&](std::string_view token) {
+    const auto id = vocabulary.id(token);
+    return id && static_cast<size_t>(*id) < ranks.size() && ranks[*id] >= 0 ? *id : kNone;
+  };
+  std::vector<Join> joins;
+  for (int32_t id = 0; id < static_cast<int32_t>(ranks.size()); ++id) {
+    const std::string* token = ranks[id] < 0 ? nullptr : vocabulary.token(id);
+    if (token == nullptr) continue;
+    size_t at = 0;
+    for (next_char(*token, at); at < token->size(); next_char(*token, at)) {
+      const int32_t left = rank_of(std::string_view(*token).substr(0, at));
+      const int32_t right = rank_of(std::string_view(*token).substr(at));
+      if (left != kNone && right != kNone) joins.push_back({left, right, {static_cast<uint32_t>(ranks[id]), id}});
+    }
+  }
+  std::unique_ptr<Bpe> model(new Bpe(std::move(vocabulary), joins.size()));
+  for (const Join& join : joins) model->merges_.add(join.left, join.right, join.merge);
+  model->options_ = options;
   model->index_characters();
   return model;
 }
@@ -101,7 +128,7 @@ void Bpe::index_characters() {
     if (at == token->size()) character_ids_[c] = id;
   }
   byte_ids_.fill(kNone);
-  for (int byte = 0; byte_fallback_ && byte < 256; ++byte) {
+  for (int byte = 0; options_.byte_fallback && byte < 256; ++byte) {
     byte_ids_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(kNone);
   }
 }
@@ -112,7 +139,7 @@ bool Bpe::take_bytes() {
     if (character_id(alphabet_char(static_cast<uint8_t>(byte))) == kNone) return false;
   }
   for (int byte = 0; byte < 256; ++byte) byte_ids_[byte] = character_id(alphabet_char(static_cast<uint8_t>(byte)));
-  if (ignore_merges_) {
+  if (options_.ignore_merges) {
     word_texts_.reserve(vocabulary_.size());
     std::string bytes;
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
@@ -131,7 +158,7 @@ int32_t Bpe::character_id(char32_t c) const {
 }
 
 void Bpe::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-  if (ignore_merges_) {
+  if (options_.ignore_merges) {
     if (takes_bytes_) {
       const auto found = words_.find(word);
       if (found != words_.end()) return ids.push_back(found->second);
@@ -174,12 +201,12 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
       id = vocabulary_.id(spelling).value_or(kNone);
     }
     if (id != kNone) {
-      if (unknown_waits) symbols.push_back(*unk_id_);
+      if (unknown_waits) symbols.push_back(*options_.unk_id);
       unknown_waits = false;
       symbols.push_back(id);
       continue;
     }
-    if (byte_fallback_) {
+    if (options_.byte_fallback) {
       const std::string_view bytes =
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
@@ -189,11 +216,11 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
         continue;
       }
     }
-    if (!unk_id_) continue;
-    if (unknown_waits && !fuse_unk_) symbols.push_back(*unk_id_);
+    if (!options_.unk_id) continue;
+    if (unknown_waits && !options_.fuse_unk) symbols.push_back(*options_.unk_id);
     unknown_waits = true;
   }
-  if (unknown_waits) symbols.push_back(*unk_id_);
+  if (unknown_waits) symbols.push_back(*options_.unk_id);
 }
 
 // Looks at all pairs for each merge: the fastest for a few symbols.

@@ -38,6 +38,15 @@ class Bpe : public Model {
   // Reads a `model` of type BPE. Throws UserError for merges of tokens that the vocabulary lacks.
   static std::unique_ptr<Bpe> read(const JsonField& field);
 
+  struct Options {
+    std::optional<int32_t> unk_id;
+    bool fuse_unk = false;
+    bool byte_fallback = false;
+    bool ignore_merges = false;
+  };
+  // Of two neighbours that are a token together, those of the lowest `ranks` (by id; negative: not of this) are joined.
+  static std::unique_ptr<Bpe> of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options);
+
   // From now on the pieces are plain text, not spelled in the byte alphabet: the same ids, faster. Returns false,
   // and changes nothing, where the vocabulary does not allow it.
   bool take_bytes();
@@ -60,10 +69,7 @@ class Bpe : public Model {
   MergeTable merges_;
   std::string prefix_;  // of symbols that do not begin a word
   std::string suffix_;  // of the symbol that ends a word
-  std::optional<int32_t> unk_id_;
-  bool fuse_unk_ = false;
-  bool byte_fallback_ = false;
-  bool ignore_merges_ = false;
+  Options options_;
   bool takes_bytes_ = false;
   std::array<int32_t, 256> byte_ids_{};                  // of the byte alphabet, or of <0x00>... when byte_fallback_
   std::vector<int32_t> character_ids_;                   // of the characters below U+10000, -1 when there is none

@@ -15,28 +15,6 @@
 namespace fettle {
 namespace {
 
-std::string decode_base64(const JsonField& field) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : field.string()) {
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (c == '=') break;
-    if (value < 0) field.fail("the character '{}' is not one of base64", c);
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count));
-  }
-  return bytes;
-}
-
 // Calls each(c, out) for every character, which appends to `out` what is to stand in its place.
 template <typename Each>
 void map_chars(std::string& text, Each each) {
@@ -196,7 +174,9 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
 Normalizer read_precompiled(const JsonField& field) {
   constexpr size_t kLongCluster = 6;
   const JsonField source = field.at("precompiled_charsmap");
-  const auto map = std::make_shared<const Charsmap>(decode_base64(source), source.where());
+  std::string bytes;
+  if (!decode_base64(source.string(), bytes)) source.fail("is not base64");
+  const auto map = std::make_shared<const Charsmap>(bytes, source.where());
   return [map](std::string& text) {
     std::string out;
     size_t start = 0;

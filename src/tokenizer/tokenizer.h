@@ -18,7 +18,8 @@ namespace fettle {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json (and tokenizer_config.json, special_tokens_map.json, chat_template.jinja beside it).
+  // Reads tokenizer.json, else tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json or *.tiktoken; and
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat_template.jinja beside it.
   // Throws UserError naming the file and what in it is missing, broken or not supported.
   static Tokenizer open(const std::filesystem::path& model_dir);
 

@@ -82,12 +82,22 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
     const JsonField file = JsonField::read_file(path);
     read_names(file, true, config);
     if (auto added = file.find("added_tokens_decoder")) read_added_tokens(*added, config), complete = true;
+    config.tokenizer_class = file.string_or("tokenizer_class", "");
+    if (file.find("legacy")) config.legacy = file.boolean_or("legacy", false);
     if (file.find("add_bos_token")) config.add_bos_token = file.boolean_or("add_bos_token", false);
     if (file.find("add_eos_token")) config.add_eos_token = file.boolean_or("add_eos_token", false);
     if (auto templates = file.find("chat_template")) read_chat_templates(*templates, config);
   }
   if (const fs::path path = model_dir / "special_tokens_map.json"; present(path)) {
     read_names(JsonField::read_file(path), !complete, config);
+  }
+  if (const fs::path path = model_dir / "added_tokens.json"; present(path) && !complete) {
+    for (const auto& [content, id] : JsonField::read_file(path).members()) {
+      const auto& named = config.special_tokens;
+      const bool special = std::find(named.begin(), named.end(), content) != named.end();
+      config.added_tokens.push_back(
+          {static_cast<int32_t>(id.integer()), content, false, false, false, !special, special});
+    }
   }
   if (const fs::path path = model_dir / "chat_template.jinja"; present(path)) {
     config.chat_templates["default"] = replace_invalid_utf8(read_file_bytes(path));

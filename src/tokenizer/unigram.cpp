@@ -1,6 +1,7 @@
 #include "tokenizer/unigram.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tokenizer/text.h"
@@ -25,20 +26,20 @@ std::unique_ptr<Model> Unigram::read(const JsonField& field) {
   }
   std::optional<int32_t> unk_id;
   if (auto id = field.find("unk_id")) unk_id = static_cast<int32_t>(id->integer());
-  return std::make_unique<Unigram>(std::move(vocabulary), std::move(scores), unk_id,
-                                   field.boolean_or("byte_fallback", false), field.where());
+  const Options options{unk_id, field.boolean_or("byte_fallback", false), false};
+  return std::make_unique<Unigram>(std::move(vocabulary), std::move(scores), options, field.where());
 }
 
-Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, std::optional<int32_t> unk_id, bool byte_fallback,
-                 const std::string& origin)
-    : Model(std::move(vocabulary)), scores_(std::move(scores)), unk_id_(unk_id), byte_fallback_(byte_fallback) {
-  if (unk_id_ && vocabulary_.token(*unk_id_) == nullptr) {
-    throw UserError("{}: unk_id is {}, but there are {} tokens", origin, *unk_id_, vocabulary_.size());
+Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin)
+    : Model(std::move(vocabulary)), scores_(std::move(scores)), options_(options) {
+  if (options.unk_id && vocabulary_.token(*options.unk_id) == nullptr) {
+    throw UserError("{}: unk_id is {}, but there are {} tokens", origin, *options.unk_id, vocabulary_.size());
   }
-  const auto least = std::min_element(scores_.begin(), scores_.end());
-  unk_score_ = (least == scores_.end() ? std::numeric_limits<double>::infinity() : *least) - kUnknownPenalty;
+  double least = std::numeric_limits<double>::infinity();
+  for (double score : scores_) least = std::fmin(least, score);
+  unk_score_ = least - kUnknownPenalty;
   byte_ids_.fill(-1);
-  for (int byte = 0; byte_fallback_ && byte < 256; ++byte) {
+  for (int byte = 0; options_.byte_fallback && byte < 256; ++byte) {
     byte_ids_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   }
   build_trie();
@@ -49,7 +50,8 @@ void Unigram::build_trie() {
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string* token = vocabulary_.token(id);
     // Of tokens written twice the vocabulary finds one, and so does the trie.
-    if (token != nullptr && !token->empty() && vocabulary_.id(*token) == id) tokens.emplace_back(*token, id);
+    if (token == nullptr || token->empty() || vocabulary_.id(*token) != id || std::isnan(scores_[id])) continue;
+    tokens.emplace_back(*token, id);
   }
   std::sort(tokens.begin(), tokens.end());
   // Breadth first, so that the edges of a node follow each other.
@@ -92,6 +94,7 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
   best.assign(word.size() + 1, {});
   auto offer = [&](size_t start, size_t end, double score, int32_t id) {
     score += best[start].score;
+    if (options_.single_precision) score = static_cast<float>(score);
     if (best[end].start < 0 || score > best[end].score) best[end] = {score, static_cast<int64_t>(start), id};
   };
   for (size_t start = 0, next = 0; start < word.size(); start = next) {
@@ -107,25 +110,25 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
       has_single |= at == next;
     }
     if (has_single) continue;
-    if (!unk_id_) {
+    if (!options_.unk_id) {
       throw UserError(
           "the text has the character '{}', which the tokenizer's vocabulary has not, and the model has no "
           "unk_id for it",
           word.substr(start, next - start));
     }
-    offer(start, next, unk_score_, *unk_id_);
+    offer(start, next, unk_score_, *options_.unk_id);
   }
   const size_t before = ids.size();
   for (auto end = static_cast<int64_t>(word.size()); end > 0;) {
     const int32_t id = best[end].id;
     int64_t start = best[end].start;
-    if (unk_id_ && id == *unk_id_) {
-      while (start > 0 && best[start].id == *unk_id_) start = best[start].start;
+    if (options_.unk_id && id == *options_.unk_id) {
+      while (start > 0 && best[start].id == *options_.unk_id) start = best[start].start;
       const std::string_view unknown = word.substr(start, end - start);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; };
       if (auto known = vocabulary_.id(unknown)) {
         ids.push_back(*known);
-      } else if (byte_fallback_ && std::all_of(unknown.begin(), unknown.end(), has_id)) {
+      } else if (options_.byte_fallback && std::all_of(unknown.begin(), unknown.end(), has_id)) {
         for (size_t i = unknown.size(); i > 0; --i) ids.push_back(byte_ids_[static_cast<uint8_t>(unknown[i - 1])]);
       } else {
         ids.push_back(id);

@@ -11,10 +11,15 @@ class Unigram : public Model {
  public:
   // Reads a `model` of type Unigram: `vocab` lists [token, score], the place in it is the id.
   static std::unique_ptr<Model> read(const JsonField& field);
-  // `scores` by id. A character that no token has is `unk_id`, a run of them is one; without it that is an error of
-  // the text's. Throws UserError naming `origin` when unk_id has no token.
-  Unigram(Vocabulary vocabulary, std::vector<double> scores, std::optional<int32_t> unk_id, bool byte_fallback,
-          const std::string& origin);
+  struct Options {
+    std::optional<int32_t> unk_id;  // of characters that no token has, a run of them at once; without it they are an
+                                    // error of the text's
+    bool byte_fallback = false;
+    bool single_precision = false;  // sums are rounded as SentencePiece itself does; it decides between equal ways
+  };
+  // `scores` by id; not a number: the token is never found in text. Throws UserError naming `origin` when unk_id has
+  // no token.
+  Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin);
 
  protected:
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
@@ -34,11 +39,10 @@ class Unigram : public Model {
   int32_t child(int32_t node, uint8_t byte) const;
 
   std::vector<double> scores_;
-  std::optional<int32_t> unk_id_;
+  Options options_;
   double unk_score_ = 0;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  bool byte_fallback_ = false;
   std::array<int32_t, 256> byte_ids_{};  // of <0x00>...; -1 when there is none
 };
 

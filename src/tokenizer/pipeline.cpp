@@ -1,0 +1,102 @@
+#include "tokenizer/pipeline.h"
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/unigram.h"
+#include "tokenizer/wordpiece.h"
+
+namespace fettle {
+namespace {
+
+std::unique_ptr<Model> read_bpe(const JsonField& field) {
+  return Bpe::read(field);
+}
+
+std::unique_ptr<Model> read_model(const JsonField& field) {
+  static const std::map<std::string, std::unique_ptr<Model> (*)(const JsonField&)> readers = {
+      {"BPE", read_bpe}, {"Unigram", Unigram::read}, {"WordPiece", WordPiece::read}};
+  // Files from before types were written hold a BPE when they have merges.
+  if (!field.find("type") && field.find("merges")) return read_bpe(field);
+  return read_by_type(field, "model", readers);
+}
+
+void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
+  const Vocabulary& vocabulary = pipeline.model->vocabulary();
+  for (const JsonField& field : list.elements()) {
+    const int64_t id = field.at("id").integer();
+    if (id < 0 || id >= 1 << 28) field.fail("id {} is no token id", id);
+    AddedToken token = AddedTokens::read(field, static_cast<int32_t>(id));
+    const AddedToken* same = pipeline.added.find(token.id);
+    if (same != nullptr && same->content != token.content) {
+      field.fail("id {} belongs to '{}' and to '{}'; every token needs an id of its own", id, same->content,
+                 token.content);
+    }
+    if (auto known = vocabulary.id(token.content)) {
+      token.id = *known;
+    } else if (const std::string* other = vocabulary.token(token.id)) {
+      field.fail("id {} belongs to '{}' in model.vocab and to the added token '{}'", id, *other, token.content);
+    }
+    pipeline.added.add(std::move(token));
+  }
+}
+
+}  // namespace
+
+Pipeline read_tokenizer_json(const std::filesystem::path& path) {
+  const JsonField file = JsonField::read_file(path);
+  Pipeline pipeline;
+  pipeline.model = read_model(file.at("model"));
+  if (auto field = file.find("normalizer")) pipeline.normalizer = read_normalizer(*field);
+  if (auto field = file.find("pre_tokenizer")) pipeline.pre_tokenizer = read_pre_tokenizer(*field);
+  if (auto field = file.find("post_processor")) pipeline.post_processor = PostProcessor::read(*field);
+  if (auto field = file.find("decoder")) pipeline.decoder = read_decoder(*field);
+  if (pipeline.pre_tokenizer.to_bytes) {
+    auto* bpe = dynamic_cast<Bpe*>(pipeline.model.get());
+    if (bpe == nullptr || !bpe->take_bytes()) pipeline.pre_tokenizer.steps.push_back(spell_in_alphabet);
+  }
+  if (auto field = file.find("added_tokens")) read_added_tokens(*field, pipeline);
+  return pipeline;
+}
+
+std::optional<int32_t> Pipeline::id_of(const std::string& token) const {
+  if (token.empty()) return std::nullopt;
+  if (const AddedToken* added_token = added.find(token)) return added_token->id;
+  return model->vocabulary().id(token);
+}
+
+void Pipeline::encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const {
+  Pieces pieces(text);
+  added.split_given(pieces);
+  if (normalizer || !prefix.empty()) {
+    pieces.transform([&](std::string& part, const Piece& piece) {
+      if (normalizer) normalizer(part);
+      if (!part.empty() && (prefix_always || piece.at_start)) part.insert(0, prefix);
+    });
+  }
+  added.split_normalized(pieces);
+  pre_tokenizer.apply(pieces);
+  ids.reserve(text.size() / 3 + 8);
+  model->encode(pieces.list(), ids);
+  post_processor.apply(ids, add_special_tokens);
+}
+
+std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (int32_t id : ids) {
+    if (const AddedToken* token = added.find(id)) {
+      if (!skip_special_tokens || !token->special) tokens.push_back(added.decoded_spelling(*token));
+    } else if (const std::string* spelling = model->vocabulary().token(id)) {
+      if (!skip_special_tokens || !added.is_special(*spelling)) tokens.push_back(*spelling);
+    }
+  }
+  std::string text;
+  if (decoder) {
+    decoder(tokens);
+    for (const std::string& token : tokens) text += token;
+  } else {
+    for (size_t i = 0; i < tokens.size(); ++i) text.append(i == 0 ? "" : " ").append(tokens[i]);
+  }
+  return text;
+}
+
+}  // namespace fettle

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <charconv>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/text.h"
+
+namespace fettle {
+namespace {
+
+constexpr std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwenPattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// How many ranks the files of Llama 3 and of Qwen have.
+constexpr int64_t kLlama3Ranks = 128000;
+constexpr int64_t kQwenRanks = 151643;
+
+struct RankFile {
+  Vocabulary vocabulary;       // spelled in the byte alphabet
+  std::vector<int64_t> ranks;  // by id
+  std::string pattern;
+  std::vector<std::string> special_tokens;  // of the ids from `first_special` on
+  int64_t first_special = 0;
+};
+
+void add_rank(RankFile& file, const std::string& bytes, int64_t rank, int64_t id, const std::string& origin) {
+  if (!file.vocabulary.add(to_alphabet(bytes), id)) {
+    throw UserError("{}: rank {} is there twice or is no rank", origin, rank);
+  }
+  if (static_cast<size_t>(id) >= file.ranks.size()) file.ranks.resize(id + 1, -1);
+  file.ranks[id] = rank;
+}
+
+RankFile read_lines(const std::filesystem::path& path) {
+  RankFile file;
+  const std::string text = read_file_bytes(path);
+  std::string bytes;
+  size_t number = 0;
+  for (size_t start = 0; start < text.size();) {
+    ++number;
+    const size_t end = std::min(text.find('\n', start), text.size());
+    std::string_view line(text.data() + start, end - start);
+    start = end + 1;
+    while (line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    const size_t space = std::min(line.find(' '), line.size());
+    int64_t rank = -1;
+    const auto parsed =
+        std::from_chars(line.data() + std::min(space + 1, line.size()), line.data() + line.size(), rank);
+    if (!decode_base64(line.substr(0, space), bytes) || bytes.empty() || parsed.ec != std::errc() || rank < 0) {
+      throw UserError("{}:{}: found '{}', wanted base64 and a rank", path.string(), number, line.substr(0, 60));
+    }
+    add_rank(file, bytes, rank, rank, fmt::format("{}:{}", path.string(), number));
+  }
+  return file;
+}
+
+RankFile read_tekken(const std::filesystem::path& path) {
+  const JsonField json = JsonField::read_file(path);
+  const JsonField config = json.at("config");
+  const int64_t specials = config.at("default_num_special_tokens").integer();
+  const int64_t most = config.at("default_vocab_size").integer() - specials;
+  RankFile file;
+  file.pattern = config.at("pattern").string();
+  std::string bytes;
+  const JsonField vocab = json.at("vocab");
+  if (!vocab.is_array()) vocab.fail("wanted a list");
+  for (const nlohmann::json& entry : vocab.value()) {
+    if (!entry.is_object() || !entry.contains("rank") || !entry["rank"].is_number_integer() ||
+        !entry.contains("token_bytes") || !entry["token_bytes"].is_string() ||
+        !decode_base64(entry["token_bytes"].get_ref<const std::string&>(), bytes)) {
+      vocab.fail("found {}, wanted \"rank\" and \"token_bytes\" in base64", entry.dump().substr(0, 80));
+    }
+    const int64_t rank = entry["rank"].get<int64_t>();
+    if (rank < most) add_rank(file, bytes, rank, rank + specials, vocab.where());
+  }
+  if (auto list = json.find("special_tokens")) {
+    for (const JsonField& token : list->elements()) file.special_tokens.push_back(token.at("token_str").string());
+  } else {
+    // Files of version 3 do not list them.
+    file.special_tokens = {"<unk>",
+                           "<s>",
+                           "</s>",
+                           "[INST]",
+                           "[/INST]",
+                           "[AVAILABLE_TOOLS]",
+                           "[/AVAILABLE_TOOLS]",
+                           "[TOOL_RESULTS]",
+                           "[/TOOL_RESULTS]",
+                           "[TOOL_CALLS]",
+                           "[IMG]",
+                           "<pad>",
+                           "[IMG_BREAK]",
+                           "[IMG_END]",
+                           "[PREFIX]",
+                           "[MIDDLE]",
+                           "[SUFFIX]"};
+  }
+  for (auto i = static_cast<int64_t>(file.special_tokens.size()); i < specials; ++i) {
+    file.special_tokens.push_back(fmt::format("<SPECIAL_{}>", i));
+  }
+  return file;
+}
+
+// What the two widely used files leave to their programs.
+void add_known_tokens(RankFile& file) {
+  const int64_t count = file.vocabulary.size();
+  file.first_special = count;
+  file.pattern = count == kQwenRanks ? kQwenPattern : kLlama3Pattern;
+  std::vector<std::string>& tokens = file.special_tokens;
+  if (count == kLlama3Ranks) {
+    tokens = {"<|begin_of_text|>",
+              "<|end_of_text|>",
+              "<|reserved_special_token_0|>",
+              "<|reserved_special_token_1|>",
+              "<|finetune_right_pad_id|>",
+              "<|reserved_special_token_2|>",
+              "<|start_header_id|>",
+              "<|end_header_id|>",
+              "<|eom_id|>",
+              "<|eot_id|>",
+              "<|python_tag|>"};
+    for (int i = 3; tokens.size() < 256; ++i) tokens.push_back(fmt::format("<|reserved_special_token_{}|>", i));
+  } else if (count == kQwenRanks) {
+    tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    for (int i = 0; i < 205; ++i) tokens.push_back(fmt::format("<|extra_{}|>", i));
+  }
+}
+
+void name_tokens(const RankFile& file, TokenizerConfig& config) {
+  auto name = [&](std::string& token, std::string_view known) {
+    const auto& all = file.special_tokens;
+    if (token.empty() && std::find(all.begin(), all.end(), known) != all.end()) token = known;
+  };
+  name(config.bos_token, "<|begin_of_text|>");
+  name(config.bos_token, "<s>");
+  name(config.eos_token, "<|end_of_text|>");
+  name(config.eos_token, "<|endoftext|>");
+  name(config.eos_token, "</s>");
+  name(config.pad_token, "<|finetune_right_pad_id|>");
+  name(config.pad_token, "<|endoftext|>");
+  name(config.pad_token, "<pad>");
+  if (!config.add_bos_token) config.add_bos_token = !config.bos_token.empty();
+}
+
+}  // namespace
+
+bool is_rank_file(const std::filesystem::path& path) {
+  const std::string text = read_file_bytes(path);
+  const std::string_view line(text.data(), std::min<size_t>(text.find('\n'), std::min<size_t>(text.size(), 200)));
+  const size_t space = line.find(' ');
+  std::string bytes;
+  return space != std::string_view::npos && space > 0 && decode_base64(line.substr(0, space), bytes) &&
+         line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos;
+}
+
+Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) {
+  const bool is_tekken = path.extension() == ".json";
+  RankFile file = is_tekken ? read_tekken(path) : read_lines(path);
+  if (!is_tekken) add_known_tokens(file);
+
+  Pipeline pipeline;
+  for (size_t i = 0; i < file.special_tokens.size(); ++i) {
+    const int64_t id = file.first_special + static_cast<int64_t>(i);
+    // The files beside may give the id another name.
+    const bool renamed = std::any_of(config.added_tokens.begin(), config.added_tokens.end(),
+                                     [id](const AddedToken& token) { return token.id == id; });
+    if (!renamed) {
+      pipeline.added.add({static_cast<int32_t>(id), file.special_tokens[i], false, false, false, false, true});
+    }
+  }
+  std::unique_ptr<Bpe> bpe = Bpe::of_ranks(std::move(file.vocabulary), file.ranks, {{}, false, false, true});
+  if (!bpe->take_bytes()) throw UserError("{}: some single bytes have no rank", path.string());
+  pipeline.model = std::move(bpe);
+
+  using nlohmann::json;
+  const json split = {{"type", "Split"}, {"pattern", {{"Regex", file.pattern}}}, {"behavior", "Isolated"}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  pipeline.pre_tokenizer =
+      read_pre_tokenizer(JsonField::of_value({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, path.string()));
+  pipeline.decoder = read_decoder(JsonField::of_value({{"type", "ByteLevel"}}, path.string()));
+  name_tokens(file, config);
+  return pipeline;
+}
+
+}  // namespace fettle
