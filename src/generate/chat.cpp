@@ -1,0 +1,126 @@
+#include "generate/chat.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+
+#include "base/error.h"
+#include "generate/session.h"
+#include "train/interrupt.h"
+
+namespace fettle {
+namespace {
+
+constexpr const char* kCommands = "/clear forgets the conversation, /system TEXT sets the system message, /exit ends";
+
+bool is_command(const std::string& line) {
+  return line.size() > 1 && line[0] == '/' &&
+         std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+}
+
+std::string trim(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+class Conversation {
+ public:
+  Conversation(Session& session, std::string system, std::ostream& out, std::ostream& remarks)
+      : session_(session), system_(std::move(system)), out_(out), remarks_(remarks) {}
+
+  // Returns false at /exit, or when a signal asks to end.
+  bool take(const std::string& line) {
+    const std::string text = trim(line);
+    if (text.empty()) return true;
+    if (text == "/exit" || text == "/quit") return false;
+    if (text == "/clear") {
+      history_.clear();
+      remarks_ << "(the conversation starts afresh)\n";
+    } else if (text == "/system" || text.starts_with("/system ")) {
+      system_ = trim(text.substr(std::string("/system").size()));
+      remarks_ << (system_.empty() ? "(no system message)\n" : "(system message set)\n");
+    } else if (is_command(text)) {
+      remarks_ << "(unknown command " << text << ": " << kCommands << ")\n";
+    } else {
+      ask(line);
+    }
+    return ended_by_ == 0;
+  }
+
+  int ended_by() const { return ended_by_; }
+
+ private:
+  std::vector<int32_t> prompt() const {
+    std::vector<Message> messages = history_;
+    if (!system_.empty())
+      messages.insert(messages.begin(), Message{.role = "system", .content = system_, .extra_json = ""});
+    return session_.prompt(std::move(messages));
+  }
+
+  void ask(const std::string& line) {
+    history_.push_back({.role = "user", .content = line, .extra_json = ""});
+    const std::vector<int32_t> ids = prompt();
+    if (static_cast<int64_t>(ids.size()) > session_.max_length()) {
+      history_.pop_back();
+      remarks_ << "(the conversation would have " << ids.size() << " tokens, the model takes " << session_.max_length()
+               << ": /clear starts afresh, or ask something shorter)\n";
+      return;
+    }
+    const InterruptScope interrupts;
+    const Reply reply = session_.reply(ids, 0, [this](const std::string& text) {
+      out_ << text << std::flush;
+      return out_.good() && InterruptScope::signal() == 0;
+    });
+    out_ << std::endl;
+    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+    history_.push_back({.role = "assistant", .content = reply.text, .extra_json = ""});
+    remark(reply.end);
+    if (InterruptScope::signal() == SIGTERM) ended_by_ = SIGTERM;
+  }
+
+  void remark(ReplyEnd end) {
+    switch (end) {
+      case ReplyEnd::kStopToken: return;
+      case ReplyEnd::kCaller: remarks_ << "(stopped)\n"; return;
+      case ReplyEnd::kMaxNewTokens: remarks_ << "(stopped at max_new_tokens)\n"; return;
+      case ReplyEnd::kMaxPositions:
+        remarks_ << "(stopped: the model takes " << session_.max_length() << " tokens; /clear starts afresh)\n";
+    }
+  }
+
+  Session& session_;
+  std::string system_;
+  std::ostream &out_, &remarks_;
+  std::vector<Message> history_;  // without the system message
+  int ended_by_ = 0;
+};
+
+}  // namespace
+
+int run_chat(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
+  require_keys(recipe, {"model_name_or_path"}, "chat");
+  Recipe own = recipe;
+  own.default_system.clear();  // the conversation's own, so that /system can take it away
+  Session session(own, Session::Template::kRequired);
+  session.load();
+  Conversation conversation(session, recipe.default_system, out, remarks);
+  if (in_is_terminal) remarks << "(" << kCommands << "; Ctrl-C stops a reply)\n";
+  auto sign = [&] {
+    if (in_is_terminal) remarks << "\n> " << std::flush;
+  };
+  sign();
+  for (std::string line; std::getline(in, line); sign()) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!conversation.take(line)) break;
+  }
+  if (in_is_terminal && in.eof()) remarks << "\n";
+  return conversation.ended_by() == 0 ? 0 : 128 + conversation.ended_by();
+}
+
+int run_chat(const Recipe& recipe) {
+  return run_chat(recipe, std::cin, isatty(STDIN_FILENO) == 1, std::cout, std::cerr);
+}
+
+}  // namespace fettle

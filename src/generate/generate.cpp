@@ -1,0 +1,121 @@
+#include "generate/generate.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/formats.h"
+#include "generate/session.h"
+
+namespace fettle {
+namespace {
+
+struct Asked {
+  std::vector<int32_t> ids;
+  std::string where;
+};
+
+// The sample up to its last answer.
+std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
+  switch (sample.kind) {
+    case Sample::Kind::kChat:
+      while (!sample.messages.empty() && sample.messages.back().role == "assistant") sample.messages.pop_back();
+      if (!session.has_template()) throw BadRow("a conversation needs a chat template; set `template`, and stage: sft");
+      return session.prompt(std::move(sample.messages), sample.tools_json);
+    case Sample::Kind::kText: return session.tokenizer().encode(sample.text, true);
+    case Sample::Kind::kTokens: break;
+  }
+  size_t end = sample.labels.size();
+  while (end > 0 && sample.labels[end - 1] == kIgnore) --end;
+  while (end > 0 && sample.labels[end - 1] != kIgnore) --end;
+  if (end > 0) sample.input_ids.resize(end);
+  return std::move(sample.input_ids);
+}
+
+std::vector<Asked> ask_rows(const Session& session, const Recipe& recipe) {
+  std::vector<Asked> asked;
+  auto wanted = [&] { return !recipe.max_samples || static_cast<int64_t>(asked.size()) < *recipe.max_samples; };
+  auto bad = [&](const std::string& source, const std::string& why) {
+    if (recipe.on_bad_row != "skip") throw UserError("{}: {}", source, why);
+    warn("{}: {}; skipped", source, why);
+  };
+  for (const std::string& name : recipe.dataset) {
+    const DataSource source = find_source(name, recipe.dataset_dir);
+    auto add = [&](const Row& row) {
+      if (!wanted()) return false;
+      try {
+        asked.push_back({prompt_of(session, read_sample(row, source)), row.source});
+      } catch (const BadRow& error) {
+        bad(row.source, error.what());
+        return true;
+      }
+      session.check_prompt(asked.back().ids, row.source);
+      return true;
+    };
+    for (const std::filesystem::path& file : source.files) read_rows(file, {.row = add, .bad = bad});
+  }
+  return asked;
+}
+
+// Answers what it is given, one after another.
+class Answering {
+ public:
+  Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}
+
+  void answer(const Asked& asked) {
+    session_.check_prompt(asked.ids, asked.where);
+    session_.reply(asked.ids, count_++, [this](const std::string& text) {
+      out_ << text << std::flush;
+      return out_.good();
+    });
+    out_ << std::endl;
+    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  Session& session_;
+  std::ostream& out_;
+  uint64_t count_ = 0;
+};
+
+bool is_blank(const std::string& line) {
+  return line.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+void answer_lines(const Session& session, std::istream& in, Answering& answering) {
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (!is_blank(line)) answering.answer({session.prompt(line), fmt::format("standard input, line {}", number)});
+  }
+}
+
+}  // namespace
+
+void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out) {
+  require_keys(recipe, {"model_name_or_path"}, "generate");
+  if (recipe.prompt.empty() && recipe.set_at.contains("prompt"))
+    throw UserError("{}: prompt is empty; give the text to answer, or leave the key out", recipe.where("prompt"));
+  Session session(recipe, Session::Template::kIfThere);
+  Answering answering(session, out);
+  if (!recipe.prompt.empty()) return answering.answer({session.prompt(recipe.prompt), recipe.where("prompt")});
+  if (!in_is_terminal || recipe.dataset.empty()) answer_lines(session, in, answering);
+  if (answering.count() > 0) return;
+  if (recipe.dataset.empty())
+    throw UserError("nothing to answer: give prompt=TEXT, lines on standard input, or rows with `dataset`");
+  const std::vector<Asked> rows = ask_rows(session, recipe);
+  if (rows.empty()) throw UserError("{}: dataset has no row to answer", recipe.where("dataset"));
+  info("no prompt: answering {} rows of dataset", rows.size());
+  for (const Asked& row : rows) answering.answer(row);
+}
+
+void run_generate(const Recipe& recipe) {
+  run_generate(recipe, std::cin, isatty(STDIN_FILENO) == 1, std::cout);
+}
+
+}  // namespace fettle

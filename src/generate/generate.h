@@ -1,0 +1,19 @@
+// Defines run_generate, the command `fettle generate`: continuations of prompts on standard output.
+#pragma once
+
+#include <iosfwd>
+
+#include "config/recipe.h"
+
+namespace fettle {
+
+// Answers recipe.prompt; without one, each line of `in` that is not blank; when `in` is a terminal or has none, the
+// rows of recipe.dataset (at most max_samples), without their answers. Prompts go through the chat template unless the
+// stage is pt or there is none: then the text itself is continued. Writes each reply as it comes, a newline after it,
+// and nothing else to `out`. Prompts are checked before weights are loaded. Throws UserError.
+void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out);
+
+// With standard input and output.
+void run_generate(const Recipe& recipe);
+
+}  // namespace fettle

@@ -1,0 +1,59 @@
+// Defines Session: a recipe's model made ready to answer. Its text side is there at once, its weights when first
+// needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/repository.h"
+#include "config/recipe.h"
+#include "data/chat.h"
+#include "generate/reply.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+// The base of the recipe, with the adapter of adapter_name_or_path when there is one.
+class Session {
+ public:
+  enum class Template { kRequired, kIfThere };
+
+  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, stage pt has no
+  // template, nor has a model that brings none when the recipe names none. Throws UserError.
+  Session(const Recipe& recipe, Template wanted);
+  ~Session();
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  bool has_template() const { return template_.has_value(); }
+  int64_t max_length() const { return model_.config.max_position_embeddings; }
+  // What ends a reply: the template's, config.json's and generation_config.json's.
+  const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
+
+  // The prompt for the next reply; default_system is put first unless there is a system message.
+  std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "") const;
+  // One question: through the template, or the text itself to be continued.
+  std::vector<int32_t> prompt(const std::string& text) const;
+  // Throws UserError naming `where` when a prompt is empty or leaves no position for a reply.
+  void check_prompt(const std::vector<int32_t>& ids, const std::string& where) const;
+
+  // Takes the devices and loads the weights, unless that is done. Shows progress.
+  void load();
+  // By the recipe's generation keys; `number` tells prompts apart that get draws of their own. Loads.
+  Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
+
+ private:
+  struct Weights;
+  Recipe recipe_;
+  ModelRepository repository_;
+  Model model_;
+  Tokenizer tokenizer_;
+  std::optional<ChatTemplate> template_;
+  std::vector<int32_t> stop_ids_;
+  std::unique_ptr<Weights> weights_;
+};
+
+}  // namespace fettle

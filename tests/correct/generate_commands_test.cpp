@@ -1,0 +1,242 @@
+// `fettle generate` and `fettle chat` on the reference models: what goes out for what comes in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <sstream>
+
+#include "correct/generate_models.h"
+#include "generate/chat.h"
+#include "generate/generate.h"
+#include "generate/session.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+// A template of one character a turn: the reference models have 128 positions.
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
+    "{% if add_generation_prompt %}a|{% endif %}";
+
+// A reference model's folder that tests may change.
+class Commands : public testing::Test {
+ protected:
+  Commands() {
+    std::filesystem::copy(kReferenceModels / "llama", folder());
+    recipe = reference_recipe("llama");
+    recipe.model_name_or_path = folder().string();
+    recipe.max_new_tokens = 24;
+  }
+  std::filesystem::path folder() const { return temp / "model"; }
+  std::string greedy_prompt(int i) const { return reference["greedy"][i]["text"]; }
+  std::string greedy_text(int i) const { return reference["greedy"][i]["base"]["text"]; }
+
+  std::string generate(const std::string& input = "", bool terminal = false) const {
+    std::istringstream in(input);
+    std::ostringstream out;
+    run_generate(recipe, in, terminal, out);
+    return out.str();
+  }
+  struct Chat {
+    std::string out, remarks;
+    int code;
+  };
+  Chat chat(const std::string& input, bool terminal = false) const {
+    std::istringstream in(input);
+    std::ostringstream out, remarks;
+    const int code = run_chat(recipe, in, terminal, out, remarks);
+    return {out.str(), remarks.str(), code};
+  }
+  // What a model with kTemplate replies to a whole prompt's text.
+  std::string continued(const std::string& text) const {
+    Commands raw;
+    raw.recipe = recipe;
+    raw.recipe.stage = "pt";
+    raw.recipe.prompt = text;
+    std::string out = raw.generate();
+    out.pop_back();
+    return out;
+  }
+  void TestBody() override {}
+
+  TempFolder temp;
+  Recipe recipe;
+  const nlohmann::json reference = reference_of("llama");
+};
+
+TEST_F(Commands, OnePromptIsContinuedByTheBaseAndByTheAdapter) {
+  recipe.prompt = greedy_prompt(0);
+  EXPECT_EQ(generate(), greedy_text(0) + "\n");
+  recipe.adapter_name_or_path = {(folder() / "adapter_final").string()};
+  std::filesystem::copy(kReferenceModels / "llama/adapter_final", folder() / "adapter_final");
+  EXPECT_EQ(generate(), reference["greedy"][0]["tuned"]["text"].get<std::string>() + "\n");
+}
+
+TEST_F(Commands, EachLineOfInputIsAPrompt) {
+  EXPECT_EQ(generate(greedy_prompt(0) + "\r\n\n  \n" + greedy_prompt(1)),
+            greedy_text(0) + "\n" + greedy_text(1) + "\n");
+}
+
+TEST_F(Commands, RowsOfTheDatasetAreAnsweredWithoutTheirAnswers) {
+  const std::vector<int32_t> ids = reference["greedy"][1]["prompt"];
+  nlohmann::json row{{"input_ids", ids}, {"labels", std::vector<int32_t>(ids.size(), kIgnore)}};
+  row["input_ids"].push_back(5);
+  row["labels"].push_back(5);
+  const nlohmann::json text{{"text", greedy_prompt(0)}};
+  write_text(temp / "rows.jsonl", text.dump() + "\n" + row.dump() + "\n" + text.dump() + "\n");
+  recipe.dataset = {(temp / "rows.jsonl").string()};
+  recipe.max_samples = 2;
+  EXPECT_EQ(generate(), greedy_text(0) + "\n" + greedy_text(1) + "\n");
+  EXPECT_EQ(generate("", true), greedy_text(0) + "\n" + greedy_text(1) + "\n");
+  EXPECT_EQ(generate(greedy_prompt(1)), greedy_text(1) + "\n");
+}
+
+TEST_F(Commands, StopsAtTheEndTokensOfTheGenerationConfig) {
+  const std::vector<int32_t> ids = reference["greedy"][0]["base"]["ids"];
+  recipe.prompt = greedy_prompt(0);
+  const std::string whole = greedy_text(0);
+  for (const nlohmann::json& eos : {nlohmann::json(ids[5]), nlohmann::json{255, ids[5]}}) {
+    write_text(folder() / "generation_config.json", nlohmann::json{{"eos_token_id", eos}}.dump());
+    Session session(recipe, Session::Template::kIfThere);
+    std::string streamed;
+    const Reply reply = session.reply(session.prompt(recipe.prompt), 0, [&](const std::string& text) {
+      streamed += text;
+      return true;
+    });
+    EXPECT_EQ(reply.ids, std::vector<int32_t>(ids.begin(), ids.begin() + 5));
+    EXPECT_EQ(reply.end, ReplyEnd::kStopToken);
+    EXPECT_EQ(streamed, reply.text);
+    EXPECT_TRUE(whole.starts_with(reply.text)) << reply.text;
+    EXPECT_EQ(generate(), reply.text + "\n");
+  }
+}
+
+TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndWhenTold) {
+  Session session(recipe, Session::Template::kIfThere);
+  const std::vector<int32_t> prompt = reference["greedy"][0]["prompt"];
+  auto on = [](const std::string&) { return true; };
+  const Reply limited = session.reply(prompt, 0, on);
+  EXPECT_EQ(limited.end, ReplyEnd::kMaxNewTokens);
+  EXPECT_EQ(limited.ids, reference["greedy"][0]["base"]["ids"].get<std::vector<int32_t>>());
+  int told = 0;
+  const Reply stopped = session.reply(prompt, 0, [&](const std::string&) { return ++told < 3; });
+  EXPECT_EQ(stopped.end, ReplyEnd::kCaller);
+  EXPECT_EQ(stopped.ids.size(), 3u);
+  std::vector<int32_t> full = prompt;
+  full.resize(126, 7);
+  const Reply filled = session.reply(full, 0, on);
+  EXPECT_EQ(filled.end, ReplyEnd::kMaxPositions);
+  EXPECT_EQ(filled.ids.size(), 3u);  // the last one needs no position
+}
+
+TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {
+  recipe.do_sample = true;
+  recipe.temperature = 3;
+  recipe.top_p = 1;
+  recipe.prompt = greedy_prompt(0);
+  const std::string first = generate();
+  EXPECT_EQ(generate(), first);
+  recipe.seed = 7;
+  EXPECT_NE(generate(), first);
+  recipe.seed = 42;
+  recipe.prompt.clear();
+  const std::string line = greedy_prompt(0) + "\n";
+  const std::string twice = generate(line + line);
+  EXPECT_TRUE(twice.starts_with(first)) << twice;
+  EXPECT_NE(twice, first + first);
+}
+
+TEST_F(Commands, PromptsGoThroughTheTemplateUnlessTheStageIsPt) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.prompt = "hello";
+  EXPECT_EQ(generate(), continued("u|hello|a|") + "\n");
+  recipe.default_system = "be";
+  EXPECT_EQ(generate(), continued("s|be|u|hello|a|") + "\n");
+  recipe.stage = "pt";
+  EXPECT_EQ(generate(), continued("hello") + "\n");
+}
+
+TEST_F(Commands, DatasetConversationsEndBeforeTheLastAnswer) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  write_text(temp / "rows.jsonl",
+             R"({"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
+{"role": "user", "content": "three"}, {"role": "assistant", "content": "four"}]})"
+             "\n");
+  std::string rows = read_text(temp / "rows.jsonl");
+  std::erase(rows, '\n');
+  write_text(temp / "rows.jsonl", rows + "\n");
+  recipe.dataset = {(temp / "rows.jsonl").string()};
+  EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
+}
+
+TEST_F(Commands, ChatKeepsTheConversation) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.max_new_tokens = 8;
+  const std::string first = continued("u|hello|a|"), second = continued("u|hello|a|" + first + "|u|and|a|");
+  const Chat talk = chat("hello\nand\n/clear\nhello\n/exit\nnever\n");
+  EXPECT_EQ(talk.out, first + "\n" + second + "\n" + first + "\n");
+  EXPECT_EQ(talk.code, 0);
+  EXPECT_THAT(talk.remarks, HasSubstr("starts afresh"));
+}
+
+TEST_F(Commands, ChatSetsAndTakesAwayTheSystemMessage) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.max_new_tokens = 8;
+  recipe.default_system = "kind";
+  const Chat talk = chat("hi\n/clear\n/system  brief \nhi\n/clear\n/system\nhi");
+  EXPECT_EQ(talk.out,
+            continued("s|kind|u|hi|a|") + "\n" + continued("s|brief|u|hi|a|") + "\n" + continued("u|hi|a|") + "\n");
+}
+
+TEST_F(Commands, ChatSaysWhatItDoesNotTake) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.max_new_tokens = 8;
+  const Chat talk = chat("/claer\n" + std::string(300, '#') + "\n\nhi\n", true);
+  EXPECT_EQ(talk.out, continued("u|hi|a|") + "\n");
+  EXPECT_THAT(talk.remarks, testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes 128"),
+                                           HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
+}
+
+// Raises a signal when the first text of the `nth` line is written.
+class RaisingBuffer : public std::stringbuf {
+ public:
+  RaisingBuffer(int signal, int nth) : signal_(signal), nth_(nth) {}
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    if (lines_ == nth_ && !std::exchange(raised_, true)) std::raise(signal_);
+    return std::stringbuf::xsputn(text, size);
+  }
+  int overflow(int c) override {
+    if (c == '\n') ++lines_;
+    return std::stringbuf::overflow(c);
+  }
+
+ private:
+  int signal_, nth_, lines_ = 0;
+  bool raised_ = false;
+};
+
+TEST_F(Commands, AnInterruptStopsTheReplyAndTheChatGoesOn) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.max_new_tokens = 8;
+  const std::string whole = continued("u|hello|a|");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    RaisingBuffer buffer(signal, 0);
+    std::ostream out(&buffer);
+    std::ostringstream remarks;
+    std::istringstream in("hello\n/clear\nhello\n");
+    const int code = run_chat(recipe, in, false, out, remarks);
+    const std::string text = buffer.str(), first = text.substr(0, text.find('\n'));
+    EXPECT_TRUE(whole.starts_with(first) && first.size() < whole.size() && !first.empty()) << text;
+    EXPECT_THAT(remarks.str(), HasSubstr("(stopped)"));
+    EXPECT_EQ(text.substr(first.size() + 1), signal == SIGINT ? whole + "\n" : "");
+    EXPECT_EQ(code, signal == SIGINT ? 0 : 128 + SIGTERM);
+  }
+}
+
+}  // namespace
+}  // namespace fettle
