@@ -19,24 +19,25 @@ struct DataReport {
   int64_t examples = 0;
   int64_t tokens = 0;
   int64_t trained_tokens = 0;
-  int64_t truncated = 0;                       // cut to cutoff_len
-  int64_t dropped = 0;                         // too long (overlength: drop), empty, or without a trained token
-  int64_t bad_rows = 0;                        // skipped by on_bad_row: skip
-  std::vector<std::string> notes;              // the first few of each with file:line
+  int64_t truncated = 0;           // cut to cutoff_len
+  int64_t dropped = 0;             // too long (overlength: drop), empty, or without a trained token
+  int64_t bad_rows = 0;            // skipped by on_bad_row: skip
+  std::vector<std::string> notes;  // the first few of each with file:line
   std::map<std::string, int64_t> trained_by_role;
   std::map<std::string, int64_t> tokens_by_role;
 };
 
 struct Datasets {
   std::vector<Example> train;
-  std::vector<Example> eval;                   // from eval_dataset, or val_size split off by the seed
+  std::vector<Example> eval;  // from eval_dataset, or val_size split off by the seed
   DataReport report;
   DataReport eval_report;
 };
 
 // Reads, renders, tokenises and labels every row of recipe.dataset (and eval_dataset), in file order.
-// Throws UserError with file:line for a broken row, an unknown format, a row with no trained token when none of the
-// data has one, an id at or beyond `model_vocab_size`.
+// Stage pt reads plain texts, and long ones on in further examples; other stages cut at cutoff_len by `overlength`.
+// Throws UserError with file:line for a broken row or an unknown format (unless on_bad_row: skip), an id at or beyond
+// `model_vocab_size` (0: not checked), a row too long under overlength: error, and when nothing is left to train.
 Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size);
 
 }  // namespace fettle

@@ -1,0 +1,163 @@
+#include "data/byte_stream.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+constexpr size_t kBlock = 1 << 16;
+constexpr size_t kLongestLine = size_t{1} << 28;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+}  // namespace
+
+struct ByteStream::Source {
+  virtual ~Source() = default;
+  // Fills `block` with what comes next; leaves it empty at the end.
+  virtual void read(std::string& block) = 0;
+};
+
+namespace {
+
+class Plain : public ByteStream::Source {
+ public:
+  Plain(File file, const std::string& name) : file_(std::move(file)), name_(name) {}
+  void read(std::string& block) override {
+    block.resize(kBlock);
+    block.resize(std::fread(block.data(), 1, kBlock, file_.get()));
+    if (std::ferror(file_.get())) throw UserError("{}: reading fails: {}", name_, std::strerror(errno));
+  }
+
+ private:
+  File file_;
+  const std::string& name_;
+};
+
+class Gzip : public ByteStream::Source {
+ public:
+  Gzip(File file, const std::string& name) : from_(std::move(file), name), name_(name) {
+    if (inflateInit2(&state_, 15 + 16) != Z_OK) throw InternalError("inflateInit2 fails");
+  }
+  ~Gzip() override { inflateEnd(&state_); }
+  void read(std::string& block) override {
+    block.resize(kBlock);
+    state_.next_out = reinterpret_cast<Bytef*>(block.data());
+    state_.avail_out = kBlock;
+    while (state_.avail_out == kBlock) {
+      if (state_.avail_in == 0) {
+        from_.read(input_);
+        if (input_.empty()) {
+          if (inside_) throw UserError("{}: the gzip data ends early; the file was cut off", name_);
+          break;
+        }
+        state_.next_in = reinterpret_cast<Bytef*>(input_.data());
+        state_.avail_in = static_cast<uInt>(input_.size());
+      }
+      if (!inside_) inflateReset(&state_);  // gzip files may be joined one after another
+      inside_ = true;
+      const int result = inflate(&state_, Z_NO_FLUSH);
+      if (result == Z_STREAM_END)
+        inside_ = false;
+      else if (result != Z_OK && result != Z_BUF_ERROR)
+        throw UserError("{}: the gzip data is broken: {}", name_, state_.msg ? state_.msg : "unknown error");
+    }
+    block.resize(kBlock - state_.avail_out);
+  }
+
+ private:
+  Plain from_;
+  const std::string& name_;
+  std::string input_;
+  z_stream state_{};
+  bool inside_ = false;
+};
+
+class Zstandard : public ByteStream::Source {
+ public:
+  Zstandard(File file, const std::string& name)
+      : from_(std::move(file), name), name_(name), state_(ZSTD_createDCtx(), ZSTD_freeDCtx) {}
+  void read(std::string& block) override {
+    block.resize(kBlock);
+    ZSTD_outBuffer out{block.data(), block.size(), 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size) {
+        from_.read(input_);
+        if (input_.empty()) {
+          if (inside_) throw UserError("{}: the Zstandard data ends early; the file was cut off", name_);
+          break;
+        }
+        in_ = {input_.data(), input_.size(), 0};
+      }
+      const size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
+      if (ZSTD_isError(result))
+        throw UserError("{}: the Zstandard data is broken: {}", name_, ZSTD_getErrorName(result));
+      inside_ = result != 0;
+    }
+    block.resize(out.pos);
+  }
+
+ private:
+  Plain from_;
+  const std::string& name_;
+  std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> state_;
+  std::string input_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  bool inside_ = false;
+};
+
+}  // namespace
+
+ByteStream::ByteStream(const std::filesystem::path& file) : name_(file.string()) {
+  if (std::filesystem::is_directory(file)) throw UserError("{} is a folder, a file is wanted", name_);
+  File handle(std::fopen(name_.c_str(), "rb"));
+  if (!handle) throw UserError("{} cannot be read: {}", name_, std::strerror(errno));
+  unsigned char magic[4] = {0, 0, 0, 0};
+  const size_t count = std::fread(magic, 1, sizeof magic, handle.get());
+  std::rewind(handle.get());
+  if (count >= 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+    source_ = std::make_unique<Gzip>(std::move(handle), name_);
+  else if (count == 4 && magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd)
+    source_ = std::make_unique<Zstandard>(std::move(handle), name_);
+  else
+    source_ = std::make_unique<Plain>(std::move(handle), name_);
+  // A UTF-8 byte order mark says nothing.
+  if (peek() == 0xef && block_.starts_with("\xef\xbb\xbf")) at_ = 3;
+  if (block_.starts_with("\xff\xfe") || block_.starts_with("\xfe\xff"))
+    throw UserError("{} is UTF-16; convert it to UTF-8 first, as `iconv -f utf-16 -t utf-8` does", name_);
+}
+
+ByteStream::~ByteStream() = default;
+
+int ByteStream::refill() {
+  source_->read(block_);
+  at_ = 0;
+  return block_.empty() ? -1 : static_cast<unsigned char>(block_[at_++]);
+}
+
+bool ByteStream::line(std::string& line, int64_t number) {
+  line.clear();
+  if (peek() < 0) return false;
+  while (peek() >= 0) {
+    const size_t end = block_.find('\n', at_);
+    line.append(block_, at_, end == std::string::npos ? std::string::npos : end - at_);
+    if (line.size() > kLongestLine)
+      throw UserError("{}:{}: a line of more than {} MiB; is this a file of rows?", name_, number, kLongestLine >> 20);
+    at_ = end == std::string::npos ? block_.size() : end + 1;
+    if (end != std::string::npos) break;
+  }
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  return true;
+}
+
+}  // namespace fettle

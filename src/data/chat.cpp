@@ -1,0 +1,425 @@
+#include "data/chat.h"
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/jinja/template.h"
+#include "data/templates.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Text that no row holds, to find where the template puts a message's content.
+constexpr std::string_view kMark = "Qz7FettleMark7zQ";
+
+struct Span {
+  size_t begin, end;  // bytes of the text
+  size_t message;
+  bool trained;
+};
+
+bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+// Nothing but space and the tags of a thinking block.
+bool only_thinking(std::string_view text) {
+  while (!text.empty()) {
+    if (is_space(text[0]))
+      text.remove_prefix(1);
+    else if (text.starts_with("<think>"))
+      text.remove_prefix(7);
+    else if (text.starts_with("</think>"))
+      text.remove_prefix(8);
+    else
+      return false;
+  }
+  return true;
+}
+
+// A few characters either side of `at`, for a message.
+std::string excerpt(std::string_view text, size_t at) {
+  size_t first = at > 60 ? at - 60 : 0, last = std::min(text.size(), at + 60);
+  while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
+  while (last < text.size() && (static_cast<unsigned char>(text[last]) & 0xc0) == 0x80) ++last;
+  return ordered_json(std::string(text.substr(first, last - first))).dump();
+}
+
+ordered_json message_json(const Message& message) {
+  ordered_json out = {{"role", message.role}, {"content", message.content}};
+  if (message.extra_json.empty()) return out;
+  const ordered_json extra = ordered_json::parse(message.extra_json);
+  for (const auto& [key, value] : extra.items()) out[key] = value;
+  // Transformers gives the reasoning under the names that templates know it by.
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
+    if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
+      if (!out.contains("thinking")) out["thinking"] = *found;
+      out["reasoning_content"] = *found;
+      break;
+    }
+  return out;
+}
+
+}  // namespace
+
+struct ChatTemplate::State {
+  State(const Tokenizer& tokenizer, std::string name, const std::string& source, const std::string& with_tools)
+      : tokenizer(tokenizer),
+        name(std::move(name)),
+        plain(source, this->name),
+        tools(with_tools, this->name + " (tool_use)"),
+        knows_tool_calls(with_tools.find("tool_calls") != std::string::npos) {}
+
+  const Tokenizer& tokenizer;
+  std::string name;
+  jinja::Template plain, tools;  // the second for conversations with tools
+  bool knows_tool_calls;
+  bool built_in = false;
+  ordered_json variables = ordered_json::object();
+  std::vector<std::string> stops;  // the texts of stop_ids
+  std::vector<int32_t> stop_ids;
+  std::time_t now = std::time(nullptr);  // one time for all rows, so that a run is of one day
+  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
+
+  void add_stop(const std::string& token) {
+    const auto id = tokenizer.token_id(token);
+    if (!id || std::find(stop_ids.begin(), stop_ids.end(), *id) != stop_ids.end()) return;
+    stop_ids.push_back(*id);
+    stops.push_back(token);
+  }
+
+  jinja::Template::Rendered rendered(const ordered_json& messages, const ordered_json& given_tools,
+                                     bool for_reply) const {
+    ordered_json context = variables;
+    context["messages"] = messages;
+    context["tools"] = given_tools;
+    context["documents"] = nullptr;
+    context["add_generation_prompt"] = for_reply;
+    const jinja::Template& with = given_tools.is_null() ? plain : tools;
+    if (!given_tools.is_null() && !with.reads("tools"))
+      throw UserError("{} has no place for tools; leave `template` empty to use the model's own, if it has tools",
+                      name);
+    return with.render(context, now);
+  }
+
+  ordered_json checked_messages(const std::vector<Message>& messages) const {
+    ordered_json out = ordered_json::array();
+    for (const Message& message : messages) {
+      out.push_back(message_json(message));
+      if (out.back().contains("tool_calls") && !knows_tool_calls)
+        throw UserError("{} has no place for tool calls; leave `template` empty to use the model's own, if it has",
+                        name);
+      if (built_in && message.role == "tool")
+        throw UserError("{} has no place for a message of role 'tool'; leave `template` empty to use the model's own",
+                        name);
+    }
+    return out;
+  }
+
+  // Where an end-of-turn token ends that begins at or (after space) behind `at`; `at` itself when there is none.
+  size_t after_stop(std::string_view text, size_t at) const {
+    size_t begin = at;
+    while (begin < text.size() && is_space(text[begin])) ++begin;
+    for (const std::string& stop : stops)
+      if (text.substr(begin).starts_with(stop)) return begin + stop.size();
+    return at;
+  }
+
+  // The end of text[begin, end) without what follows its last end-of-turn token.
+  size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
+    size_t last = end;
+    while (last > begin && is_space(text[last - 1])) --last;
+    for (const std::string& stop : stops)
+      if (last >= begin + stop.size() && text.substr(begin, last - begin).ends_with(stop)) {
+        stopped = true;
+        return last;
+      }
+    stopped = false;
+    return end;
+  }
+
+  // Where the content of message `index` stands in `full`, by rendering it with a mark before or after it.
+  std::optional<size_t> content_edge(const ordered_json& messages, const ordered_json& given_tools,
+                                     const std::string& full, size_t index, bool end) const {
+    ordered_json marked = messages;
+    const std::string content = messages[index].value("content", "");
+    marked[index]["content"] = end ? content + std::string(kMark) : std::string(kMark) + content;
+    std::string text;
+    try {
+      text = rendered(marked, given_tools, false).text;
+    } catch (const UserError&) {
+      return std::nullopt;
+    }
+    const size_t at = text.find(kMark);
+    if (at == std::string::npos || text.find(kMark, at + 1) != std::string::npos) return std::nullopt;
+    if (!end) return full.starts_with(std::string_view(text).substr(0, at)) ? std::optional(at) : std::nullopt;
+    const std::string_view rest = std::string_view(text).substr(at + kMark.size());
+    return full.ends_with(rest) ? std::optional(full.size() - rest.size()) : std::nullopt;
+  }
+
+  // The assistant's turns in `full`, for a template without {% generation %} marks.
+  std::vector<Span> spans_by_prefix(const std::vector<Message>& messages, const ordered_json& json,
+                                    const ordered_json& given_tools, const std::string& full) const {
+    std::vector<Span> spans;
+    size_t last_turn = 0;
+    for (size_t i = 0; i < messages.size(); ++i)
+      if (messages[i].role == "assistant") last_turn = i;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (messages[i].role != "assistant") continue;
+      ordered_json head = ordered_json::array();
+      for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
+      const std::string prompt = rendered(head, given_tools, true).text;
+      const size_t previous_end = spans.empty() ? 0 : spans.back().end;
+      size_t begin = prompt.size(), end = 0;
+      bool rewrote = false;
+      if (!full.starts_with(prompt)) {
+        const size_t common = common_prefix(prompt, full);
+        const std::string bare = rendered(head, given_tools, false).text;
+        if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
+          begin = common;
+          ++prompt_thinks;
+        } else if (i == last_turn && messages[i].train) {
+          throw UserError(
+              "{} writes the prompt for the reply in another way than the conversation that is trained:\n  prompt   "
+              "{}\n"
+              "  training {}",
+              name, excerpt(prompt, common), excerpt(full, common));
+        } else {
+          rewrote = true;
+          const auto edge = content_edge(json, given_tools, full, i, false);
+          const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
+          begin = edge.value_or(std::string::npos);
+          if (!opening.empty()) {
+            const size_t found = full.rfind(opening, begin);
+            if (found != std::string::npos && found >= previous_end &&
+                (!edge ||
+                 (found + opening.size() <= *edge && only_thinking(std::string_view(full).substr(
+                                                         found + opening.size(), *edge - found - opening.size())))))
+              begin = found + opening.size();
+          } else {
+            while (edge && begin > previous_end && is_space(full[begin - 1])) --begin;
+          }
+        }
+      }
+      head.push_back(json[i]);
+      const std::string upto = i + 1 == messages.size() ? full : rendered(head, given_tools, false).text;
+      if (full.starts_with(upto)) {
+        end = upto.size();
+      } else {
+        rewrote = true;
+        const auto edge = content_edge(json, given_tools, full, i, true);
+        if (edge) end = after_stop(full, *edge);
+      }
+      if (begin == std::string::npos || begin < previous_end || end <= begin)
+        throw UserError(
+            "{} writes the conversation so that the assistant's turn (message {}) cannot be found in it: {}", name,
+            i + 1, excerpt(full, previous_end));
+      rewritten += rewrote;
+      spans.push_back({begin, end, i, messages[i].train});
+    }
+    return spans;
+  }
+
+  std::vector<Span> spans_by_marks(const std::vector<Message>& messages, const ordered_json& json,
+                                   const ordered_json& given_tools, const jinja::Template::Rendered& full) const {
+    std::vector<size_t> turns;
+    for (size_t i = 0; i < messages.size(); ++i)
+      if (messages[i].role == "assistant") turns.push_back(i);
+    std::vector<Span> spans;
+    const bool one_each = full.generated.size() == turns.size();
+    for (size_t n = 0; n < full.generated.size(); ++n) {
+      auto [begin, end] = full.generated[n];
+      const size_t turn = one_each ? turns[n] : turns.empty() ? 0 : turns.back();
+      const bool trained = one_each
+                               ? messages[turn].train
+                               : std::all_of(turns.begin(), turns.end(), [&](size_t t) { return messages[t].train; });
+      if (begin < end) spans.push_back({begin, end, turn, trained});
+    }
+    if (!one_each && !turns.empty() &&
+        std::any_of(turns.begin(), turns.end(), [&](size_t t) { return !messages[t].train; }))
+      throw UserError("{} marks {} generated parts for {} assistant turns, so that single turns cannot be masked", name,
+                      full.generated.size(), turns.size());
+    if (built_in || spans.empty() || !spans.back().trained) return spans;
+    ordered_json head = ordered_json::array();
+    for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
+    const std::string prompt = rendered(head, given_tools, true).text;
+    const size_t common = common_prefix(prompt, full.text);
+    if (common == prompt.size()) {
+      if (common < spans.back().end) spans.back().begin = std::max(spans.back().begin, common);
+    } else if (only_thinking(std::string_view(prompt).substr(common))) {
+      ++prompt_thinks;
+    } else {
+      throw UserError(
+          "{} writes the prompt for the reply in another way than the conversation that is trained:\n  prompt   {}\n"
+          "  training {}",
+          name, excerpt(prompt, common), excerpt(full.text, common));
+    }
+    return spans;
+  }
+
+  std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
+};
+
+// The ids of the parts of `text` between `cuts`. Joined they are the ids of the whole text, as a prompt has them; only
+// where a token would lie across a cut is the text before it tokenised alone, as it is when it is a prompt.
+std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
+                                                                    const std::vector<size_t>& cuts) const {
+  const std::string_view all = text;
+  std::vector<std::vector<int32_t>> parts;
+  std::vector<int32_t> joined;
+  size_t at = 0;
+  for (size_t n = 0; n <= cuts.size(); ++n) {
+    const size_t end = n < cuts.size() ? cuts[n] : text.size();
+    parts.push_back(tokenizer.encode(all.substr(at, end - at), false));
+    joined.insert(joined.end(), parts.back().begin(), parts.back().end());
+    at = end;
+  }
+  if (cuts.empty()) return parts;
+  const std::vector<int32_t> whole = tokenizer.encode(text, false);
+  if (joined == whole) return parts;
+  // Some tokenizers begin a text in another way than they go on, so the parts are found as prefixes.
+  std::vector<size_t> places = {0};
+  for (size_t cut : cuts) {
+    const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);
+    if (head.size() > whole.size() || !std::equal(head.begin(), head.end(), whole.begin())) return parts;
+    places.push_back(std::max(head.size(), places.back()));
+  }
+  places.push_back(whole.size());
+  for (size_t n = 0; n + 1 < places.size(); ++n)
+    parts[n] = {whole.begin() + static_cast<std::ptrdiff_t>(places[n]),
+                whole.begin() + static_cast<std::ptrdiff_t>(places[n + 1])};
+  return parts;
+}
+
+namespace {
+
+ordered_json tools_value(const std::string& tools_json) {
+  if (tools_json.empty()) return nullptr;
+  ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
+  if (!tools.is_array()) throw UserError("tools must be a JSON array, got {}", tools_json.substr(0, 80));
+  return tools.empty() ? ordered_json(nullptr) : tools;
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) {
+  const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
+  if (!name.empty() && !known)
+    throw UserError("template: '{}' is not known; known are {}, or leave it empty for the model's own", name,
+                    template_names());
+  std::optional<std::string> own = tokenizer.chat_template();
+  if (!known && !own)
+    throw UserError("the model has no chat template of its own; choose one with `template:`: {}", template_names());
+  const std::string source = known ? std::string(known->jinja) : *own;
+  const std::string with_tools = known ? source : tokenizer.chat_template("tool_use").value_or(source);
+  auto state = std::make_shared<State>(tokenizer, known ? "the template " + name : "the model's chat template", source,
+                                       with_tools);
+  state->built_in = known != nullptr;
+  for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
+                            {"eos_token", tokenizer.eos_token()},
+                            {"pad_token", tokenizer.pad_token()},
+                            {"unk_token", tokenizer.unk_token()}})
+    if (!token.empty() || known) state->variables[key] = token;
+  if (known) {
+    const std::vector<int32_t> probe = tokenizer.encode("a", true);
+    const bool adds_bos = tokenizer.bos_id() && !probe.empty() && probe[0] == *tokenizer.bos_id();
+    state->variables["tokenizer_bos"] = adds_bos ? tokenizer.bos_token() : "";
+    state->variables["default_system"] = known->default_system;
+    for (std::string_view stop : known->stops)
+      state->add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
+    // The old seeds' template takes whatever the model ends with.
+    if (state->stops.empty() && name == "oasst") state->add_stop(tokenizer.eos_token());
+    if (state->stops.empty())
+      throw UserError(
+          "{} ends a turn with '{}', a token that this model's tokenizer lacks; choose another template, or "
+          "leave `template` empty for the model's own",
+          state->name, known->stops[0] == "eos" ? "eos_token" : known->stops[0]);
+    state->variables["end_of_turn"] = state->stops[0];
+    state->add_stop(tokenizer.eos_token());
+  } else {
+    state->add_stop(tokenizer.eos_token());
+    // The special token that follows a reply ends it.
+    try {
+      const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
+      const std::string text = state->rendered(probe, nullptr, false).text;
+      const size_t at = text.find(kMark);
+      if (at != std::string::npos)
+        for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false))
+          if (tokenizer.is_special(id)) {
+            state->add_stop(tokenizer.token(id));
+            break;
+          }
+    } catch (const UserError&) {
+      // A template that refuses these messages tells nothing of its end of turn.
+    }
+    for (const char* usual :
+         {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
+      if (source.find(usual) != std::string::npos) state->add_stop(usual);
+  }
+  state_ = std::move(state);
+}
+
+std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, const std::string& tools_json) const {
+  return state_->rendered(state_->checked_messages(messages), tools_value(tools_json), true).text;
+}
+
+std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json) const {
+  return state_->tokenizer.encode(prompt_text(messages, tools_json), false);
+}
+
+std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
+                                                      const std::string& tools_json) const {
+  const ordered_json json = state_->checked_messages(messages);
+  const ordered_json tools = tools_value(tools_json);
+  const jinja::Template::Rendered full = state_->rendered(json, tools, false);
+  const bool marked = !full.generated.empty() && !full.generated_elsewhere;
+  std::vector<Span> spans = marked ? state_->spans_by_marks(messages, json, tools, full)
+                                   : state_->spans_by_prefix(messages, json, tools, full.text);
+  std::vector<size_t> cuts;
+  for (Span& span : spans) {
+    bool stopped = false;
+    span.end = state_->trimmed_end(full.text, span.begin, span.end, stopped);
+    if (!stopped) {
+      // The mark may leave out the end of turn that follows it.
+      const size_t after = state_->after_stop(full.text, span.end);
+      stopped = after != span.end;
+      span.end = after;
+    }
+    if (!stopped && span.trained) ++state_->without_end;
+    cuts.push_back(span.begin);
+    cuts.push_back(span.end);
+  }
+  std::vector<std::vector<int32_t>> parts = state_->encode_parts(full.text, cuts);
+  std::vector<Piece> pieces;
+  for (size_t n = 0; n < parts.size(); ++n) {
+    if (parts[n].empty()) continue;
+    if (n % 2 == 1) {
+      pieces.push_back({std::move(parts[n]), "assistant", spans[n / 2].trained});
+      continue;
+    }
+    // The text between the assistant's turns, called by the role that spoke last in it.
+    const size_t next = n / 2 < spans.size() ? spans[n / 2].message : messages.size();
+    const std::string role = next > 0 && next <= messages.size() ? messages[next - 1].role : "template";
+    pieces.push_back({std::move(parts[n]), role == "assistant" ? "template" : role, false});
+  }
+  return pieces;
+}
+
+const std::vector<int32_t>& ChatTemplate::stop_ids() const {
+  return state_->stop_ids;
+}
+
+ChatTemplate::Counts ChatTemplate::counts() const {
+  return {state_->rewritten, state_->prompt_thinks, state_->without_end};
+}
+
+}  // namespace fettle

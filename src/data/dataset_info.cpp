@@ -1,0 +1,136 @@
+#include "data/dataset_info.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "config/nearest.h"
+#include "data/rows.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+const std::vector<std::string_view> kKeys = {"file_name",  "formatting", "columns",    "tags",           "num_samples",
+                                             "ranking",    "split",      "subset",     "folder",         "hf_hub_url",
+                                             "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
+const std::vector<std::string_view> kColumns = {"prompt", "query",    "response", "history", "messages",
+                                                "system", "tools",    "images",   "videos",  "audios",
+                                                "chosen", "rejected", "kto_tag"};
+const std::vector<std::string_view> kTags = {"role_tag",        "content_tag",  "user_tag",  "assistant_tag",
+                                             "observation_tag", "function_tag", "system_tag"};
+
+std::string hint(const std::string& word, const std::vector<std::string_view>& known) {
+  const auto near = nearest(word, known);
+  return near ? fmt::format(" (did you mean '{}'?)", *near) : "";
+}
+
+void check_key(const std::string& where, const std::string& key, const std::vector<std::string_view>& known) {
+  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  const std::string near = hint(key, known);
+  throw UserError("{}: the key '{}' is not known{}; known are {}", where, key, near, fmt::join(known, " "));
+}
+
+std::map<std::string, std::string> words(const std::string& where, const ordered_json& value,
+                                         const std::vector<std::string_view>& known) {
+  if (!value.is_object()) throw UserError("{}: an object is wanted, this is {}", where, value.type_name());
+  std::map<std::string, std::string> out;
+  for (const auto& [key, word] : value.items()) {
+    check_key(where, key, known);
+    if (word.is_null()) continue;
+    if (!word.is_string()) throw UserError("{}.{}: a string is wanted, this is {}", where, key, word.dump());
+    out[key] = word.get<std::string>();
+  }
+  return out;
+}
+
+fs::path location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
+  for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
+    if (!entry.contains(key)) continue;
+    if (!entry[key].is_string())
+      throw UserError("{}.{}: a string is wanted, this is {}", where, key, entry[key].dump());
+    fs::path path = entry[key].get<std::string>();
+    if (path.is_relative() && (fs::exists(dataset_dir / path) || !fs::exists(path))) path = dataset_dir / path;
+    if (entry.contains("folder") && entry["folder"].is_string()) path /= entry["folder"].get<std::string>();
+    if (std::string_view(key) != "file_name" && !fs::exists(path))
+      throw UserError("{}.{}: nothing is downloaded here; fetch the data set into {} or give its file_name", where, key,
+                      path.string());
+    return path;
+  }
+  throw UserError("{}: file_name is missing; it says where the rows are", where);
+}
+
+DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir) {
+  const std::string where = fmt::format("{}: {}", info.string(), name);
+  if (!entry.is_object()) throw UserError("{}: an object is wanted, this is {}", where, entry.type_name());
+  for (const auto& [key, value] : entry.items()) check_key(where, key, kKeys);
+  if (entry.contains("ranking") && entry["ranking"] == true)
+    throw UserError(
+        "{}: ranking data (chosen and rejected replies) is for preference training, not for stage sft or pt", where);
+  DataSource source;
+  source.name = name;
+  if (entry.contains("formatting") && !entry["formatting"].is_string())
+    throw UserError("{}.formatting: a string is wanted, this is {}", where, entry["formatting"].dump());
+  source.formatting = entry.value("formatting", "alpaca");
+  if (source.formatting != "alpaca" && source.formatting != "sharegpt" && source.formatting != "openai")
+    throw UserError("{}.formatting: '{}' is not known; it is alpaca, sharegpt or openai", where, source.formatting);
+  if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
+  if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
+  // An entry that says nothing of its rows leaves it to them.
+  if (!entry.contains("formatting") && source.columns.empty() && source.tags.empty()) source.formatting.clear();
+  if (entry.contains("num_samples")) {
+    if (!entry["num_samples"].is_number_unsigned() || entry["num_samples"] == 0)
+      throw UserError("{}.num_samples: a count is wanted, this is {}", where, entry["num_samples"].dump());
+    source.num_samples = entry["num_samples"].get<int64_t>();
+  }
+  for (const char* kind : {"images", "videos", "audios"})
+    if (source.columns.contains(kind)) throw UserError("{}.columns.{}: only text is trained", where, kind);
+  try {
+    source.files = data_files(location(where, entry, dir));
+  } catch (const UserError& error) {
+    throw UserError("{}: {}", where, error.what());
+  }
+  return source;
+}
+
+}  // namespace
+
+std::string DataSource::column(const std::string& what, const std::string& otherwise) const {
+  const auto found = columns.find(what);
+  return found == columns.end() ? otherwise : found->second;
+}
+
+std::string DataSource::tag(const std::string& what, const std::string& otherwise) const {
+  const auto found = tags.find(what);
+  return found == tags.end() ? otherwise : found->second;
+}
+
+DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
+  const fs::path info = dataset_dir / "dataset_info.json";
+  std::vector<std::string> names;
+  if (fs::exists(info)) {
+    std::ifstream file(info);
+    ordered_json all;
+    try {
+      all = ordered_json::parse(file);
+    } catch (const nlohmann::json::exception& error) {
+      throw UserError("{}: {}", info.string(), error.what());
+    }
+    if (!all.is_object()) throw UserError("{}: an object of data sets is wanted", info.string());
+    if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);
+    for (const auto& item : all.items()) names.push_back(item.key());
+  }
+  const bool pattern = name.find_first_of("*?") != std::string::npos;
+  for (const fs::path& path : {fs::path(name), dataset_dir / name})
+    if (fs::exists(path) || (pattern && fs::exists(path.has_parent_path() ? path.parent_path() : fs::path("."))))
+      return {.name = name, .files = data_files(path), .formatting = "", .columns = {}, .tags = {}, .num_samples = {}};
+  throw UserError("dataset: '{}' is neither a file{}{}", name,
+                  names.empty() ? fmt::format(", and there is no {} to look it up in", info.string())
+                                : fmt::format(" nor a data set of {}", info.string()),
+                  hint(name, {names.begin(), names.end()}));
+}
+
+}  // namespace fettle

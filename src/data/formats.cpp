@@ -1,0 +1,340 @@
+#include "data/formats.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "data/example.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <typename... Args>
+[[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) {
+  throw BadRow(fmt::format(format, std::forward<Args>(args)...));
+}
+
+const ordered_json* find(const ordered_json& row, const std::string& column) {
+  if (column.empty()) return nullptr;
+  const auto found = row.find(column);
+  return found == row.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string text_of(const ordered_json& value, const std::string& what) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  bad("'{}' must be a text, it is {}", what, value.type_name());
+}
+
+std::string text_column(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find(row, column);
+  return value ? text_of(*value, column) : "";
+}
+
+// The content of a message: a text, nothing, or parts of which each is a text.
+std::string content_of(const ordered_json& value, const std::string& what) {
+  if (!value.is_array()) return text_of(value, what);
+  std::string text;
+  for (const auto& part : value) {
+    if (part.is_string()) {
+      text += part.get<std::string>();
+      continue;
+    }
+    const ordered_json* inner = part.is_object() ? find(part, "text") : nullptr;
+    if (!inner)
+      bad("'{}' has a part of type {}; only text is trained", what,
+          part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
+    text += text_of(*inner, what + ".text");
+  }
+  return text;
+}
+
+// `tools` is an array, or its JSON as a text; "" is none.
+std::string tools_of(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find(row, column);
+  if (!value) return "";
+  ordered_json tools = *value;
+  if (tools.is_string()) {
+    const auto text = tools.get<std::string>();
+    if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
+    tools = ordered_json::parse(text, nullptr, false);
+    if (tools.is_discarded()) bad("'{}' is a text that is no JSON", column);
+  }
+  if (!tools.is_array()) bad("'{}' must be an array of tools, it is {}", column, tools.type_name());
+  return tools.empty() ? "" : tools.dump();
+}
+
+// The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
+std::string tool_calls_json(const std::string& text) {
+  ordered_json calls = ordered_json::parse(text, nullptr, false);
+  if (calls.is_discarded()) bad("the function call is no JSON: {}", text.substr(0, 80));
+  if (!calls.is_array()) calls = ordered_json::array({calls});
+  ordered_json out = ordered_json::array();
+  for (const auto& call : calls) {
+    if (!call.is_object() || !call.contains("name")) bad("a function call wants name and arguments: {}", call.dump());
+    ordered_json arguments = call.value("arguments", ordered_json::object());
+    if (arguments.is_string()) {
+      ordered_json parsed = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
+      if (parsed.is_object()) arguments = parsed;
+    }
+    out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
+  }
+  return ordered_json{{"tool_calls", out}}.dump();
+}
+
+// Arguments that are the text of a JSON object become that object, which is what templates print.
+void unquote_arguments(ordered_json& message) {
+  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
+  for (auto& call : message["tool_calls"]) {
+    if (!call.is_object()) bad("'tool_calls' must hold objects, one is {}", call.type_name());
+    ordered_json& function = call.contains("function") ? call["function"] : call;
+    if (!function.is_object() || !function.contains("arguments") || !function["arguments"].is_string()) continue;
+    ordered_json parsed = ordered_json::parse(function["arguments"].get<std::string>(), nullptr, false);
+    if (parsed.is_object()) function["arguments"] = parsed;
+  }
+}
+
+bool is_trained(const ordered_json& message) {
+  if (const ordered_json* train = find(message, "train")) {
+    if (!train->is_boolean()) bad("'train' of a message must be true or false, it is {}", train->dump());
+    return train->get<bool>();
+  }
+  if (const ordered_json* weight = find(message, "weight")) {
+    if (*weight != 0 && *weight != 1) bad("'weight' of a message must be 0 or 1, it is {}", weight->dump());
+    return *weight == 1;
+  }
+  return true;
+}
+
+Message openai_message(const ordered_json& value) {
+  if (!value.is_object()) bad("a message must be an object, it is {}", value.type_name());
+  const ordered_json* role = find(value, "role");
+  if (!role || !role->is_string()) bad("a message has no 'role': {}", value.dump().substr(0, 120));
+  Message message{.role = role->get<std::string>()};
+  static const std::vector<std::string> kRoles = {"system", "developer", "user",   "assistant",
+                                                  "tool",   "function",  "ipython"};
+  if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
+    bad("the role '{}' is not known; known are {}", message.role, fmt::join(kRoles, " "));
+  if (const ordered_json* content = find(value, "content")) message.content = content_of(*content, "content");
+  message.train = is_trained(value);
+  ordered_json extra = ordered_json::object();
+  for (const auto& [key, field] : value.items())
+    if (key != "role" && key != "content" && key != "train" && key != "weight" && !field.is_null()) extra[key] = field;
+  unquote_arguments(extra);
+  if (extra.contains("tool_calls") && extra["tool_calls"].empty()) extra.erase("tool_calls");
+  if (!extra.empty()) message.extra_json = extra.dump();
+  if (!value.contains("content") && !extra.contains("tool_calls"))
+    bad("a message of role '{}' has no 'content'", message.role);
+  return message;
+}
+
+std::vector<Message> openai_messages(const ordered_json& list, const std::string& column) {
+  if (!list.is_array()) bad("'{}' must be an array of messages, it is {}", column, list.type_name());
+  std::vector<Message> out;
+  for (const auto& message : list) out.push_back(openai_message(message));
+  return out;
+}
+
+void want_order(const std::vector<Message>& messages) {
+  if (messages.empty()) bad("the conversation has no messages");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    const std::string before = i ? messages[i - 1].role : "";
+    if (role == "assistant" && (i == 0 || before == "assistant" || (i == 1 && before == "system")))
+      bad("message {} is an assistant's, but no user or tool spoke before it", i + 1);
+    if (role == "user" && before == "user") bad("messages {} and {} are both the user's", i, i + 1);
+    if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
+      bad("messages 1 and 2 are both of role '{}'", role);
+  }
+  if (messages.back().role != "assistant")
+    bad("the conversation ends with a turn of role '{}'; an assistant's is wanted last", messages.back().role);
+}
+
+Sample sharegpt(const ordered_json& row, const DataSource& source, const std::string& column) {
+  const ordered_json* list = find(row, column);
+  if (!list || !list->is_array()) bad("'{}' must be an array of turns", column);
+  const std::string role_tag = source.tag("role_tag", "from"), content_tag = source.tag("content_tag", "value");
+  std::map<std::string, std::string> roles = {{source.tag("user_tag", "human"), "user"},
+                                              {source.tag("assistant_tag", "gpt"), "assistant"},
+                                              {source.tag("observation_tag", "observation"), "tool"},
+                                              {source.tag("function_tag", "function_call"), "function_call"},
+                                              {source.tag("system_tag", "system"), "system"}};
+  if (source.tags.empty()) roles.insert({{"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
+  Sample sample;
+  if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
+    sample.messages.push_back({.role = "system", .content = system});
+  for (const auto& turn : *list) {
+    if (!turn.is_object()) bad("a turn must be an object, it is {}", turn.type_name());
+    const ordered_json* from = find(turn, role_tag);
+    if (!from || !from->is_string()) bad("a turn has no '{}': {}", role_tag, turn.dump().substr(0, 120));
+    const auto role = roles.find(from->get<std::string>());
+    if (role == roles.end()) {
+      std::string known;
+      for (const auto& item : roles) known += " " + item.first;
+      bad("the turn's '{}' is '{}'; known are{}", role_tag, from->get<std::string>(), known);
+    }
+    const ordered_json* value = find(turn, content_tag);
+    if (!value) bad("a turn of '{}' has no '{}'", role->first, content_tag);
+    Message message{.role = role->second, .content = content_of(*value, content_tag), .train = is_trained(turn)};
+    if (message.role == "function_call") {
+      message.role = "assistant";
+      message.extra_json = tool_calls_json(message.content);
+      message.content.clear();
+    }
+    if (message.role == "system" && !sample.messages.empty() && sample.messages[0].role == "system" &&
+        sample.messages.size() == 1)
+      sample.messages.clear();  // the turn wins over the column, as the more exact of the two
+    sample.messages.push_back(std::move(message));
+  }
+  sample.tools_json = tools_of(row, source.column("tools", "tools"));
+  want_order(sample.messages);
+  return sample;
+}
+
+Sample openai(const ordered_json& row, const DataSource& source, const std::string& column) {
+  Sample sample;
+  const ordered_json* list = find(row, column);
+  if (!list) bad("the column '{}' is missing", column);
+  sample.messages = openai_messages(*list, column);
+  sample.tools_json = tools_of(row, source.column("tools", "tools"));
+  want_order(sample.messages);
+  return sample;
+}
+
+Sample alpaca(const ordered_json& row, const DataSource& source) {
+  const bool mapped = !source.columns.empty();
+  auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
+  const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
+  if (!prompt.empty() && !row.contains(prompt)) bad("the column '{}' is missing", prompt);
+  Sample sample;
+  if (response.empty() && !prompt.empty()) {  // only a text column: plain text
+    sample.kind = Sample::Kind::kText;
+    sample.text = text_column(row, prompt);
+    return sample;
+  }
+  if (!row.contains(response)) bad("the column '{}' is missing", response);
+  if (const std::string system = text_column(row, column("system", "system")); !system.empty())
+    sample.messages.push_back({.role = "system", .content = system});
+  const std::string history = column("history", "history");
+  if (const ordered_json* turns = find(row, history)) {
+    if (!turns->is_array()) bad("'{}' must be an array of pairs, it is {}", history, turns->type_name());
+    for (const auto& turn : *turns) {
+      if (!turn.is_array() || turn.size() != 2)
+        bad("'{}' must hold pairs of texts: {}", history, turn.dump().substr(0, 120));
+      sample.messages.push_back({.role = "user", .content = text_of(turn[0], history)});
+      sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], history)});
+    }
+  }
+  std::string user = text_column(row, prompt);
+  const std::string input = text_column(row, column("query", "input"));
+  if (!user.empty() && !input.empty()) user += "\n";
+  user += input;
+  if (user.empty()) bad("the row asks nothing: '{}' is empty", prompt);
+  sample.messages.push_back({.role = "user", .content = user});
+  const std::string answer = text_column(row, response);
+  if (answer.empty()) bad("'{}' is empty: there is nothing to learn", response);
+  sample.messages.push_back({.role = "assistant", .content = answer});
+  sample.tools_json = tools_of(row, column("tools", "tools"));
+  return sample;
+}
+
+Sample prompt_completion(const ordered_json& row, const DataSource& source) {
+  Sample sample;
+  auto add = [&](const char* column, const char* role, bool train) {
+    const ordered_json* value = find(row, column);
+    if (!value) bad("'{}' is empty", column);
+    if (value->is_array()) {
+      for (Message& message : openai_messages(*value, column)) {
+        message.train = message.train && train;
+        sample.messages.push_back(std::move(message));
+      }
+    } else {
+      sample.messages.push_back({.role = role, .content = text_of(*value, column), .train = train});
+    }
+  };
+  if (const std::string system = text_column(row, "system"); !system.empty())
+    sample.messages.push_back({.role = "system", .content = system});
+  add("prompt", "user", false);
+  add("completion", "assistant", true);
+  sample.tools_json = tools_of(row, source.column("tools", "tools"));
+  want_order(sample.messages);
+  return sample;
+}
+
+std::vector<int32_t> integers(const ordered_json& row, const char* column) {
+  const ordered_json* list = find(row, column);
+  if (!list || !list->is_array()) bad("'{}' must be an array of integers", column);
+  std::vector<int32_t> out;
+  for (const auto& value : *list) {
+    if (!value.is_number_integer() || value.get<int64_t>() > INT32_MAX || value.get<int64_t>() < INT32_MIN)
+      bad("'{}' must hold integers of 32 bits, one is {}", column, value.dump().substr(0, 40));
+    out.push_back(value.get<int32_t>());
+  }
+  return out;
+}
+
+Sample tokens(const ordered_json& row) {
+  Sample sample;
+  sample.kind = Sample::Kind::kTokens;
+  sample.input_ids = integers(row, "input_ids");
+  if (sample.input_ids.empty()) bad("'input_ids' is empty");
+  for (int32_t id : sample.input_ids)
+    if (id < 0) bad("'input_ids' holds the negative id {}", id);
+  sample.labels = row.contains("labels") ? integers(row, "labels") : sample.input_ids;
+  if (sample.labels.size() != sample.input_ids.size())
+    bad("{} input_ids but {} labels", sample.input_ids.size(), sample.labels.size());
+  for (size_t i = 0; i < sample.labels.size(); ++i)
+    if (sample.labels[i] != kIgnore && sample.labels[i] != sample.input_ids[i])
+      bad("label {} is {}, but its token is {}; a label is its token or {}", i + 1, sample.labels[i],
+          sample.input_ids[i], kIgnore);
+  if (row.contains("attention_mask")) {
+    const std::vector<int32_t> mask = integers(row, "attention_mask");
+    if (mask.size() != sample.input_ids.size())
+      bad("{} input_ids but {} in attention_mask", sample.input_ids.size(), mask.size());
+    // Padding at either end is not part of the row.
+    size_t first = 0, last = mask.size();
+    while (first < last && mask[first] == 0) ++first;
+    while (last > first && mask[last - 1] == 0) --last;
+    if (first == last || std::find(mask.begin() + first, mask.begin() + last, 0) != mask.begin() + last)
+      bad("attention_mask must be ones with zeros only at the ends");
+    for (auto* list : {&sample.input_ids, &sample.labels})
+      *list = {list->begin() + static_cast<std::ptrdiff_t>(first), list->begin() + static_cast<std::ptrdiff_t>(last)};
+  }
+  return sample;
+}
+
+}  // namespace
+
+Sample read_sample(const Row& row, const DataSource& source) {
+  const ordered_json& value = row.value;
+  auto has = [&](const char* column) { return value.contains(column); };
+  if (has("input_ids")) return tokens(value);
+  if (source.formatting == "sharegpt") return sharegpt(value, source, source.column("messages", "conversations"));
+  if (source.formatting == "openai") return openai(value, source, source.column("messages", "messages"));
+  if (source.formatting == "alpaca") return alpaca(value, source);
+  if (has("messages")) return openai(value, source, "messages");
+  for (const char* column : {"conversations", "conversation"}) {
+    if (!has(column)) continue;
+    const ordered_json& list = value[column];
+    const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
+    return roles ? openai(value, source, column) : sharegpt(value, source, column);
+  }
+  if (has("prompt") && has("completion")) return prompt_completion(value, source);
+  if (has("instruction")) return alpaca(value, source);
+  for (const char* column : {"text", "content"}) {
+    if (!has(column)) continue;
+    Sample sample;
+    sample.kind = Sample::Kind::kText;
+    sample.text = text_column(value, column);
+    return sample;
+  }
+  std::string columns;
+  for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
+  bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "
+      "completion, text, content, input_ids; a dataset_info.json can name yours",
+      columns);
+}
+
+}  // namespace fettle

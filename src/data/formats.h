@@ -1,0 +1,35 @@
+// Defines Sample and read_sample: a row of any of the known formats as a conversation, a text, or token ids.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "data/chat.h"
+#include "data/dataset_info.h"
+#include "data/rows.h"
+
+namespace fettle {
+
+// A row that cannot be used, and why; the caller adds file:line and decides by on_bad_row.
+class BadRow : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Sample {
+  enum class Kind { kChat, kText, kTokens };
+  Kind kind = Kind::kChat;
+  std::vector<Message> messages;           // kChat
+  std::string tools_json;                  // kChat: a JSON array, or ""
+  std::string text;                        // kText: all of it is trained
+  std::vector<int32_t> input_ids, labels;  // kTokens
+};
+
+// Formats, told by the row's columns unless the source says: pre-tokenised (input_ids, labels, attention_mask), openai
+// (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction, input, output, system,
+// history), prompt and completion (texts or messages), text (text or content). Throws BadRow.
+Sample read_sample(const Row& row, const DataSource& source);
+
+}  // namespace fettle

@@ -1,0 +1,332 @@
+#include "data/rows.h"
+
+#include <fnmatch.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "data/byte_stream.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kDeepest = 100;  // nested lists and objects of a row
+constexpr size_t kLargestRow = size_t{1} << 28;
+constexpr std::array<std::string_view, 7> kEnds = {".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".text"};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// .jsonl of rows.jsonl.gz.
+std::string kind_of(const std::filesystem::path& file) {
+  std::filesystem::path name = file.filename();
+  if (const std::string end = lower(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
+  return lower(name.extension().string());
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
+}
+
+// The first byte that is not UTF-8 text, or npos.
+size_t find_bad_byte(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  const auto size = static_cast<int32_t>(text.size());
+  for (int32_t i = 0; i < size;) {
+    const int32_t begin = i;
+    UChar32 code = 0;
+    U8_NEXT(bytes, i, size, code);
+    if (code <= 0) return static_cast<size_t>(begin);
+  }
+  return std::string_view::npos;
+}
+
+std::string why_bad_text(std::string_view text) {
+  const size_t bad = find_bad_byte(text);
+  if (bad == std::string_view::npos) return "";
+  if (text[bad] == 0) return "a zero byte; is this a binary file?";
+  return fmt::format("byte {} of the line (0x{:02x}) is not UTF-8", bad + 1, static_cast<unsigned char>(text[bad]));
+}
+
+// Says what is wrong with a row's text, or parses it.
+std::string parse_row(std::string_view text, ordered_json& value) {
+  if (std::string why = why_bad_text(text); !why.empty()) return why;
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDeepest) return fmt::format("nested more than {} deep", kDeepest);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  try {
+    value = ordered_json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    std::string why = error.what();
+    if (const size_t colon = why.find(": "); colon != std::string::npos) why = why.substr(colon + 2);
+    return "no JSON: " + why;
+  }
+  if (!value.is_object()) return fmt::format("a row must be a JSON object, this is {}", value.type_name());
+  return "";
+}
+
+class Reader {
+ public:
+  Reader(const std::filesystem::path& file, const RowSink& sink) : bytes_(file), name_(file.string()), sink_(sink) {}
+
+  void lines() {
+    std::string line;
+    for (int64_t number = 1; bytes_.line(line, number); ++number)
+      if (!is_blank(line) && !json(line, number)) return;
+  }
+
+  void json_file() {
+    int64_t number = 1;
+    const int first = skip_space(number);
+    if (first == '[') {
+      bytes_.next();
+      return elements(number);
+    }
+    if (first != '{' && first >= 0)
+      throw UserError("{}:{}: a JSON file of rows begins with [ or {{, this one with '{}'", name_, number,
+                      static_cast<char>(first));
+    // One object a line, or one object over many lines.
+    std::string line;
+    for (; bytes_.line(line, number); ++number) {
+      if (is_blank(line)) continue;
+      ordered_json value;
+      if (parse_row(line, value).empty() || !line_is_open(line)) {
+        if (!json(line, number)) return;
+        continue;
+      }
+      throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object goes on over lines",
+                      name_, number);
+    }
+  }
+
+  void table(char separator) {
+    std::vector<std::string> head, cells;
+    int64_t number = 1, begin = 1;
+    if (!record(separator, head, number)) return;
+    for (std::string& column : head) {
+      if (is_blank(column))
+        throw UserError("{}:1: column {} of the head line has no name", name_, &column - &head[0] + 1);
+      if (std::count(head.begin(), head.end(), column) > 1)
+        throw UserError("{}:1: two columns are called '{}'", name_, column);
+    }
+    while (true) {
+      begin = number;
+      if (!record(separator, cells, number)) return;
+      if (cells.size() == 1 && cells[0].empty()) continue;
+      const std::string source = fmt::format("{}:{}", name_, begin);
+      std::string why;
+      for (const std::string& cell : cells)
+        if (why.empty()) why = why_bad_text(cell);
+      if (why.empty() && cells.size() != head.size())
+        why = fmt::format("{} cells, but the head line has {} columns", cells.size(), head.size());
+      if (!why.empty()) {
+        sink_.bad(source, why);
+        continue;
+      }
+      ordered_json value = ordered_json::object();
+      for (size_t i = 0; i < head.size(); ++i) value[head[i]] = cells[i];
+      if (!sink_.row({std::move(value), source})) return;
+    }
+  }
+
+  void text() {
+    std::string line;
+    for (int64_t number = 1; bytes_.line(line, number); ++number) {
+      if (is_blank(line)) continue;
+      const std::string source = fmt::format("{}:{}", name_, number);
+      if (const std::string why = why_bad_text(line); !why.empty())
+        sink_.bad(source, why);
+      else if (!sink_.row({{{"text", line}}, source}))
+        return;
+    }
+  }
+
+ private:
+  int skip_space(int64_t& number) {
+    while (true) {
+      const int c = bytes_.peek();
+      if (c != ' ' && c != '\t' && c != '\n' && c != '\r') return c;
+      if (bytes_.next() == '\n') ++number;
+    }
+  }
+
+  // The object of this line is not closed on it, so it is one over several lines.
+  static bool line_is_open(std::string_view line) {
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (quoted) {
+        if (line[i] == '\\')
+          ++i;
+        else if (line[i] == '"')
+          quoted = false;
+      } else if (line[i] == '"') {
+        quoted = true;
+      } else {
+        depth += line[i] == '{' || line[i] == '[';
+        depth -= line[i] == '}' || line[i] == ']';
+      }
+    }
+    return !quoted && depth > 0 && line.find_first_not_of(" \t{[") == std::string_view::npos;
+  }
+
+  bool json(std::string_view text, int64_t number) {
+    const std::string source = fmt::format("{}:{}", name_, number);
+    ordered_json value;
+    const std::string why = parse_row(text, value);
+    if (why.empty()) return sink_.row({std::move(value), source});
+    sink_.bad(source, why);
+    return true;
+  }
+
+  // The elements of an array, cut apart by their brackets so that a broken one has a line and does not end the file.
+  void elements(int64_t number) {
+    std::string text;
+    while (true) {
+      int c = skip_space(number);
+      if (c == ']') return;
+      if (c == ',') {
+        bytes_.next();
+        continue;
+      }
+      if (c < 0) throw UserError("{}:{}: the array of rows is never closed by ]; the file was cut off", name_, number);
+      const int64_t begin = number;
+      text.clear();
+      int depth = 0;
+      bool quoted = false;
+      while ((c = bytes_.peek()) >= 0) {
+        if (!quoted && depth == 0 && (c == ',' || c == ']')) break;
+        text += static_cast<char>(bytes_.next());
+        if (text.size() > kLargestRow)
+          throw UserError("{}:{}: a row of more than {} MiB", name_, begin, kLargestRow >> 20);
+        if (c == '\n') ++number;
+        if (quoted) {
+          if (c == '\\' && bytes_.peek() >= 0)
+            text += static_cast<char>(bytes_.next());
+          else if (c == '"')
+            quoted = false;
+        } else if (c == '"') {
+          quoted = true;
+        } else {
+          depth += c == '{' || c == '[';
+          depth -= c == '}' || c == ']';
+        }
+      }
+      if (c < 0) throw UserError("{}:{}: the row that begins here is never closed; the file was cut off", name_, begin);
+      if (!json(text, begin)) return;
+    }
+  }
+
+  // One record of comma-separated values: quotes may hold separators, line ends and doubled quotes.
+  bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
+    if (bytes_.peek() < 0) return false;
+    const int64_t begin = number;
+    cells.assign(1, "");
+    bool quoted = false, was_quoted = false;
+    for (int c = bytes_.next(); c >= 0; c = bytes_.next()) {
+      if (cells.back().size() > kLargestRow)
+        throw UserError("{}:{}: a cell of more than {} MiB; is a quote never closed?", name_, begin, kLargestRow >> 20);
+      if (c == '\n') ++number;
+      if (quoted) {
+        if (c != '"') {
+          cells.back() += static_cast<char>(c);
+        } else if (bytes_.peek() == '"') {
+          cells.back() += static_cast<char>(bytes_.next());
+        } else {
+          quoted = false;
+        }
+      } else if (c == '"' && cells.back().empty() && !was_quoted) {
+        quoted = was_quoted = true;
+      } else if (c == separator) {
+        cells.emplace_back();
+        was_quoted = false;
+      } else if (c == '\n') {
+        return true;
+      } else if (!(c == '\r' && bytes_.peek() == '\n')) {
+        cells.back() += static_cast<char>(c);
+      }
+    }
+    if (quoted) throw UserError("{}:{}: a quote is opened in this row and never closed", name_, begin);
+    return true;
+  }
+
+  ByteStream bytes_;
+  std::string name_;
+  const RowSink& sink_;
+};
+
+}  // namespace
+
+void read_rows(const std::filesystem::path& file, const RowSink& sink) {
+  const std::string kind = kind_of(file);
+  int64_t seen = 0;
+  RowSink counted{[&](Row row) { return ++seen, sink.row(std::move(row)); },
+                  [&](const std::string& source, const std::string& why) { ++seen, sink.bad(source, why); }};
+  Reader reader(file, counted);
+  if (kind == ".jsonl" || kind == ".ndjson")
+    reader.lines();
+  else if (kind == ".json")
+    reader.json_file();
+  else if (kind == ".csv" || kind == ".tsv")
+    reader.table(kind == ".csv" ? ',' : '\t');
+  else if (kind == ".txt" || kind == ".text")
+    reader.text();
+  else
+    throw UserError("{}: files of kind '{}' are not read; wanted is one of {} (also with .gz or .zst)", file.string(),
+                    kind, fmt::join(kEnds, " "));
+  if (seen == 0) throw UserError("{} holds no rows", file.string());
+}
+
+std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> found;
+  auto is_data = [](const std::filesystem::path& file) {
+    return std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
+  };
+  const std::string pattern = path.filename().string();
+  if (std::filesystem::is_directory(path)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.is_regular_file() && is_data(entry.path()) && name[0] != '.' && name != "dataset_info.json" &&
+          name != "dataset_infos.json" && name != "state.json")
+        found.push_back(entry.path());
+    }
+    if (found.empty())
+      throw UserError("the folder {} holds no data file ({}, also with .gz or .zst)", path.string(),
+                      fmt::join(kEnds, " "));
+  } else if (std::filesystem::exists(path)) {
+    found.push_back(path);
+  } else if (pattern.find_first_of("*?[") != std::string::npos) {
+    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+      if (entry.is_regular_file() && fnmatch(pattern.c_str(), entry.path().filename().c_str(), FNM_PERIOD) == 0)
+        found.push_back(path.has_parent_path() ? entry.path() : entry.path().filename());
+    if (found.empty()) throw UserError("no file matches {}", path.string());
+  } else {
+    throw UserError("{}: there is no such file or folder", path.string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace fettle
