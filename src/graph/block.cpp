@@ -44,6 +44,8 @@ Tensor Block::append(Node node) {
 }
 
 Tensor Block::parameter(const Shape& shape) {
+  for (int64_t dim : shape.dims)
+    internal_check(dim >= 0, "[parameter_c1] {} (at {})", shape.to_string(), PathScope::path());
   const Tensor t = append({Op::kParameter, {}, {}, {shape}, {}});
   inputs.push_back(t);
   return t;

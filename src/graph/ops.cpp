@@ -1,6 +1,7 @@
 #include "graph/ops.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -45,7 +46,7 @@ Tensor constant(double value, DType dtype) {
 Tensor full(double value, const Shape& shape) { return broadcast_to(constant(value, shape.dtype), shape.dims); }
 
 Tensor literal(const std::vector<double>& values, const Shape& shape) {
-  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "literal: {} values for {}", values.size(),
+  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "[constant_c1] {} values for {}", values.size(),
                  shape.to_string());
   Node node{Op::kConstant, {}, {}, {shape}, {}};
   node.attributes.values = std::make_shared<const std::vector<double>>(values);
@@ -130,8 +131,9 @@ Tensor reshape(const Tensor& x, const Dims& dims) {
 }
 
 Tensor transpose(const Tensor& x, const Dims& permutation) {
-  if (std::is_sorted(permutation.begin(), permutation.end()) && x.rank() == static_cast<int64_t>(permutation.size()))
-    return x;
+  Dims same(x.rank());
+  std::iota(same.begin(), same.end(), 0);
+  if (permutation == same) return x;
   return make_node(Op::kTranspose, {x}, {.dims = permutation});
 }
 
@@ -214,8 +216,12 @@ std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs) {
 }
 
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads) {
-  internal_check(value.rank() == 0 && inputs.size() == grads.size(), "custom_gradient: {} inputs, {} gradients, value {}",
-                 inputs.size(), grads.size(), value.shape().to_string());
+  internal_check(value.rank() == 0 && inputs.size() == grads.size(),
+                 "[custom_gradient_c1] {} inputs, {} gradients, value {}", inputs.size(), grads.size(),
+                 value.shape().to_string());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    internal_check(inputs[i].dims() == grads[i].dims(), "[custom_gradient_c2] gradient {} for {}",
+                   grads[i].shape().to_string(), inputs[i].shape().to_string());
   std::vector<Tensor> operands{value};
   operands.insert(operands.end(), inputs.begin(), inputs.end());
   for (const Tensor& grad : grads) operands.push_back(stop_gradient(grad));
@@ -225,8 +231,12 @@ Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, c
 std::vector<Tensor> custom_call(const std::string& target, const std::vector<Tensor>& operands,
                                 const std::vector<Shape>& results, const std::string& config) {
   Block& block = Block::current();
+  internal_check(!target.empty(), "[custom_call_i2] no target (at {})", PathScope::path());
   Node node{Op::kCustomCall, {}, {.text = target, .config = config}, results, {}};
-  for (const Tensor& x : operands) node.operands.push_back(block.use(x));
+  for (const Tensor& x : operands) {
+    internal_check(static_cast<bool>(x), "[custom_call_i1] a null operand of {} (at {})", target, PathScope::path());
+    node.operands.push_back(block.use(x));
+  }
   const Tensor first = block.append(std::move(node));
   std::vector<Tensor> out;
   for (size_t i = 0; i < results.size(); ++i) out.push_back(block.tensor(first.node(), static_cast<int32_t>(i)));

@@ -220,6 +220,9 @@ std::vector<Shape> reduce(Shapes o, const Attributes& a) {
         o[0].to_string());
   static const std::set<std::string> kinds{"add", "maximum", "minimum", "and", "or"};
   check(kinds.contains(a.text), "reduce_c6", "kind '{}'", a.text);
+  const bool logical = a.text == "and" || a.text == "or", order = a.text == "maximum" || a.text == "minimum";
+  check(logical == (o[0].dtype == DType::kPred) && (!order || is_float(o[0].dtype)), "reduce_i1", "{} of {}", a.text,
+        o[0].to_string());
   Shape out{o[0].dtype, {}};
   for (int64_t i = 0; i < o[0].rank(); ++i)
     if (std::find(a.dims.begin(), a.dims.end(), i) == a.dims.end()) out.dims.push_back(o[0].dims[i]);

@@ -1,0 +1,209 @@
+// Design principle 2: every row of the op table has a forward case, a finite-difference check of its VJP where it has
+// one, and a bad-shape case. All cases of a kind run as one program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "graph/grad.h"
+#include "graph/ops.h"
+#include "graph/scan.h"
+#include "graph_cases.h"
+
+namespace fettle {
+namespace {
+
+std::vector<ForwardCase> forward_cases() {
+  std::vector<ForwardCase> all = elementwise_forward_cases();
+  for (ForwardCase& c : structure_forward_cases()) all.push_back(std::move(c));
+  return all;
+}
+
+template <typename Case>
+std::set<Op> ops_of(const std::vector<Case>& cases) {
+  std::set<Op> ops;
+  for (const Case& c : cases) ops.insert(c.op);
+  return ops;
+}
+
+TEST(OpTable, RowsAreInOrderAndNamedOnce) {
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < op_table().size(); ++i) {
+    EXPECT_EQ(static_cast<size_t>(op_table()[i].op), i);
+    EXPECT_TRUE(names.insert(op_table()[i].name).second) << op_table()[i].name;
+  }
+}
+
+TEST(OpTable, EveryRowHasItsCases) {
+  const std::set<Op> forward = ops_of(forward_cases()), vjp = ops_of(vjp_cases()), bad = ops_of(bad_shape_cases());
+  for (const OpRow& row : op_table()) {
+    EXPECT_TRUE(forward.contains(row.op)) << row.name << " lacks a forward case";
+    EXPECT_TRUE(bad.contains(row.op)) << row.name << " lacks a bad-shape case";
+    EXPECT_EQ(vjp.contains(row.op), row.vjp != nullptr) << row.name << ": a VJP and its case go together";
+  }
+}
+
+// True when a node of `op` was appended to the block after the first `before`.
+bool has_op(const Block& block, int32_t before, Op op) {
+  for (int32_t id = before; id < block.size(); ++id)
+    if (block.node(id).op == op) return true;
+  return false;
+}
+
+template <typename Case>
+std::string name_of(const Case& c) {
+  return std::string(op_row(c.op).name) + " (" + c.name + ")";
+}
+
+TEST(OpTable, ForwardGivesTheExpectedValues) {
+  const std::vector<ForwardCase> cases = forward_cases();
+  GraphRun run;
+  std::vector<std::vector<Shape>> shapes;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const int32_t before = run.program().block().size();
+    std::vector<Tensor> arguments;
+    for (const Value& value : cases[i].arguments) arguments.push_back(run.input(value));
+    const std::vector<Tensor> results = cases[i].build(arguments);
+    EXPECT_TRUE(has_op(run.program().block(), before, cases[i].op)) << name_of(cases[i]) << " does not use its op";
+    ASSERT_EQ(results.size(), cases[i].expected.size()) << name_of(cases[i]);
+    shapes.emplace_back();
+    for (size_t r = 0; r < results.size(); ++r) {
+      run.output(std::to_string(i) + "/" + std::to_string(r), results[r]);
+      shapes.back().push_back(results[r].shape());
+    }
+  }
+  const std::map<std::string, Value> got = run.run();
+  for (size_t i = 0; i < cases.size(); ++i)
+    for (size_t r = 0; r < cases[i].expected.size(); ++r) {
+      const Value& value = got.at(std::to_string(i) + "/" + std::to_string(r));
+      EXPECT_EQ(value.shape, shapes[i][r]);
+      const std::vector<double>& wanted = cases[i].expected[r];
+      ASSERT_EQ(value.elements.size(), wanted.size()) << name_of(cases[i]);
+      for (size_t e = 0; e < wanted.size(); ++e) {
+        if (value.elements[e] == wanted[e]) continue;  // infinities too
+        EXPECT_NEAR(value.elements[e], wanted[e], cases[i].tolerance * std::max(1.0, std::abs(wanted[e])))
+            << name_of(cases[i]) << " element " << e;
+      }
+    }
+}
+
+// A direction or a weight: anything for f64, small whole numbers where the arithmetic is to stay exact.
+Value probe(const Shape& shape, uint32_t seed) {
+  return shape.dtype == DType::kF64 ? random_value(shape, seed) : random_integers(shape, seed, 2);
+}
+
+Tensor as_literal(const Value& value) {
+  return literal(value.elements, value.shape);
+}
+
+// The results of a case's function as one f64 number, by fixed weights.
+Tensor weighted_sum(const std::vector<Tensor>& results) {
+  Tensor sum = constant(0, DType::kF64);
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!is_float(results[r].dtype())) continue;
+    const Tensor weighted =
+        convert(results[r] * as_literal(probe(results[r].shape(), 100 + static_cast<uint32_t>(r))), DType::kF64);
+    Dims all;
+    for (int64_t d = 0; d < weighted.rank(); ++d) all.push_back(d);
+    sum = sum + reduce_sum(weighted, all);
+  }
+  return sum;
+}
+
+TEST(OpTable, VjpsAgreeWithFiniteDifferences) {
+  const std::vector<VjpCase> cases = vjp_cases();
+  GraphRun run;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const VjpCase& c = cases[i];
+    std::vector<Tensor> at, ahead, behind, wrt, directions;
+    for (size_t a = 0; a < c.arguments.size(); ++a) {
+      const Tensor x = run.input(c.arguments[a]);
+      at.push_back(x);
+      if (!is_float(x.dtype())) {
+        ahead.push_back(x), behind.push_back(x);
+        continue;
+      }
+      const Tensor direction = as_literal(probe(x.shape(), 7 + static_cast<uint32_t>(a)));
+      wrt.push_back(x), directions.push_back(direction);
+      ahead.push_back(x + direction * c.h), behind.push_back(x - direction * c.h);
+    }
+    const int32_t before = run.program().block().size();
+    const std::string prefix = std::to_string(i);
+    const Tensor y = weighted_sum(c.build(at));
+    EXPECT_TRUE(has_op(run.program().block(), before, c.op)) << name_of(c) << " does not use its op";
+    run.output(prefix + "/numeric", (weighted_sum(c.build(ahead)) - weighted_sum(c.build(behind))) / (2 * c.h));
+    const std::vector<Tensor> grads = grad(y, wrt);
+    Tensor analytic = constant(0, DType::kF64);
+    for (size_t k = 0; k < wrt.size(); ++k) {
+      ASSERT_EQ(grads[k].shape(), wrt[k].shape()) << name_of(c);
+      Dims all;
+      for (int64_t d = 0; d < wrt[k].rank(); ++d) all.push_back(d);
+      analytic = analytic + reduce_sum(convert(grads[k], DType::kF64) * convert(directions[k], DType::kF64), all);
+    }
+    run.output(prefix + "/analytic", analytic);
+  }
+  const std::map<std::string, Value> got = run.run();
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const double numeric = got.at(std::to_string(i) + "/numeric").elements[0];
+    const double analytic = got.at(std::to_string(i) + "/analytic").elements[0];
+    EXPECT_GT(std::abs(numeric), 1e-3) << name_of(cases[i]) << ": the derivative is too small to tell";
+    EXPECT_NEAR(analytic, numeric, cases[i].tolerance * std::max(1.0, std::abs(numeric))) << name_of(cases[i]);
+  }
+}
+
+TEST(OpTable, BadShapesAreRefusedWithTheSpecsLabel) {
+  for (const BadShapeCase& c : bad_shape_cases()) {
+    Program program;
+    BuildScope scope(program.block());
+    PathScope path("some/layer");
+    try {
+      c.build();
+      ADD_FAILURE() << op_row(c.op).name << ": " << c.label << " was not thrown";
+    } catch (const InternalError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("[" + c.label + "]")) << op_row(c.op).name;
+    }
+  }
+}
+
+// Rows without a VJP let no gradient through, silently: what depends on them is a constant.
+TEST(OpTable, RowsWithoutAVjpStopGradients) {
+  GraphRun run;
+  const Tensor x = run.input(f32({3}, {0.5, -1.5, 2}));
+  const Tensor y = reduce_sum(floor(x) * x + stop_gradient(x * 5.0) + sign(x), {0});
+  run.output("grad", grad(y, {x})[0]);
+  EXPECT_EQ(run.run().at("grad").elements, (std::vector<double>{0, -2, 2}));
+}
+
+TEST(OpTable, TiesAreSharedAsDocumented) {
+  GraphRun run;
+  const Tensor x = run.input(f32({2}, {1, 1})), y = run.input(f32({2}, {1, 2}));
+  const std::vector<Tensor> of_max = grad(reduce_sum(maximum(x, y), {0}), {x, y});
+  const std::vector<Tensor> of_min = grad(reduce_sum(minimum(x, y), {0}), {x, y});
+  run.output("max x", of_max[0]);
+  run.output("max y", of_max[1]);
+  run.output("min x", of_min[0]);
+  run.output("min y", of_min[1]);
+  run.output("reduce", grad(reduce_max(x, {0}), {x})[0]);
+  const std::map<std::string, Value> got = run.run();
+  EXPECT_EQ(got.at("max x").elements, (std::vector<double>{1, 0})) << "at a tie the first operand takes all";
+  EXPECT_EQ(got.at("max y").elements, (std::vector<double>{0, 1}));
+  EXPECT_EQ(got.at("min x").elements, (std::vector<double>{1, 1}));
+  EXPECT_EQ(got.at("min y").elements, (std::vector<double>{0, 0}));
+  EXPECT_EQ(got.at("reduce").elements, (std::vector<double>{0.5, 0.5})) << "equal elements share";
+}
+
+TEST(OpTable, FlopsCountMultiplyAndAddInEveryTrip) {
+  GraphRun run;
+  const Tensor a = run.input(f32({2, 3, 4}, std::vector<double>(24))),
+               b = run.input(f32({4, 5}, std::vector<double>(20)));
+  run.output("once", dot_general(a, b, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
+  EXPECT_EQ(run.program().flops(), 2 * 2 * 3 * 4 * 5);
+  const ScanStep looped = scan(7, {}, {}, [&](const Tensor&, const auto&, const auto&) -> ScanStep {
+    return {{}, {dot_general(a, b, {.lhs_contracting = {2}, .rhs_contracting = {0}})}};
+  });
+  run.output("looped", looped.ys[0]);
+  EXPECT_EQ(run.program().flops(), 2 * 2 * 3 * 4 * 5 * 8);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,261 @@
+// The loop and its reverse beside the same thing written out, at each remat policy; nested loops, captured values,
+// integer carries, stacked results that nobody reads; sizes in the program.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "graph/grad.h"
+#include "graph/ops.h"
+#include "graph/scan.h"
+#include "graph_run.h"
+
+namespace fettle {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// scan() as a plain loop over slices.
+ScanStep unrolled(int64_t trips, Tensors carries, const Tensors& xs, const ScanBody& body, const ScanOptions& options) {
+  std::vector<Tensors> ys(trips);
+  for (int64_t trip = 0; trip < trips; ++trip) {
+    const int64_t at = options.reverse ? trips - 1 - trip : trip;
+    Tensors slices;
+    for (const Tensor& x : xs)
+      slices.push_back(reshape(slice(x, 0, at, at + 1), Dims(x.dims().begin() + 1, x.dims().end())));
+    ScanStep step = body(constant(static_cast<double>(at), DType::kI32), carries, slices);
+    carries = step.carries;
+    ys[at] = step.ys;
+  }
+  ScanStep out{carries, {}};
+  for (size_t y = 0; y < ys[0].size(); ++y) {
+    Tensors rows;
+    for (const Tensors& step : ys) rows.push_back(expand(step[y], 0));
+    out.ys.push_back(concatenate(rows, 0));
+  }
+  return out;
+}
+
+using Loop = std::function<ScanStep(int64_t, const Tensors&, const Tensors&, const ScanBody&)>;
+// A scalar loss of the inputs, made with the given loop.
+using LossOf = std::function<Tensor(const Tensors& inputs, const Loop& loop)>;
+
+Dims all_dims(const Tensor& x) {
+  Dims dims;
+  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(d);
+  return dims;
+}
+Tensor sum(const Tensor& x) {
+  return reduce_sum(x, all_dims(x));
+}
+Tensor matmul(const Tensor& x, const Tensor& w) {
+  return dot_general(x, w, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {0}});
+}
+
+// Loss and gradients of all float inputs, by the plain loop and by scan at each policy and in each direction.
+void expect_equal_to_unrolled(const std::vector<Value>& inputs, const LossOf& loss_of) {
+  for (const bool reverse : {false, true}) {
+    GraphRun run;
+    Tensors values, wrt;
+    for (const Value& value : inputs) {
+      values.push_back(run.input(value));
+      if (is_float(value.shape.dtype)) wrt.push_back(values.back());
+    }
+    auto add = [&](const std::string& name, const Loop& loop) {
+      const Tensor loss = loss_of(values, loop);
+      run.output(name + "/loss", loss);
+      const Tensors grads = grad(loss, wrt);
+      for (size_t i = 0; i < grads.size(); ++i) run.output(name + "/grad" + std::to_string(i), grads[i]);
+    };
+    add("unrolled", [&](int64_t trips, const Tensors& carries, const Tensors& xs, const ScanBody& body) {
+      return unrolled(trips, carries, xs, body, {.reverse = reverse});
+    });
+    const std::vector<std::pair<std::string, Remat>> policies{
+        {"none", Remat::kNone}, {"dots", Remat::kDots}, {"full", Remat::kFull}};
+    for (const auto& [name, remat] : policies)
+      add(name, [&, remat = remat](int64_t trips, const Tensors& carries, const Tensors& xs, const ScanBody& body) {
+        return scan(trips, carries, xs, body, {.reverse = reverse, .remat = remat});
+      });
+    std::map<std::string, Value> got = run.run();
+    std::vector<std::string> parts{"/loss"};
+    for (size_t i = 0; i < wrt.size(); ++i) parts.push_back("/grad" + std::to_string(i));
+    for (const std::string& part : parts) {
+      const std::vector<double>& wanted = got.at("unrolled" + part).elements;
+      double scale = 0;
+      for (double x : wanted) scale = std::max(scale, std::abs(x));
+      EXPECT_GT(scale, 1e-3) << part << " tells nothing";
+      for (const auto& [name, remat] : policies)
+        for (size_t e = 0; e < wanted.size(); ++e)
+          EXPECT_NEAR(got.at(name + part).elements[e], wanted[e], 2e-6 * scale)
+              << name << part << " element " << e << (reverse ? " reverse" : "");
+    }
+  }
+}
+
+Value any(Dims dims, uint32_t seed) {
+  return random_value({DType::kF32, std::move(dims)}, seed);
+}
+
+TEST(Scan, LayersWithWeightsSlicedAndWeightsCaptured) {
+  expect_equal_to_unrolled(
+      {any({2, 4}, 1), any({3, 4, 4}, 2), any({4, 4}, 3), any({4}, 4)}, [](const Tensors& in, const Loop& loop) {
+        const ScanStep out =
+            loop(3, {in[0]}, {in[1]}, [&](const Tensor&, const Tensors& carries, const Tensors& xs) -> ScanStep {
+              const Tensor h = tanh(matmul(carries[0], xs[0]) + in[3]);
+              return {{carries[0] + matmul(h, in[2])}, {}};
+            });
+        return sum(out.carries[0] * out.carries[0]);
+      });
+}
+
+TEST(Scan, SeveralResultsOfWhichSomeAreNotRead) {
+  expect_equal_to_unrolled({any({3}, 1), any({4, 3}, 2), any({4, 3}, 3)}, [](const Tensors& in, const Loop& loop) {
+    const ScanStep out =
+        loop(4, {in[0], in[0] * 2.0}, {in[1], in[2]},
+             [](const Tensor& index, const Tensors& c, const Tensors& xs) -> ScanStep {
+               const Tensor next = c[0] * xs[0] + sine(c[1]);
+               return {{next, c[1] + xs[1]}, {next * next, exp(xs[1]), convert(index, DType::kF32), c[1]}};
+             });
+    // Neither final carry, nor the second stack, is read.
+    return sum(out.ys[0]) + sum(out.ys[2] * reduce_sum(out.ys[3], {1}));
+  });
+}
+
+TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
+  expect_equal_to_unrolled({any({3}, 1), i32({4}, {2, 0, 1, 2}), any({3}, 2)}, [](const Tensors& in, const Loop& loop) {
+    const ScanStep out = loop(4, {constant(1, DType::kI32), in[0]}, {in[1]},
+                              [&](const Tensor& index, const Tensors& c, const Tensors& xs) -> ScanStep {
+                                const Tensor count = c[0] * 2.0 + xs[0];
+                                const Tensor factor = convert(count + index, DType::kF32) * 0.1;
+                                const Tensor row = take(expand(in[2], 1), reshape(xs[0], {1}));
+                                return {{count, c[1] * factor + reshape(row, {1})}, {count}};
+                              });
+    return sum(out.carries[1] * out.carries[1]) + sum(convert(out.ys[0], DType::kF32)) * 0.01;
+  });
+}
+
+// A loop in a loop; the inner one uses a slice, a carry and two captured values of the outer, and one of the program.
+TEST(Scan, Nested) {
+  expect_equal_to_unrolled({any({3}, 1), any({2, 3, 3}, 2), any({4, 3}, 3), any({3}, 4)}, [](const Tensors& in,
+                                                                                             const Loop& loop) {
+    const ScanStep out = loop(2, {in[0]}, {in[1]}, [&](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+      const Tensor inside = exp(c[0] * 0.3);
+      const ScanStep inner =
+          loop(4, {c[0]}, {in[2]}, [&](const Tensor& j, const Tensors& d, const Tensors& zs) -> ScanStep {
+            const Tensor step = tanh(matmul(d[0], xs[0]) + zs[0] * inside);
+            return {{step + in[3] * convert(j, DType::kF32)}, {step * c[0]}};
+          });
+      return {{inner.carries[0] * 0.5}, {inner.ys[0]}};
+    });
+    return sum(out.carries[0] * out.carries[0]) + sum(out.ys[0]);
+  });
+}
+
+TEST(Scan, ThreeDeep) {
+  expect_equal_to_unrolled({any({2}, 1), any({2, 2}, 2)}, [](const Tensors& in, const Loop& loop) {
+    auto times = [&](int64_t trips, const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
+      return loop(trips, {x}, {},
+                  [&](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+                    return {{body(c[0])}, {}};
+                  })
+          .carries[0];
+    };
+    return sum(times(2, in[0], [&](const Tensor& a) {
+      return times(3, a, [&](const Tensor& b) {
+        return times(2, b, [&](const Tensor& c) { return sine(matmul(c, in[1])) + a * 0.1 + b * b * 0.2; });
+      });
+    }));
+  });
+}
+
+// Activity that only shows after going around the loop: the first carry depends on the second a trip later.
+TEST(Scan, DependenceThatAppearsAfterATrip) {
+  expect_equal_to_unrolled({any({3}, 1)}, [](const Tensors& in, const Loop& loop) {
+    const Tensor zero = full(0.5, {DType::kF32, {3}});
+    const ScanStep out =
+        loop(4, {zero, zero, in[0]}, {}, [](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+          return {{c[0] + c[1] * c[1], c[2] * c[1], c[2] * 1.1}, {}};
+        });
+    return sum(out.carries[0]);
+  });
+}
+
+// grad inside of a loop's body, whose loss has a loop of its own: what gradient accumulation is.
+TEST(Scan, GradientsTakenInsideOfABody) {
+  const Value w = any({3}, 1), rows = any({4, 3}, 2);
+  for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {
+    GraphRun run;
+    const Tensor weight = run.input(w), all = run.input(rows);
+    auto loss_of = [&](const Tensor& row) {
+      const ScanStep deep = scan(3, {row}, {},
+                                 [&](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+                                   return {{tanh(c[0] * weight)}, {}};
+                                 },
+                                 {.remat = remat});
+      return sum(deep.carries[0]);
+    };
+    const ScanStep sums =
+        scan(4, {zeros_like(weight)}, {all}, [&](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+          return {{c[0] + grad(loss_of(xs[0]), {weight})[0]}, {}};
+        });
+    run.output("inside", sums.carries[0]);
+    Tensor total = constant(0, DType::kF32);
+    for (int64_t i = 0; i < 4; ++i) total = total + loss_of(reshape(slice(all, 0, i, i + 1), {3}));
+    run.output("whole", grad(total, {weight})[0]);
+    const std::map<std::string, Value> got = run.run();
+    for (size_t e = 0; e < 3; ++e) EXPECT_NEAR(got.at("inside").elements[e], got.at("whole").elements[e], 1e-6);
+  }
+}
+
+TEST(Scan, TwoGradientsOfOneLoop) {
+  GraphRun run;
+  const Tensor x = run.input(any({3}, 1)), w = run.input(any({3}, 2));
+  const ScanStep out = scan(3, {x}, {}, [&](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+    return {{sine(c[0] * w) + c[0]}, {c[0]}};
+  });
+  const Tensor first = sum(out.carries[0]), second = sum(out.ys[0] * out.ys[0]);
+  const Tensor of_first = grad(first, {w})[0], of_second = grad(second, {w})[0];
+  run.output("apart", of_first + of_second);
+  run.output("together", grad(first + second, {w})[0]);
+  const std::map<std::string, Value> got = run.run();
+  for (size_t e = 0; e < 3; ++e) EXPECT_NEAR(got.at("apart").elements[e], got.at("together").elements[e], 1e-6);
+}
+
+TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
+  GraphRun run;
+  const Tensor w = run.input(bf16({1}, {1}));
+  // 256 ones and then small steps: a bf16 sum would stay at 256.
+  const ScanStep out =
+      scan(300, {constant(0, DType::kF32)}, {}, [&](const Tensor&, const Tensors& c, const Tensors&) -> ScanStep {
+        return {{c[0] + reshape(convert(w, DType::kF32), {})}, {}};
+      });
+  run.output("grad", grad(out.carries[0], {w})[0]);
+  EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
+}
+
+int64_t lines(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+// A stack of layers with its gradient.
+Program stacked(int64_t trips) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {4}}), w = program.input("w", {DType::kF32, {trips, 4, 4}});
+  const ScanStep out = scan(trips, {x}, {w}, [](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+    return {{tanh(matmul(c[0], xs[0]))}, {}};
+  });
+  const Tensor loss = sum(out.carries[0]);
+  program.output("loss", loss);
+  program.output("grad", grad(loss, {w})[0]);
+  return program;
+}
+
+TEST(Scan, TheProgramDoesNotGrowWithItsTrips) {
+  const std::string two = stacked(2).text(), many = stacked(90).text();
+  EXPECT_EQ(lines(two), lines(many));
+  EXPECT_EQ(std::count(many.begin(), many.end(), '\n') > 10, true);
+  EXPECT_EQ(stacked(90).flops(), 45 * stacked(2).flops());
+}
+
+}  // namespace
+}  // namespace fettle

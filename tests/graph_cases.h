@@ -1,0 +1,47 @@
+// Declares the cases that every row of the op table must have (tests/correct/graph_op_table_test.cpp walks them).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/op_table.h"
+#include "graph_run.h"
+
+namespace fettle {
+
+using Build = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
+
+// What an op gives: `expected` holds the elements of each result, from values computed apart from the graph.
+struct ForwardCase {
+  Op op;
+  std::string name;
+  std::vector<Value> arguments;
+  Build build;
+  std::vector<std::vector<double>> expected;
+  double tolerance = 2e-6;  // relative, absolute below 1
+};
+
+// A function of its float arguments whose derivative along a direction is compared with a central difference.
+struct VjpCase {
+  Op op;
+  std::string name;
+  std::vector<Value> arguments;
+  Build build;
+  double h = 1e-5;  // width of the difference
+  double tolerance = 1e-6;
+};
+
+// A call that must throw InternalError with "[label]" in its message.
+struct BadShapeCase {
+  Op op;
+  std::string label;
+  std::function<void()> build;
+};
+
+std::vector<ForwardCase> elementwise_forward_cases();
+std::vector<ForwardCase> structure_forward_cases();
+std::vector<VjpCase> vjp_cases();
+std::vector<BadShapeCase> bad_shape_cases();
+
+}  // namespace fettle

@@ -1,0 +1,140 @@
+// Defines Value and GraphRun: a small program built, compiled and run on the CPU plugin, numbers in and numbers out.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/host_array.h"
+#include "graph/program.h"
+#include "train/devices.h"
+#include "train/placement.h"
+
+namespace fettle {
+
+// An array as doubles, whatever its dtype.
+struct Value {
+  Shape shape;
+  std::vector<double> elements;
+};
+
+inline Value f32(Dims dims, std::vector<double> elements) {
+  return {{DType::kF32, std::move(dims)}, std::move(elements)};
+}
+inline Value f64(Dims dims, std::vector<double> elements) {
+  return {{DType::kF64, std::move(dims)}, std::move(elements)};
+}
+inline Value i32(Dims dims, std::vector<double> elements) {
+  return {{DType::kI32, std::move(dims)}, std::move(elements)};
+}
+inline Value u32(Dims dims, std::vector<double> elements) {
+  return {{DType::kU32, std::move(dims)}, std::move(elements)};
+}
+inline Value pred(Dims dims, std::vector<double> elements) {
+  return {{DType::kPred, std::move(dims)}, std::move(elements)};
+}
+inline Value bf16(Dims dims, std::vector<double> elements) {
+  return {{DType::kBF16, std::move(dims)}, std::move(elements)};
+}
+
+// Numbers without pattern, the same each time, in [low, high).
+inline Value random_value(const Shape& shape, uint32_t seed, double low = -1, double high = 1) {
+  Value out{shape, {}};
+  uint32_t state = seed * 2654435761u + 1;
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    state = state * 1664525u + 1013904223u;
+    out.elements.push_back(low + (high - low) * (state >> 8) / 16777216.0);
+  }
+  return out;
+}
+
+// The same of whole numbers from -high to high without 0.
+inline Value random_integers(const Shape& shape, uint32_t seed, int64_t high) {
+  Value out = random_value(shape, seed, 0, 2 * static_cast<double>(high));
+  for (double& x : out.elements) {
+    x = std::floor(x) - static_cast<double>(high);
+    if (x >= 0) ++x;
+  }
+  return out;
+}
+
+inline HostArray to_array(const Value& value) {
+  HostArray out(value.shape);
+  internal_check(static_cast<int64_t>(value.elements.size()) == value.shape.elements(), "{} elements for {}",
+                 value.elements.size(), value.shape.to_string());
+  for (int64_t i = 0; i < value.shape.elements(); ++i) {
+    const double x = value.elements[i];
+    switch (value.shape.dtype) {
+      case DType::kF64: out.as<double>()[i] = x; break;
+      case DType::kI32: out.as<int32_t>()[i] = static_cast<int32_t>(x); break;
+      case DType::kU32: out.as<uint32_t>()[i] = static_cast<uint32_t>(x); break;
+      case DType::kPred: out.as<uint8_t>()[i] = x != 0; break;
+      default: store_float(out.data(), value.shape.dtype, i, static_cast<float>(x));
+    }
+  }
+  return out;
+}
+
+inline Value to_value(const HostArray& array) {
+  Value out{array.shape(), {}};
+  for (int64_t i = 0; i < array.shape().elements(); ++i) switch (array.shape().dtype) {
+      case DType::kF64: out.elements.push_back(array.as<double>()[i]); break;
+      case DType::kI32: out.elements.push_back(array.as<int32_t>()[i]); break;
+      case DType::kU32: out.elements.push_back(array.as<uint32_t>()[i]); break;
+      case DType::kPred: out.elements.push_back(array.as<uint8_t>()[i]); break;
+      default: out.elements.push_back(load_float(array.data(), array.shape().dtype, i));
+    }
+  return out;
+}
+
+// CPU devices of this process, made once for each count. Nothing is cached: what runs was compiled here.
+inline Devices& cpu_devices(int64_t count = 1) {
+  static std::map<int64_t, Devices> made;
+  if (const auto at = made.find(count); at != made.end()) return at->second;
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.device_count = count;
+  recipe.compile_cache = "off";
+  return made.emplace(count, recipe).first->second;
+}
+
+// A program under construction: ops append to it while it lives.
+class GraphRun {
+ public:
+  explicit GraphRun(MeshAxes mesh = {}) : program_(std::move(mesh)), scope_(program_.block()) {}
+
+  Tensor input(const Value& value, const Partition& partition = {}) {
+    const std::string name = "input" + std::to_string(values_.size());
+    values_.push_back(value);
+    return program_.input(name, value.shape, partition);
+  }
+  void output(const std::string& name, const Tensor& value) { program_.output(name, value); }
+  Program& program() { return program_; }
+
+  // Compiles and runs it.
+  std::map<std::string, Value> run() {
+    Devices& devices = cpu_devices(program_.mesh().size());
+    const Executable executable = devices.compile(program_);
+    std::map<std::string, DeviceBuffer> buffers;
+    Bindings bindings;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const ArgInfo& info = executable.signature().inputs[i];
+      buffers.emplace(info.name, DeviceBuffer::upload(devices.client(), to_array(values_[i]), info.layout));
+      bindings[info.name] = &buffers.at(info.name);
+    }
+    std::map<std::string, Value> out;
+    for (const auto& [name, buffer] : fettle::run(executable, bindings)) out[name] = to_value(buffer.download());
+    return out;
+  }
+
+ private:
+  Program program_;
+  BuildScope scope_;
+  std::vector<Value> values_;
+};
+
+}  // namespace fettle
