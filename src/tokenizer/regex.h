@@ -23,16 +23,13 @@ class Regex {
   // Reads {"String": ...} or {"Regex": ...}.
   static Regex of_field(const JsonField& field);
 
-  // Finds the next match in `text` (valid UTF-8) from `from` on. An empty match right after the last match (at
-  // `last_end`, or npos for none) is skipped.
-  bool find(std::string_view text, size_t from, size_t last_end, size_t& start, size_t& end) const;
-
-  // Calls visit(start, end, is_match) for stretches that cover all of `text` in order.
+  // Calls visit(start, end, is_match) for stretches that cover all of `text` (valid UTF-8) in order.
   template <typename Visit>
   void cover(std::string_view text, Visit visit) const {
     if (text.empty()) return;
     size_t start = 0, end = 0, covered = 0, last_end = std::string_view::npos;
-    while (find(text, covered, last_end, start, end)) {
+    const Variant& variant = variant_for(text);
+    while (find(variant, text, covered, last_end, start, end)) {
       if (start != covered) visit(covered, start, false);
       visit(start, end, true);
       covered = last_end = end;
@@ -42,6 +39,15 @@ class Regex {
 
  private:
   struct Code;
+  struct Variant;
+
+  // The compiled pattern that serves `text` fastest.
+  const Variant& variant_for(std::string_view text) const;
+  // Finds the next match in `text` from `from` on. An empty match right after the last match (at `last_end`, or npos
+  // for none) is skipped.
+  bool find(const Variant& variant, std::string_view text, size_t from, size_t last_end, size_t& start,
+            size_t& end) const;
+
   std::shared_ptr<const Code> code_;
 };
 
