@@ -15,18 +15,19 @@ struct ExportReport {
   int64_t bytes = 0;           // of tensors
   bool merged = false;         // an adapter went in
   int64_t merged_tensors = 0;  // weights it changed
-  // Largest differences of logits over the fixed prompts, computed in f32 from the files on disk; 0 when nothing was
-  // merged. `scale` is the largest logit of base + adapter.
-  double difference_from_adapter = 0, difference_from_base = 0, scale = 0;
-  double bound = 0;  // what difference_from_adapter had to stay under
+  bool compared = false;       // logits were compared: merged, and the check fits the device
+  // Largest differences of logits over the fixed prompts, in f32 from the files on disk. `scale` is the largest logit
+  // of base + adapter, `bound` what difference_from_adapter had to stay under, `kept` how much of the adapter's change
+  // of the logits the merged model shows (1 = all; less when rounding swallowed it).
+  double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
 
 // Merges recipe.adapter_name_or_path into recipe.model_name_or_path (W + scale B A, in f32) and writes
 // recipe.export_dir in shards of export_size GB and export_dtype (default: the base's), with config and tokenizer
-// files. Holds one tensor at a time in memory. Then reads the folder back and computes logits with base + adapter and
-// with the merged model. The folder appears only when they agree within the bound and differ from the base's. Throws
+// files. Holds a block of one tensor at a time in memory. Then reads the folder back and compares the merged model's
+// logits with those of base + adapter and of the base; the folder appears only when they stand the test. Throws
 // UserError: keys missing, the folder there with something in it, another model's adapter, an adapter that changes
-// nothing, a full disk; InternalError when the merge is wrong.
+// nothing or is lost in the dtype's rounding, a full disk; InternalError when the merge is wrong.
 ExportReport run_export(const Recipe& recipe);
 
 // What a user reads after it; no newline at the end.

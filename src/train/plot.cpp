@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <regex>
 
 #include "base/error.h"
 #include "checkpoint/files.h"
@@ -238,6 +239,12 @@ void draw(cairo_t* cairo, const LossCurves& curves) {
   canvas.title(kLeft, 32, curves.title, x - kLeft);
 }
 
+// cairo numbers the surfaces of a process; the file is to be the same every time.
+std::string without_surface_number(const std::string& svg) {
+  static const std::regex kNumbered("\"surface[0-9]+\"");
+  return std::regex_replace(svg, kNumbered, "\"plot\"");
+}
+
 cairo_status_t append(void* closure, const unsigned char* data, unsigned int length) {
   static_cast<std::string*>(closure)->append(reinterpret_cast<const char*>(data), length);
   return CAIRO_STATUS_SUCCESS;
@@ -291,7 +298,7 @@ void write_loss_plot(const std::filesystem::path& stem, const LossCurves& given)
     return cairo_surface_status(surface);
   });
   write_file(stem.string() + ".png", png);
-  write_file(stem.string() + ".svg", svg);
+  write_file(stem.string() + ".svg", without_surface_number(svg));
 }
 
 }  // namespace fettle

@@ -25,8 +25,8 @@ struct ProgressView {
   std::optional<double> seconds_left;
 };
 
-// "step 120/900 (13%) | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of peak | 1.9 of 23.4 GB | 0:08:12
-// left"
+// "step 120/900 (13%) | epoch 0.40 | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of peak |
+// 1.9 of 23.4 GB | 0:08:12 left"
 std::string format_progress(const ProgressView& view);
 
 struct ProgressOptions {
@@ -56,9 +56,9 @@ class Progress {
   void finish_step(const StepReport& report);
 
   // Over the timed steps since the last call of mark(); nothing when there is none.
-  std::optional<double> tokens_per_second() const { return rate(tokens_ - marked_.tokens, seconds_ - marked_.seconds); }
+  std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
   std::optional<double> share() const;  // likewise
-  void mark();                          // a new span begins (after a log record)
+  void mark() { marked_ = all_; }       // a new span begins (after a log record)
 
   double elapsed_seconds() const;                         // since construction
   double seconds_left() const;                            // 0 until a step was timed
@@ -71,18 +71,21 @@ class Progress {
   struct Sums {
     double tokens = 0, flops = 0, seconds = 0;
   };
+  Sums span() const;  // since mark()
   static std::optional<double> rate(double amount, double seconds);
 
   ProgressOptions options_;
-  Clock::time_point begin_, step_begin_;
+  Clock::time_point begin_, step_begin_, shown_;
   StepReport latest_;
   int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0, total_flops_ = 0;
-  double tokens_ = 0, flops_ = 0, seconds_ = 0;  // of timed steps
-  Sums marked_;
+  Sums all_, marked_;  // of timed steps
 };
 
+// FLOP/s of matrix products of one GPU by its maker's data sheet, from DeviceInfo::kind; 0 when not known.
+double data_sheet_flops(const std::string& kind, DType compute);
+
 // FLOP/s all devices in use can do in `compute`: for GPUs the maker's data sheet, for CPUs a short matrix product
-// measured here (under 0.3 s). 0 when not known.
+// measured here (about 0.2 s). 0 when not known.
 double peak_flops(const Devices& devices, DType compute);
 
 // What the banner says, as Hugging Face's Trainer says it.

@@ -1,0 +1,194 @@
+// Export: merged weights and logits beside PEFT's recorded ones, shards, dtypes, the base as it is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/repository.h"
+#include "graph/ops.h"
+#include "models/loss.h"
+#include "temp_folder.h"
+#include "train/export.h"
+#include "train/step.h"
+#include "train/train_state.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+const fs::path kModels = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+
+Recipe export_recipe(const fs::path& model, const fs::path& to) {
+  Recipe recipe;
+  recipe.model_name_or_path = model.string();
+  recipe.export_dir = to.string();
+  recipe.plugin = "cpu";
+  return recipe;
+}
+
+Recipe merge_recipe(const std::string& model, const fs::path& to) {
+  Recipe recipe = export_recipe(kModels / model, to);
+  recipe.adapter_name_or_path = {(kModels / model / "adapter_final").string()};
+  return recipe;
+}
+
+Json read_json(const fs::path& file) {
+  return Json::parse(read_text(file));
+}
+
+// Every tensor's dtype and bytes by name.
+std::map<std::string, std::pair<DType, std::vector<std::byte>>> tensors(const fs::path& folder) {
+  const ModelRepository repository = ModelRepository::open(folder);
+  std::map<std::string, std::pair<DType, std::vector<std::byte>>> out;
+  for (const std::string& name : repository.names()) {
+    const StoredTensor stored = repository.find(name);
+    const auto bytes = stored.file->bytes(*stored.entry);
+    out[name] = {stored.entry->shape.dtype, {bytes.begin(), bytes.end()}};
+  }
+  return out;
+}
+
+HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
+  const Recipe recipe = export_recipe(folder, "");
+  Devices devices(recipe);
+  const ModelRepository repository = ModelRepository::open(folder);
+  const Job job = make_job(recipe, repository.config(), "config.json", 1, Purpose::kInference);
+  const Shape shape{DType::kI32, {1, static_cast<int64_t>(ids.size())}};
+  Program program;
+  BuildScope scope(program.block());
+  const Weights weights = add_weight_inputs(program, job);
+  Forward f = make_forward(job, weights, Remat::kFull);
+  f.tokens = program.input("tokens", shape);
+  f.positions = broadcast_to(iota({DType::kI32, {shape.dims[1]}}, 0), shape.dims);
+  f.segments = full(1, shape);
+  program.output("logits", logits(f, job.model.family->forward(f), weights.at(job.model.head())));
+  const Executable executable = devices.compile(program);
+  TrainState state = load_state(devices, job, repository, false);
+  DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>(shape, ids));
+  Bindings inputs = state.bindings();
+  inputs["tokens"] = &tokens;
+  return run(executable, inputs).at("logits").download();
+}
+
+class Export : public testing::TestWithParam<const char*> {};
+
+TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
+  const TempFolder folder;
+  const ExportReport report = run_export(merge_recipe(GetParam(), folder / "merged"));
+  const std::vector<int32_t> ids = read_json(kModels / GetParam() / "reference.json")["sequences"]["17"];
+  const HostArray got = logits_of(folder / "merged", ids);
+  const SafetensorsFile recorded = SafetensorsFile::open(kModels / GetParam() / "logits.safetensors");
+  const HostArray wanted = recorded.read(*recorded.find("lora_logits_17"));
+  double largest = 0;
+  for (int64_t i = 0; i < wanted.shape().elements(); ++i)
+    largest = std::max(largest, std::abs(static_cast<double>(got.as<float>()[i]) - wanted.as<float>()[i]));
+  EXPECT_LT(largest, 1e-4);
+
+  EXPECT_TRUE(report.compared);
+  EXPECT_LT(report.difference_from_adapter, 1e-4 * report.scale);
+  EXPECT_GT(report.difference_from_base, 1e-2 * report.scale);
+  EXPECT_NEAR(report.kept, 1, 1e-3);
+  EXPECT_THAT(format_export(report), testing::HasSubstr("merged and base + adapter"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Export, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
+  const TempFolder folder;
+  const ExportReport report = run_export(merge_recipe("llama", folder / "merged"));
+  auto base = tensors(kModels / "llama"), merged = tensors(folder / "merged");
+  int64_t changed = 0;
+  for (const auto& [name, value] : base) {
+    ASSERT_TRUE(merged.contains(name)) << name;
+    const bool linear = name.find("_proj") != std::string::npos;
+    EXPECT_EQ(merged[name] != value, linear) << name;
+    changed += linear;
+  }
+  EXPECT_EQ(merged.size(), base.size());
+  EXPECT_EQ(report.merged_tensors, changed);
+  EXPECT_EQ(read_text(folder / "merged/config.json"), read_text(kModels / "llama/config.json"));
+  EXPECT_EQ(read_text(folder / "merged/tokenizer.json"), read_text(kModels / "llama/tokenizer.json"));
+  EXPECT_EQ(read_text(folder / "merged/generation_config.json"), read_text(kModels / "llama/generation_config.json"));
+  EXPECT_FALSE(fs::exists(folder / "merged/adapter_config.json"));
+}
+
+TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
+  const TempFolder folder;
+  for (const char* model : {"llama", "gpt2"}) {
+    const ExportReport report = run_export(export_recipe(kModels / model, folder / model));
+    EXPECT_EQ(tensors(folder / model), tensors(kModels / model));
+    EXPECT_EQ(read_text(folder / model / "model.safetensors"), read_text(kModels / model / "model.safetensors"));
+    EXPECT_FALSE(report.merged);
+    EXPECT_EQ(report.files, 1u);
+  }
+}
+
+TEST(ExportFiles, ShardsHaveAnIndex) {
+  const TempFolder folder;
+  Recipe recipe = merge_recipe("llama", folder / "sharded");
+  recipe.export_size = 1e-4;  // 100 kB
+  const ExportReport report = run_export(recipe);
+  EXPECT_GT(report.files, 2u);
+  EXPECT_FALSE(fs::exists(folder / "sharded/model.safetensors"));
+  const Json index = read_json(folder / "sharded/model.safetensors.index.json");
+  EXPECT_EQ(index["weight_map"].size(), tensors(kModels / "llama").size());
+  EXPECT_EQ(index["metadata"]["total_size"], report.bytes);
+  recipe.export_dir = (folder / "whole").string();
+  recipe.export_size = 5;
+  run_export(recipe);
+  EXPECT_EQ(tensors(folder / "sharded"), tensors(folder / "whole"));
+
+  // Merged again into one file, from the shards.
+  run_export(export_recipe(folder / "sharded", folder / "joined"));
+  EXPECT_EQ(read_text(folder / "joined/model.safetensors"), read_text(folder / "whole/model.safetensors"));
+}
+
+TEST(ExportFiles, DtypeChangesWeightsAndConfig) {
+  const TempFolder folder;
+  Recipe recipe = merge_recipe("llama", folder / "bf16");
+  recipe.export_dtype = "bfloat16";
+  const ExportReport report = run_export(recipe);
+  EXPECT_EQ(read_json(folder / "bf16/config.json")["dtype"], "bfloat16");
+  EXPECT_FALSE(read_json(folder / "bf16/config.json").contains("torch_dtype"));
+  recipe.export_dir = (folder / "f32").string();
+  recipe.export_dtype = "";
+  run_export(recipe);
+  const ModelRepository low = ModelRepository::open(folder / "bf16"), full = ModelRepository::open(folder / "f32");
+  for (const std::string& name : full.names()) {
+    const StoredTensor x = low.find(name), y = full.find(name);
+    ASSERT_EQ(x.entry->shape.dtype, DType::kBF16);
+    const HostArray wanted = y.file->read(*y.entry).to(DType::kBF16), got = x.file->read(*x.entry);
+    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), wanted.bytes()), 0) << name << ": rounded more than once";
+  }
+  EXPECT_LT(report.difference_from_adapter, report.bound);
+  EXPECT_GT(report.difference_from_adapter, 0);
+  EXPECT_NEAR(report.bound, 5e-2 * report.scale, 1e-9);
+  EXPECT_NEAR(report.kept, 1, 0.1);
+}
+
+TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
+  const TempFolder folder;
+  Recipe recipe = merge_recipe("llama", folder / "merged");
+  recipe.bf16 = true;
+  recipe.lora_dtype = "bfloat16";
+  EXPECT_LT(run_export(recipe).difference_from_adapter, 1e-4);
+}
+
+TEST(ExportFiles, OlderConfigsKeepTheirSpelling) {
+  const TempFolder folder;
+  fs::create_directories(folder / "old");
+  for (const char* file : {"model.safetensors", "tokenizer.json"})
+    fs::copy_file(kModels / "llama" / file, folder / "old" / file);
+  fs::copy_file(kModels / "llama/config_v4.json", folder / "old/config.json");
+  Recipe recipe = export_recipe(folder / "old", folder / "out");
+  recipe.export_dtype = "float16";
+  run_export(recipe);
+  EXPECT_EQ(read_json(folder / "out/config.json")["torch_dtype"], "float16");
+  EXPECT_FALSE(read_json(folder / "out/config.json").contains("dtype"));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,116 @@
+// The memory table against hand counts, the compiler's statistics and shardings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "train/devices.h"
+#include "train/memory_table.h"
+#include "train/step.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+const std::string kLlama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+
+Recipe small_recipe() {
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.lora_rank = 4;
+  recipe.per_device_train_batch_size = 2;
+  recipe.gradient_accumulation_steps = 2;
+  return recipe;
+}
+
+Job job_for(const Recipe& recipe, int64_t devices = 1) {
+  return make_job(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, devices);
+}
+
+constexpr int64_t kGB = 1'000'000'000;
+
+// llama's reference model: vocab 256, hidden 64, mlp 96, 2 layers, 4 and 2 heads of 16, a head of its own.
+constexpr int64_t kLayer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96 + 2 * 64;
+constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
+constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
+
+TEST(MemoryTable, CountsLora) {
+  const MemoryTable table = memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, kGB, "cpu (1 device)");
+  EXPECT_EQ(table.frozen, 4 * kBase);
+  EXPECT_EQ(table.trained, 4 * kPairs);
+  EXPECT_TRUE(table.adapters);
+  EXPECT_EQ(table.optimizer, 8 * kPairs);
+  EXPECT_EQ(table.gradients, 4 * kPairs);
+  EXPECT_EQ(table.batch, 4 * 4 * 2 * 2 * 40);
+  EXPECT_EQ(table.frozen + table.trained + table.optimizer + table.batch + table.temporaries, table.peak);
+}
+
+TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
+  Recipe recipe = small_recipe();
+  recipe.finetuning_type = "full";
+  const MemoryTable full = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, 0, "");
+  EXPECT_EQ(full.frozen, 0);
+  EXPECT_EQ(full.trained, 4 * kBase);
+  EXPECT_EQ(full.optimizer, 8 * kBase);
+  EXPECT_FALSE(full.adapters);
+  recipe.finetuning_type = "lora";
+  recipe.bf16 = true;
+  const MemoryTable low = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, 0, "");
+  EXPECT_EQ(low.frozen, 2 * kBase);
+  EXPECT_EQ(low.trained, 4 * kPairs) << "adapters stay f32";
+}
+
+TEST(MemoryTable, CountsOneDevicesShare) {
+  Recipe recipe = small_recipe();
+  recipe.finetuning_type = "full";
+  const MemoryTable one = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, 0, "");
+  const MemoryTable four = memory_table(job_for(recipe, 4), 40, {.peak = 10'000'000}, 0, "");
+  EXPECT_LT(four.trained, one.trained / 3);
+  EXPECT_GE(four.trained, one.trained / 4);
+  EXPECT_EQ(four.optimizer, 2 * four.trained);
+  EXPECT_EQ(four.batch, one.batch) << "the batch is per device";
+}
+
+// What we count as held is what the compiler sees as arguments, but for a few scalars.
+TEST(MemoryTable, AgreesWithTheCompiler) {
+  for (const char* type : {"lora", "full"}) {
+    Recipe recipe = small_recipe();
+    recipe.finetuning_type = type;
+    Devices devices(recipe);
+    const Job job = job_for(recipe);
+    const MemoryStats stats = devices.compile(build_train_step(job, 40)).memory_stats();
+    const MemoryTable table = memory_table(job, 40, stats, devices.memory_limit(), devices.title());
+    const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
+    EXPECT_LE(held, stats.argument) << type;
+    EXPECT_LT(stats.argument - held, 4096) << type;
+    EXPECT_EQ(table.peak, stats.peak);
+    EXPECT_GT(table.temporaries, 0);
+    EXPECT_TRUE(table.fits());
+  }
+}
+
+TEST(MemoryTable, Printed) {
+  const Job job = job_for(small_recipe());
+  const std::string text = format_memory_table(memory_table(job, 40, {.peak = 10'000'000}, 4 * kGB, "cpu (1 device)"));
+  EXPECT_THAT(text, AllOf(HasSubstr("on each device of cpu (1 device)"), HasSubstr("frozen weights"),
+                          HasSubstr("adapter weights"), HasSubstr("of which gradients"), HasSubstr("10.00 MB"),
+                          HasSubstr("4.00 GB"), HasSubstr("3.99 GB")));
+  EXPECT_THAT(format_memory_table(memory_table(job, 40, {.peak = 10'000'000}, 0, "x")),
+              AllOf(HasSubstr("limit is not known"), Not(HasSubstr("head-room"))));
+}
+
+TEST(MemoryTable, Json) {
+  const nlohmann::json known = to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, kGB, "x"));
+  EXPECT_EQ(known["peak"], 10'000'000);
+  EXPECT_EQ(known["head_room"], 990'000'000);
+  EXPECT_EQ(known["fits"], true);
+  const nlohmann::json unknown = to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, 0, "x"));
+  EXPECT_TRUE(unknown["limit"].is_null());
+  EXPECT_TRUE(unknown["head_room"].is_null());
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,151 @@
+// Exports that are refused: what was said, and that nothing is left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+
+#include "checkpoint/adapter_files.h"
+#include "temp_folder.h"
+#include "train/export.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+const fs::path kModels = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+
+Recipe merge_recipe(const fs::path& model, const fs::path& adapter, const fs::path& to) {
+  Recipe recipe;
+  recipe.model_name_or_path = model.string();
+  if (!adapter.empty()) recipe.adapter_name_or_path = {adapter.string()};
+  recipe.export_dir = to.string();
+  recipe.plugin = "cpu";
+  return recipe;
+}
+
+// A copy of llama's final adapter whose lora_B is multiplied by `factor`.
+void scaled_adapter(const fs::path& to, float factor) {
+  fs::create_directories(to);
+  const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");
+  NamedShapes shapes;
+  for (const AdapterTensor& tensor : adapter.tensors) shapes.emplace_back(tensor.entry->name, tensor.entry->shape);
+  SafetensorsWriter writer = begin_adapter(to, adapter.config, shapes);
+  for (const AdapterTensor& tensor : adapter.tensors) {
+    HostArray values = adapter.file.read(*tensor.entry);
+    if (tensor.part == AdapterPart::kLoraB)
+      for (float& value : values.as<float>()) value *= factor;
+    writer.write(tensor.entry->name, {values.data(), static_cast<size_t>(values.bytes())});
+  }
+  writer.finish();
+}
+
+class ExportError : public testing::Test {
+ protected:
+  // The message, after checking that neither the folder nor a part of it is there.
+  std::string refused(const Recipe& recipe) {
+    const std::string message = user_error([&] { run_export(recipe); });
+    for (const auto& entry : fs::directory_iterator(folder_.path()))
+      EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("out")));
+    return message;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(ExportError, KeysAreNeeded) {
+  EXPECT_THAT(user_error([] { run_export(Recipe()); }),
+              AllOf(HasSubstr("model_name_or_path"), HasSubstr("export_dir")));
+}
+
+TEST_F(ExportError, AnAdapterOfZeros) {
+  scaled_adapter(folder_ / "zero", 0);
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "zero", folder_ / "out")),
+              AllOf(HasSubstr("zero/adapter_model.safetensors"), HasSubstr("changes nothing")));
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "llama/adapter_init", folder_ / "out")),
+              HasSubstr("changes nothing"));
+}
+
+TEST_F(ExportError, AnAdapterLostInRounding) {
+  Recipe low = merge_recipe(kModels / "llama", {}, folder_ / "base");
+  low.export_dtype = "bfloat16";
+  run_export(low);
+  scaled_adapter(folder_ / "weak", 1e-3f);
+  EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "out")),
+              AllOf(HasSubstr("bfloat16"), HasSubstr("export_dtype: float32")));
+  scaled_adapter(folder_ / "weaker", 1e-7f);
+  EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "weaker", folder_ / "out")),
+              AllOf(HasSubstr("vanishes"), HasSubstr("export_dtype: float32")));
+  Recipe full = merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "full");
+  full.export_dtype = "float32";
+  EXPECT_NEAR(run_export(full).kept, 1, 1e-2);
+}
+
+TEST_F(ExportError, AnAdapterThatIsNotFinite) {
+  scaled_adapter(folder_ / "nan", NAN);
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "nan", folder_ / "out")), HasSubstr("not finite"));
+}
+
+TEST_F(ExportError, AnotherModelsAdapter) {
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "gpt2/adapter_final", folder_ / "out")),
+              HasSubstr("another model's adapter"));
+  // Same module names, other sizes.
+  write_text(folder_ / "wide/config.json", read_text(kModels / "llama/config.json"));
+  fs::copy_file(kModels / "llama/model.safetensors", folder_ / "wide/model.safetensors");
+  fs::create_directories(folder_ / "narrow");
+  const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");
+  NamedShapes shapes;
+  for (const AdapterTensor& tensor : adapter.tensors) {
+    Shape shape = tensor.entry->shape;
+    if (tensor.part == AdapterPart::kLoraB) shape.dims[0] /= 2;
+    shapes.emplace_back(tensor.entry->name, shape);
+  }
+  SafetensorsWriter writer = begin_adapter(folder_ / "narrow", adapter.config, shapes);
+  for (const auto& [name, shape] : shapes) {
+    const HostArray zeros = HostArray::zeros(shape);
+    writer.write(name, {zeros.data(), static_cast<size_t>(zeros.bytes())});
+  }
+  writer.finish();
+  EXPECT_THAT(refused(merge_recipe(folder_ / "wide", folder_ / "narrow", folder_ / "out")),
+              AllOf(HasSubstr("another model's adapter"), HasSubstr("down_proj"), HasSubstr("[32, 96]")));
+}
+
+TEST_F(ExportError, AnAdapterGivenAsModel) {
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama/adapter_final", {}, folder_ / "out")), HasSubstr("is an adapter"));
+}
+
+TEST_F(ExportError, AFolderWithSomethingInIt) {
+  write_text(folder_ / "mine/notes.txt", "keep");
+  EXPECT_THAT(user_error([&] { run_export(merge_recipe(kModels / "llama", {}, folder_ / "mine")); }),
+              HasSubstr("mine"));
+  EXPECT_EQ(list_tree(folder_ / "mine"), std::vector<std::string>{"notes.txt"});
+}
+
+TEST_F(ExportError, AnUnknownDtype) {
+  Recipe recipe = merge_recipe(kModels / "llama", {}, folder_ / "out");
+  recipe.export_dtype = "float31";
+  EXPECT_THAT(refused(recipe), HasSubstr("float31"));
+}
+
+TEST_F(ExportError, APlaceThatIsNotWritable) {
+  EXPECT_THAT(refused(merge_recipe(kModels / "llama", {}, "/proc/out")), HasSubstr("/proc"));
+}
+
+// The limit on file sizes stands for a full disk.
+TEST_F(ExportError, ADiskThatIsFull) {
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{50000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = refused(merge_recipe(kModels / "llama", {}, folder_ / "out"));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, HasSubstr("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace fettle

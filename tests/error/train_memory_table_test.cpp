@@ -1,0 +1,66 @@
+// A step that does not fit: exit code 3 and remedies that apply to the recipe at hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "train/memory_table.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+const std::string kLlama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+
+Job job_for(const Recipe& recipe) {
+  return make_job(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, 1);
+}
+
+std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
+  const Job job = job_for(recipe);
+  try {
+    require_fit(job, memory_table(job, 40, {.peak = peak}, limit, "cpu (1 device)"));
+  } catch (const DoesNotFit& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
+    return error.what();
+  }
+  return "fits";
+}
+
+TEST(RequireFit, TheLimitItselfFits) {
+  EXPECT_EQ(does_not_fit({}, 5'000'000'000, 5'000'000'000), "fits");
+  EXPECT_EQ(does_not_fit({}, 5'000'000'000, 0), "fits") << "nothing is known of the device";
+  EXPECT_NE(does_not_fit({}, 5'000'000'001, 5'000'000'000), "fits");
+}
+
+TEST(RequireFit, LargeActivations) {
+  Recipe recipe;
+  recipe.gradient_checkpointing = "none";
+  recipe.per_device_train_batch_size = 16;
+  recipe.cutoff_len = 4096;
+  const std::string message = does_not_fit(recipe, 31'200'000'000, 25'400'000'000);
+  EXPECT_THAT(message, AllOf(HasSubstr("needs 31.20 GB"), HasSubstr("has 25.40 GB"), HasSubstr("5.80 GB too little"),
+                             HasSubstr("activations, temporaries"), HasSubstr("gradient_checkpointing: full"),
+                             HasSubstr("per_device_train_batch_size below 16"), HasSubstr("cutoff_len below 4096"),
+                             HasSubstr("bf16: true"), HasSubstr("quantization_bit: 4")));
+  EXPECT_LT(message.find("gradient_checkpointing"), message.find("bf16: true"));
+}
+
+TEST(RequireFit, LargeWeights) {
+  Recipe recipe;
+  recipe.finetuning_type = "full";
+  recipe.per_device_train_batch_size = 1;
+  recipe.bf16 = true;
+  // 0.7 MB of weights and moments, next to nothing else.
+  const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
+  EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
+                             Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing"))));
+  EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
+}
+
+}  // namespace
+}  // namespace fettle
