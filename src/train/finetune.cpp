@@ -42,6 +42,13 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
                   job.recipe.learning_rate);
 }
 
+std::optional<CheckpointFolder> checkpoint_to_resume(const Recipe& recipe) {
+  if (recipe.resume_from_checkpoint.empty()) return std::nullopt;
+  const auto found = find_checkpoint(recipe.output_dir, recipe.resume_from_checkpoint);
+  if (!found) info("no checkpoint in {} yet: starting afresh", recipe.output_dir);
+  return found;
+}
+
 void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, const Recorder& recorder) {
   AtomicFolder root(job.recipe.output_dir, AtomicFolder::Existing::kMerge);
   write_result(root.path(), job, repository, state);
@@ -61,8 +68,7 @@ int finetune(const Recipe& recipe) {
       recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired);
   Devices devices(recipe);
   const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
-  const auto resume = find_checkpoint(recipe.output_dir, recipe.resume_from_checkpoint);
-  if (!recipe.resume_from_checkpoint.empty() && !resume) info("no checkpoint in {} yet: starting afresh", recipe.output_dir);
+  const auto resume = checkpoint_to_resume(recipe);
   prepare_output(job, resume.has_value());
 
   // Rows become batches.
