@@ -150,6 +150,27 @@ TEST_P(Parity, TwentyFullSteps) {
   expect_close(result.norms, reference["full_losses"]["grad_norm"], 1e-3);
 }
 
+TEST(ParityVariants, RsLoraAndChosenTargets) {
+  const std::filesystem::path llama = kModels / "llama";
+  const Json reference = read_json(llama / "reference.json");
+  for (const char* variant : {"rslora", "qv"}) {
+    Recipe recipe = base_recipe(llama);
+    recipe.adapter_name_or_path = {(llama / "variants" / variant).string()};
+    const Training result = train(recipe, 2e-3, 3, 10);
+    SCOPED_TRACE(variant);
+    expect_close(result.losses, reference["variants"][variant]["loss"], 1e-4);
+  }
+}
+
+TEST(ParityVariants, Bf16BaseUnderAnF32Adapter) {
+  const std::filesystem::path llama = kModels / "llama";
+  Recipe recipe = base_recipe(llama);
+  recipe.bf16 = true;
+  recipe.adapter_name_or_path = {(llama / "adapter_init").string()};
+  const Training result = train(recipe, 2e-3, 5, 20);
+  expect_close(result.losses, read_json(llama / "reference.json")["lora_losses_bf16"]["loss"], 2e-2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Parity, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
