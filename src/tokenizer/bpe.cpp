@@ -150,6 +150,20 @@ bool Bpe::take_bytes() {
   return takes_bytes_ = true;
 }
 
+bool Bpe::may_cut_before(std::string_view mark) const {
+  if (takes_bytes_ || options_.ignore_merges || !prefix_.empty() || !suffix_.empty()) return false;
+  if (!vocabulary_.id(mark)) return false;
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string* token = vocabulary_.token(id);
+    if (token == nullptr) continue;
+    size_t run_end = 0;
+    for (size_t at = 0; (at = token->find(mark, at)) != std::string::npos; run_end = at += mark.size()) {
+      if (at != run_end) return false;
+    }
+  }
+  return true;
+}
+
 int32_t Bpe::character_id(char32_t c) const {
   if (c < character_ids_.size()) return character_ids_[c];
   std::string text;

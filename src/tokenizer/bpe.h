@@ -51,6 +51,10 @@ class Bpe : public Model {
   // and changes nothing, where the vocabulary does not allow it.
   bool take_bytes();
 
+  // Whether a text may be cut before every run of the character `mark` without changing its ids: true when no token
+  // goes on to a mark.
+  bool may_cut_before(std::string_view mark) const;
+
  protected:
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
 

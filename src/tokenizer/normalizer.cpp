@@ -124,7 +124,8 @@ bool is_chinese(char32_t c) {
   static constexpr std::pair<char32_t, char32_t> kBlocks[] = {
       {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
       {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
-  return std::any_of(std::begin(kBlocks), std::end(kBlocks), [c](auto b) { return c >= b.first && c <= b.second; });
+  return c >= kBlocks[0].first &&
+         std::any_of(std::begin(kBlocks), std::end(kBlocks), [c](auto b) { return c >= b.first && c <= b.second; });
 }
 
 Normalizer read_bert(const JsonField& field) {
@@ -157,13 +158,19 @@ Normalizer read_bert(const JsonField& field) {
 
 // The ends of the grapheme clusters of `text`.
 std::vector<size_t> grapheme_ends(const std::string& text) {
+  std::vector<size_t> ends;
+  if (is_ascii(text)) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] != '\r' || i + 1 == text.size() || text[i + 1] != '\n') ends.push_back(i + 1);
+    }
+    return ends;
+  }
   UErrorCode status = U_ZERO_ERROR;
   thread_local const std::unique_ptr<icu::BreakIterator> breaks(
       icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), status));
   internal_check(U_SUCCESS(status), "ICU has no grapheme rules: {}", u_errorName(status));
   UText* whole = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &status);
   breaks->setText(whole, status);
-  std::vector<size_t> ends;
   for (int32_t end = breaks->next(); end != icu::BreakIterator::DONE; end = breaks->next()) ends.push_back(end);
   utext_close(whole);
   return ends;

@@ -57,6 +57,12 @@ Pipeline read_tokenizer_json(const std::filesystem::path& path) {
   return pipeline;
 }
 
+void Pipeline::cut_into_words() {
+  constexpr std::string_view kMark = "\xE2\x96\x81";
+  const auto* bpe = dynamic_cast<const Bpe*>(model.get());
+  if (bpe != nullptr && bpe->may_cut_before(kMark)) pre_tokenizer.steps.push_back(cut_before_runs(std::string(kMark)));
+}
+
 std::optional<int32_t> Pipeline::id_of(const std::string& token) const {
   if (token.empty()) return std::nullopt;
   if (const AddedToken* added_token = added.find(token)) return added_token->id;

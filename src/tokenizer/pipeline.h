@@ -26,6 +26,9 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
+  // To be called once all is read: lets long texts without a pre-tokenizer be cut into words where that changes
+  // nothing.
+  void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

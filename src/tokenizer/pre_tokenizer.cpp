@@ -217,6 +217,21 @@ PreTokenizer read_pre_tokenizer(const JsonField& field) {
   return read_by_type(field, "pre_tokenizer", readers());
 }
 
+PreTokenizer::Step cut_before_runs(std::string mark) {
+  return [mark = std::move(mark)](Pieces& pieces) {
+    pieces.split([&](const Piece& piece, auto& emit) {
+      size_t start = 0;
+      size_t run_end = 0;  // of the last mark seen
+      for (size_t at = 0; (at = piece.text.find(mark, at)) != std::string_view::npos; run_end = at += mark.size()) {
+        if (at == run_end) continue;
+        emit(part_of(piece, start, at));
+        start = at;
+      }
+      emit(part_of(piece, start, piece.text.size()));
+    });
+  };
+}
+
 void spell_in_alphabet(Pieces& pieces) {
   pieces.transform([](std::string& text, const Piece&) { text = to_alphabet(text); });
 }

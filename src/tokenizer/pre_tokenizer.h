@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "tokenizer/json_field.h"
 #include "tokenizer/pieces.h"
@@ -23,6 +25,9 @@ struct PreTokenizer {
 
 // Reads the `pre_tokenizer` of tokenizer.json. Throws UserError for a type that is not known, with those that are.
 PreTokenizer read_pre_tokenizer(const JsonField& field);
+
+// Cuts before each run of `mark`.
+PreTokenizer::Step cut_before_runs(std::string mark);
 
 // Spells every piece in the byte alphabet.
 void spell_in_alphabet(Pieces& pieces);

@@ -137,16 +137,21 @@ bool is_mark(char32_t c) {
 }
 
 bool is_nonspacing_mark(char32_t c) {
-  if (c == 0x1885 || c == 0x1886 || c == 0xA9BD || c == 0x111C9) return false;
+  if (c < 0x300 || c == 0x1885 || c == 0x1886 || c == 0xA9BD || c == 0x111C9) return false;
   return ((category(c) & U_GC_MN_MASK) != 0 && is_of_version(c, 8)) || c == 0x1734;
 }
 
 bool is_other(char32_t c) {
+  if (c < 0x80) return c < 0x20 || c == 0x7F;
   constexpr uint32_t kOther = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK;
   return (category(c) & kOther) != 0 && is_of_version(c, 8);
 }
 
 void append_lowercase(std::string& text, char32_t c) {
+  if (c < 0x80) {
+    text.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 0x20 : c));
+    return;
+  }
   if (c == 0x130) {
     text += "i\xCC\x87";
     return;

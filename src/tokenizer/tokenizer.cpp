@@ -64,6 +64,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   state->files.insert(state->files.end(), config.files.begin(), config.files.end());
   add_configured_tokens(config, pipeline);
   pipeline.added.prepare(pipeline.normalizer);
+  pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
     std::vector<int32_t> before, after;
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
