@@ -104,6 +104,7 @@ void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, s
   Session session(recipe, Session::Template::kIfThere);
   Answering answering(session, out);
   if (!recipe.prompt.empty()) return answering.answer({session.prompt(recipe.prompt), recipe.where("prompt")});
+  if (in_is_terminal && recipe.dataset.empty()) info("each line is a prompt; Ctrl-D ends");
   if (!in_is_terminal || recipe.dataset.empty()) answer_lines(session, in, answering);
   if (answering.count() > 0) return;
   if (recipe.dataset.empty())
