@@ -7,6 +7,8 @@ fettle=${FETTLE:-build/fettle}
 recipe=examples/debian-helper/tune.yaml
 work=build/debian-helper
 overrides=("$@")
+tuned=$work/tuned
+for word in "$@"; do [[ $word != output_dir=* ]] || tuned=${word#output_dir=}; done
 questions=(
   "Which section does the package libjson-simple-perl (Perl module to read and write JSON) belong to?"
   "Which package is this: Python 3 library to read and write spreadsheets?"
@@ -30,12 +32,12 @@ say "the base model on held-out questions"
 say "training"
 "$fettle" train "$recipe" "$@"
 say "the tuned model on held-out questions"
-"$fettle" eval "$recipe" adapter_name_or_path="$work/tuned" "$@"
+"$fettle" eval "$recipe" adapter_name_or_path="$tuned" "$@"
 say "three questions"
 for question in "${questions[@]}"; do
-  base=$(answer "$question")
-  tuned=$(answer "$question" adapter_name_or_path="$work/tuned")
-  printf '\nquestion: %s\n   base:  %s\n   tuned: %s\n' "$question" "$base" "$tuned"
+  before=$(answer "$question")
+  after=$(answer "$question" adapter_name_or_path="$tuned")
+  printf '\nquestion: %s\n   base:  %s\n   tuned: %s\n' "$question" "$before" "$after"
 done
-say "the adapter and the loss plot are in $work/tuned (training_loss.png); talk to it:"
-echo "$fettle chat $recipe adapter_name_or_path=$work/tuned" >&2
+say "the adapter and the loss plot are in $tuned (training_loss.png); talk to it:"
+echo "$fettle chat $recipe adapter_name_or_path=$tuned" >&2
