@@ -1,0 +1,260 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/chat.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+const std::vector<Message> kTalk = {{.role = "system", .content = "Be brief."},
+                                    {.role = "user", .content = "Hi"},
+                                    {.role = "assistant", .content = "Hello."},
+                                    {.role = "user", .content = "2+2?"},
+                                    {.role = "assistant", .content = "4"}};
+
+struct Shown {
+  std::string text;  // the row, with trained parts in [[ ]]
+  std::vector<int32_t> ids;
+};
+
+Shown show(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<Message>& messages) {
+  Shown out;
+  for (const auto& piece : chat.render(messages)) {
+    const std::string text = tokenizer.decode(piece.ids, false);
+    out.text += piece.trained ? "[[" + text + "]]" : text;
+    out.ids.insert(out.ids.end(), piece.ids.begin(), piece.ids.end());
+  }
+  return out;
+}
+
+// Every prompt is how the training row begins, id by id, up to the trained turn.
+void expect_prompts_begin_rows(const ChatTemplate& chat, const std::vector<Message>& messages) {
+  for (size_t turn = 0; turn < messages.size(); ++turn) {
+    if (messages[turn].role != "assistant") continue;
+    const std::vector<Message> upto(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(turn) + 1);
+    const std::vector<Message> before(upto.begin(), upto.end() - 1);
+    std::vector<int32_t> row;
+    const auto pieces = chat.render(upto);
+    size_t last = pieces.size();
+    while (last > 0 && !pieces[last - 1].trained) --last;
+    ASSERT_GT(last, 0u);
+    for (size_t n = 0; n + 1 < last; ++n) row.insert(row.end(), pieces[n].ids.begin(), pieces[n].ids.end());
+    EXPECT_EQ(chat.prompt(before), row);
+  }
+}
+
+struct BuiltIn {
+  std::string name, text;
+  std::vector<std::string> special;
+};
+
+TEST(ChatTemplate, BuiltInsWriteTheirFormats) {
+  const BuiltIn cases[] = {
+      {"llama3",
+       "<s><|start_header_id|>system<|end_header_id|>\n\nBe "
+       "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi"
+       "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n[[Hello.<|eot_id|>]]<|start_header_id|>user"
+       "<|end_header_id|>\n\n2+2?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n[[4<|eot_id|>]]",
+       {"<|eot_id|>"}},
+      {"chatml",
+       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+       "[[Hello.<|im_end|>]]\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[[4<|im_end|>]]\n",
+       {"<|im_end|>"}},
+      {"llama2",
+       "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST][[ Hello. </s>]]<s>[INST] 2+2? [/INST][[ 4 </s>]]",
+       {}},
+      {"mistral", "<s>[INST] Be brief.\n\nHi[/INST][[ Hello.</s>]][INST] 2+2?[/INST][[ 4</s>]]", {}},
+      {"gemma",
+       "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n[[Hello.<end_of_turn>]]\n"
+       "<start_of_turn>user\n2+2?<end_of_turn>\n<start_of_turn>model\n[[4<end_of_turn>]]\n",
+       {"<end_of_turn>"}},
+      {"phi3",
+       "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n[[Hello.<|end|>]]\n<|user|>\n2+2?<|end|>\n"
+       "<|assistant|>\n[[4<|end|>]]\n",
+       {"<|end|>"}},
+      {"alpaca",
+       "Be brief.\n\n### Instruction:\nHi\n\n### Response:\n[[Hello.</s>]]\n\n### Instruction:\n2+2?\n\n### Response:\n"
+       "[[4</s>]]",
+       {}},
+      {"vicuna", "Be brief. USER: Hi ASSISTANT:[[ Hello.</s>]]USER: 2+2? ASSISTANT:[[ 4</s>]]", {}},
+      {"oasst",
+       "<|system|>Be brief.<|endoftext|><|prompter|>Hi<|endoftext|><|assistant|>[[Hello.<|endoftext|>]]<|prompter|>2+2?"
+       "<|endoftext|><|assistant|>[[4<|endoftext|>]]",
+       {"<|endoftext|>"}},
+      {"default",
+       "System: Be brief.</s>\nHuman: Hi\nAssistant:[[ Hello.</s>]]\nHuman: 2+2?\nAssistant:[[ 4</s>]]\n",
+       {}},
+      {"none", "Be brief.Hi[[Hello.</s>]]2+2?[[4</s>]]", {}},
+  };
+  for (const BuiltIn& one : cases) {
+    SCOPED_TRACE(one.name);
+    TestTokenizer files;
+    files.special.insert(files.special.end(), one.special.begin(), one.special.end());
+    const Tokenizer tokenizer = files.open();
+    const ChatTemplate chat(one.name, tokenizer);
+    EXPECT_EQ(show(chat, tokenizer, kTalk).text, one.text);
+    expect_prompts_begin_rows(chat, kTalk);
+    ASSERT_FALSE(chat.stop_ids().empty());
+    EXPECT_EQ(chat.stop_ids()[0], *tokenizer.token_id(one.special.empty() ? "</s>" : one.special[0]));
+    EXPECT_EQ(chat.counts().without_end, 0);
+  }
+}
+
+TEST(ChatTemplate, BuiltInsHaveTheirSystemText) {
+  TestTokenizer files;
+  files.special.push_back("<|im_end|>");
+  const Tokenizer tokenizer = files.open();
+  const std::vector<Message> ask = {{.role = "user", .content = "Hi"}};
+  EXPECT_EQ(ChatTemplate("qwen", tokenizer).prompt_text(ask),
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(ChatTemplate("alpaca", tokenizer).prompt_text(ask).starts_with("Below is an instruction"));
+  EXPECT_EQ(ChatTemplate("chatml", tokenizer).prompt_text(ask),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ChatTemplate, BosIsWrittenOnce) {
+  const TestTokenizer adds{
+      .chat_template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}",
+      .adds_bos = true};
+  const Tokenizer tokenizer = adds.open();
+  const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Yo"}};
+  for (const char* name : {"", "llama2", "mistral", "alpaca", "vicuna", "none"}) {
+    SCOPED_TRACE(name);
+    const auto ids = show(ChatTemplate(name, tokenizer), tokenizer, talk).ids;
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer.bos_id()), 1);
+    EXPECT_EQ(ids[0], *tokenizer.bos_id());
+  }
+}
+
+constexpr const char* kPlainChatml =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+TestTokenizer chatml_tokenizer(const std::string& chat_template) {
+  return {.special = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"},
+          .bos = "",
+          .eos = "<|endoftext|>",
+          .chat_template = chat_template};
+}
+
+TEST(ChatTemplate, PrefixesFindTheSameTurnsAsMarks) {
+  const Tokenizer tokenizer = chatml_tokenizer(kPlainChatml).open();
+  const ChatTemplate own("", tokenizer), built_in("chatml", tokenizer);
+  EXPECT_EQ(show(own, tokenizer, kTalk).text, show(built_in, tokenizer, kTalk).text);
+  expect_prompts_begin_rows(own, kTalk);
+  // The token that ends a turn is found beside eos.
+  EXPECT_EQ(own.stop_ids(),
+            (std::vector<int32_t>{*tokenizer.token_id("<|endoftext|>"), *tokenizer.token_id("<|im_end|>")}));
+}
+
+TEST(ChatTemplate, MarksWithoutTheEndOfTurnAreExtendedOverIt) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+          "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}")
+          .open();
+  EXPECT_EQ(
+      show(ChatTemplate("", tokenizer), tokenizer, kTalk).text,
+      "<|im_start|>system:Be brief.<|im_end|><|im_start|>user:Hi<|im_end|><|im_start|>assistant:[[Hello.<|im_end|>]]"
+      "<|im_start|>user:2+2?<|im_end|><|im_start|>assistant:[[4<|im_end|>]]");
+}
+
+TEST(ChatTemplate, TurnsThatAreNotToBeTrainedAreMasked) {
+  const Tokenizer tokenizer = chatml_tokenizer(kPlainChatml).open();
+  auto talk = kTalk;
+  talk[2].train = false;
+  const std::string text = show(ChatTemplate("", tokenizer), tokenizer, talk).text;
+  EXPECT_EQ(text.find("[[Hello"), std::string::npos);
+  EXPECT_NE(text.find("[[4<|im_end|>]]"), std::string::npos);
+}
+
+// Shaped like Qwen 3's: thinking is shown for the turns after the last question only.
+TEST(ChatTemplate, TemplatesThatDropEarlierThinking) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}"
+          "{% set text = m.content.split('</think>')[-1].lstrip('\\n') %}"
+          "{% set thought = m.content.split('</think>')[0].split('<think>')[-1].strip('\\n') if '</think>' in "
+          "m.content else '' %}"
+          "{% if loop.last %}{{ '<think>\\n' + thought + '\\n</think>\\n\\n' + text }}{% else %}{{ text }}{% endif %}"
+          "{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  auto talk = kTalk;
+  talk[2].content = "<think>\ngreet\n</think>\n\nHello.";
+  talk[4].content = "<think>\nadd\n</think>\n\n4";
+  EXPECT_EQ(show(chat, tokenizer, talk).text,
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+            "[[Hello.<|im_end|>]]\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+            "[[<think>\nadd\n</think>\n\n4<|im_end|>]]\n");
+  EXPECT_EQ(chat.counts().rewritten, 1);
+}
+
+// Shaped like DeepSeek R1's: the prompt opens a thinking block.
+TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + m.content + '<|im_end|>' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant:<think>\\n' }}{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Yo"}};
+  EXPECT_EQ(show(chat, tokenizer, talk).text, "<|im_start|>user:Hi<|im_end|><|im_start|>assistant:[[Yo<|im_end|>]]");
+  EXPECT_EQ(chat.counts().prompt_thinks, 1);
+}
+
+// Shaped like Mistral's: the system text moves to the last question.
+TEST(ChatTemplate, TemplatesThatMoveTheSystemText) {
+  const TestTokenizer files{
+      .chat_template =
+          "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set rest = messages[1:] %}"
+          "{% else %}{% set rest = messages %}{% endif %}{{ bos_token }}"
+          "{% for m in rest %}{% if m.role == 'user' %}{% if system is defined and (loop.last or loop.index0 == "
+          "rest|length - 2) %}"
+          "{{ '[INST] ' + system + '\\n\\n' + m.content + '[/INST]' }}{% else %}{{ '[INST] ' + m.content + '[/INST]' "
+          "}}{% endif %}"
+          "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"};
+  const Tokenizer tokenizer = files.open();
+  const ChatTemplate chat("", tokenizer);
+  EXPECT_EQ(show(chat, tokenizer, kTalk).text,
+            "<s>[INST] Hi[/INST][[ Hello.</s>]][INST] Be brief.\n\n2+2?[/INST][[ 4</s>]]");
+  EXPECT_EQ(chat.counts().rewritten, 1);
+}
+
+TEST(ChatTemplate, TokensAcrossTheBorderFollowThePrompt) {
+  // "\n" and "H" would be one token; the prompt ends with "\n", so the row must keep them apart.
+  TestTokenizer files;
+  files.merges = {"Ċ H"};
+  const Tokenizer tokenizer = files.open();
+  const ChatTemplate chat("alpaca", tokenizer);
+  const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Hello"}};
+  ASSERT_EQ(tokenizer.encode("\nH", false).size(), 1u);
+  expect_prompts_begin_rows(chat, talk);
+}
+
+TEST(ChatTemplate, ToolsAndCallsReachTheTemplate) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + "
+          "m.content }}"
+          "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments | tojson }}{% endfor %}"
+          "{{ m.reasoning_content or '' }}<|im_end|>{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  const std::vector<Message> talk = {
+      {.role = "user", .content = "?"},
+      {.role = "assistant",
+       .extra_json = R"({"tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}],"thinking":"hm"})"}};
+  std::string text;
+  for (const auto& piece : chat.render(talk, R"([{"name":"f"}])"))
+    text += (piece.trained ? "[[" : "") + tokenizer.decode(piece.ids, false) + (piece.trained ? "]]" : "");
+  EXPECT_EQ(text, R"([{"name": "f"}]<|im_start|>user:?<|im_end|><|im_start|>assistant:[[f{"x": 1}hm<|im_end|>]])");
+}
+
+}  // namespace
+}  // namespace fettle
