@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,8 +13,12 @@ std::mutex mutex;
 bool live = false;
 }  // namespace
 
-void set_log_level(LogLevel level) { current = level; }
-LogLevel log_level() { return current; }
+void set_log_level(LogLevel level) {
+  current = level;
+}
+LogLevel log_level() {
+  return current;
+}
 
 bool stderr_is_terminal() {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -30,7 +35,10 @@ void log_line(LogLevel level, const std::string& text) {
 void live_line(const std::string& text) {
   if (!stderr_is_terminal()) return;
   std::lock_guard lock(mutex);
-  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  winsize window{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  const size_t most = known ? window.ws_col - 1u : text.size();  // a line that wraps could not be replaced
+  std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(most), text.c_str());
   std::fflush(stderr);
   live = true;
 }

@@ -23,7 +23,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kPrompts = 4, kPromptLength = 32;
-constexpr int64_t kBlockBytes = int64_t{32} << 20;  // of f32, merged at a time
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of f32, merged at a time
 
 // What is added to one weight W [rows, columns]: scale * left [rows, r] right [r, columns].
 struct Change {
@@ -97,7 +97,9 @@ void add(const Change& change, int64_t first, std::span<float> w) {
       for (int64_t j = 0; j < columns; ++j) out[j] += scale * sum[j];
     }
   };
-  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, rows);
+  const int64_t worth =
+      std::clamp<int64_t>(static_cast<int64_t>(w.size()) / 65536, 1, rows);  // less is not worth a thread
+  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, worth);
   std::vector<std::jthread> pool;
   for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, rows * t / threads, rows * (t + 1) / threads);
 }
@@ -344,8 +346,10 @@ ExportReport run_export(const Recipe& recipe) {
 }
 
 std::string format_export(const ExportReport& report) {
-  std::string text = fmt::format("{}: {:.2f} GB of weights in {} file{}", report.folder.string(), report.bytes / 1e9,
-                                 report.files, report.files == 1 ? "" : "s");
+  const bool small = report.bytes < 1'000'000'000;
+  std::string text =
+      fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
+                  small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
   if (!report.merged) return text;
   text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
   if (!report.compared) return text + "\nlogits not compared";

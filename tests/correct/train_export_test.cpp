@@ -5,7 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/repository.h"
+#include "checkpoint/adapter_files.h"
+#include "checkpoint/load.h"
+#include "checkpoint/model_writer.h"
 #include "graph/ops.h"
 #include "models/loss.h"
 #include "temp_folder.h"
@@ -175,6 +177,67 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   recipe.bf16 = true;
   recipe.lora_dtype = "bfloat16";
   EXPECT_LT(run_export(recipe).difference_from_adapter, 1e-4);
+}
+
+// A model with weights of more than one block (4 MiB of f32), and an adapter on them.
+TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
+  const TempFolder folder;
+  Json config = read_json(kModels / "llama/config.json");
+  config["intermediate_size"] = 20000;
+  config["num_hidden_layers"] = 1;
+  write_text(folder / "base/config.json", config.dump());
+  const Model model = make_model(config, "config.json");
+  uint32_t state = 1;
+  auto random = [&](const Dims& dims, float size) {
+    HostArray values({DType::kF32, dims});
+    for (float& value : values.as<float>()) {
+      state = state * 1664525u + 1013904223u;
+      value = size * (static_cast<float>(state >> 8) / 8388608.0f - 1);
+    }
+    return values;
+  };
+  auto write = [](auto& writer, const std::string& name, const HostArray& values) {
+    writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
+  };
+  NamedShapes shapes;
+  for (const WeightRow& row : model.weights)
+    shapes.emplace_back(name_of_layer(row.name, 0), Shape{DType::kF32, row.dims});
+  ModelWriter base(folder / "base", shapes, int64_t{1} << 30);
+  for (const auto& [name, shape] : shapes) write(base, name, random(shape.dims, 0.05f));
+  base.finish();
+
+  fs::create_directories(folder / "adapter");
+  const std::string mlp = "model.layers.0.mlp.";
+  NamedShapes pairs;
+  for (const auto& [module, in, out] : {std::tuple{"gate_proj", 64, 20000}, std::tuple{"down_proj", 20000, 64}}) {
+    pairs.emplace_back(adapter_key(mlp + module, AdapterPart::kLoraA), Shape{DType::kF32, {4, in}});
+    pairs.emplace_back(adapter_key(mlp + module, AdapterPart::kLoraB), Shape{DType::kF32, {out, 4}});
+  }
+  AdapterConfig options{.r = 4, .lora_alpha = 8, .target_modules = {"gate_proj", "down_proj"}};
+  SafetensorsWriter adapter = begin_adapter(folder / "adapter", options, pairs);
+  std::map<std::string, HostArray> parts;
+  for (const auto& [name, shape] : pairs) write(adapter, name, parts[name] = random(shape.dims, 0.1f));
+  adapter.finish();
+
+  Recipe recipe = export_recipe(folder / "base", folder / "merged");
+  recipe.adapter_name_or_path = {(folder / "adapter").string()};
+  const ExportReport report = run_export(recipe);
+  EXPECT_EQ(report.merged_tensors, 2);
+  EXPECT_NEAR(report.kept, 1, 1e-3);
+  const ModelRepository before = ModelRepository::open(folder / "base"),
+                        after = ModelRepository::open(folder / "merged");
+  for (const char* module : {"gate_proj", "down_proj"}) {
+    const StoredTensor was = before.find(mlp + module + ".weight"), is = after.find(mlp + module + ".weight");
+    const HostArray w = was.file->read(*was.entry), got = is.file->read(*is.entry);
+    const HostArray& a = parts[adapter_key(mlp + module, AdapterPart::kLoraA)];
+    const HostArray& b = parts[adapter_key(mlp + module, AdapterPart::kLoraB)];
+    const int64_t in = a.shape().dims[1];
+    for (int64_t i = 0; i < w.shape().elements(); ++i) {
+      double wanted = w.as<float>()[i];
+      for (int64_t k = 0; k < 4; ++k) wanted += 2.0 * b.as<float>()[i / in * 4 + k] * a.as<float>()[k * in + i % in];
+      ASSERT_NEAR(got.as<float>()[i], wanted, 1e-6) << module << " " << i;
+    }
+  }
 }
 
 TEST(ExportFiles, OlderConfigsKeepTheirSpelling) {
