@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "tokenizer/text.h"
 
 namespace fettle {
 namespace {
@@ -33,6 +34,7 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
   replacements_ = bytes.substr(sizeof size + size);
+  if (!is_valid_utf8(replacements_)) throw UserError("{}: the charsmap's replacements are not UTF-8", origin);
 }
 
 Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {
@@ -46,7 +48,9 @@ Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {
     node ^= offset_of(units_[node]);
     if (!leaf || node >= units_.size()) continue;
     const uint32_t at = value_of(units_[node]);
-    if (at >= replacements_.size()) continue;
+    // A broken table may point into a character.
+    const bool within = at < replacements_.size() && (static_cast<uint8_t>(replacements_[at]) & 0xC0) == 0x80;
+    if (at >= replacements_.size() || within) continue;
     match = {i + 1, std::string_view(replacements_).substr(at, replacements_.find('\0', at) - at)};
     if (shortest) break;
   }

@@ -128,6 +128,11 @@ Proto parse(std::string_view bytes, const std::string& origin) {
       }
     }
   }
+  for (size_t id = 0; id < proto.entries.size(); ++id) {
+    if (!is_valid_utf8(proto.entries[id].text)) {
+      throw UserError("{}: not a SentencePiece model: piece {} is not UTF-8; fetch the file again", origin, id);
+    }
+  }
   if (proto.entries.empty()) throw UserError("{}: not a SentencePiece model: it has no pieces", origin);
   return proto;
 }
@@ -216,7 +221,9 @@ Decoder make_decoder(const Proto& proto) {
   json steps = {{{"type", "Replace"}, {"pattern", {{"String", kMark}}}, {"content", " "}},
                 {{"type", "ByteFallback"}},
                 {{"type", "Fuse"}}};
-  if (proto.add_dummy_prefix) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  // Where no needless spaces go in, none at the start come out.
+  const int spaces = proto.remove_extra_whitespaces ? 1 << 20 : proto.add_dummy_prefix ? 1 : 0;
+  steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", spaces}, {"stop", 0}});
   return read_decoder(JsonField::of_value({{"type", "Sequence"}, {"decoders", steps}}, "tokenizer.model"));
 }
 

@@ -27,23 +27,27 @@ TEST_P(Parity, EncodesAndDecodesAsTheReference) {
   const Tokenizer tokenizer = Tokenizer::open(folder);
   const auto lines = read_json(kReference / "lines.json").get<std::vector<std::string>>();
   const json reference = read_json(folder / "ids.json");
-  ASSERT_EQ(lines.size(), reference["ids"].size());
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const auto ids = reference["ids"][i].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer.encode(lines[i], false), ids) << "line " << i << ": " << lines[i];
+  const size_t every = reference.value("every", 1);
+  const json& rows = reference["ids"];
+  ASSERT_EQ(rows.size(), (lines.size() + every - 1) / every);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].is_null()) continue;
+    const std::string& line = lines[i * every];
+    const auto ids = rows[i].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer.encode(line, false), ids) << "line " << i * every << ": " << line;
     const json& decoded = reference["decoded"][i];
-    EXPECT_EQ(tokenizer.decode(ids, false), decoded.is_null() ? lines[i] : decoded.get<std::string>()) << "line " << i;
+    EXPECT_EQ(tokenizer.decode(ids, false), decoded.is_null() ? line : decoded.get<std::string>()) << "line " << line;
   }
-  const json& with_special = reference["with_special"];
+  const json with_special = reference.value("with_special", json::array());
   for (size_t i = 0; i < with_special.size(); ++i) {
     EXPECT_EQ(tokenizer.encode(lines[i], true), with_special[i].get<std::vector<int32_t>>()) << "line " << i;
   }
-  const json& without = reference["decoded_without_special"];
+  const json without = reference.value("decoded_without_special", json::array());
   for (size_t i = 0; i < without.size(); ++i) {
-    const auto ids = reference["ids"][lines.size() - without.size() + i].get<std::vector<int32_t>>();
+    const auto ids = rows[rows.size() - without.size() + i].get<std::vector<int32_t>>();
     EXPECT_EQ(tokenizer.decode(ids, true), without[i].get<std::string>());
   }
-  const auto tokens = reference["tokens"].get<std::vector<std::string>>();
+  const auto tokens = reference.value("tokens", std::vector<std::string>());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(tokenizer.vocab_size() - tokens.size() + i);
     EXPECT_EQ(tokenizer.token(id), tokens[i]);
@@ -54,6 +58,7 @@ TEST_P(Parity, EncodesAndDecodesAsTheReference) {
 TEST_P(Parity, StreamsWhatItDecodes) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / GetParam());
   for (const json& row : read_json(kReference / GetParam() / "ids.json")["ids"]) {
+    if (row.is_null()) continue;
     const auto ids = row.get<std::vector<int32_t>>();
     StreamDecoder stream(tokenizer, true);
     std::string text;
@@ -63,7 +68,9 @@ TEST_P(Parity, StreamsWhatItDecodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokenizers, Parity, testing::Values("gpt2", "llama3", "qwen2", "edges"),
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Parity,
+                         testing::Values("gpt2", "llama3", "qwen2", "edges", "llama2", "bert", "unigram", "sp_bpe",
+                                         "sp_unigram", "ranks"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,14 +1,17 @@
 """Trains the small tokenizers of this folder and records what the reference library makes of the hard lines.
 
-    python3 make_tokenizers.py [record]      needs `tokenizers` 0.23; training also needs `apt-cache dumpavail`
+    python3 make_tokenizers.py [record]
 
-With `record`, the tokenizer.json files stay as they are and only ids.json and steps.json are written anew.
+It needs `tokenizers` 0.23, `sentencepiece`, `protobuf` and `tiktoken`; training also needs `apt-cache dumpavail`.
+With `record`, the tokenizers stay as they are and only ids.json and steps.json are written anew.
 The regular expressions are those that the named models' files carry.
 """
+import base64
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
                         trainers)
@@ -106,7 +109,127 @@ def edges() -> Tokenizer:
     return tokenizer
 
 
-TOKENIZERS = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "edges": edges}
+def llama2() -> Tokenizer:
+    """As the files converted from SentencePiece: the whole text is one word."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(" ", 1, 0)])
+    train_bpe(tokenizer, 900, ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)], alphabet=False,
+              limit_alphabet=200)
+    content = json.loads(tokenizer.to_str())
+    content["pre_tokenizer"] = None
+    content["added_tokens"] = content["added_tokens"][:3]
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+def bert() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=60))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=900, show_progress=False, limit_alphabet=250,
+                                        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.train_from_iterator(training_text(), trainer)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+def unigram() -> Tokenizer:
+    """Of the SentencePiece model in sp_unigram, with its charsmap."""
+    proto = sentencepiece_proto("sp_unigram")
+    tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap), normalizers.Nmt(),
+        normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.add_special_tokens(special("</s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))])
+    return tokenizer
+
+
+def sentencepiece_proto(name: str):
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString((HERE / name / "tokenizer.model").read_bytes())
+    return proto
+
+
+def train_sentencepiece(name: str, **options) -> None:
+    """A charsmap of a few rules keeps the file small: the usual one has 240 KB."""
+    import sentencepiece
+
+    (HERE / name).mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder) / "rules.tsv"
+        rules.write_text("".join("\t".join(" ".join(f"{ord(c):X}" for c in part) for part in rule) + "\n" for rule in [
+            ("\u00a0", " "), ("\u3000", " "), ("\t", " "), ("\n", " "), ("\r", " "), ("\u2003", " "), ("ﬁ", "fi"),
+            ("ﬂ", "fl"), ("ﬃ", "ffi"), ("½", "1⁄2"), ("²", "2"), ("①", "1"), ("™", "TM"), ("…", "..."), ("e\u0301", "é"),
+            ("n\u0303", "ñ"), ("a\u0308", "ä"), ("Ａ", "A"), ("１", "1"), ("ｱ", "ア"), ("㎏", "kg"), ("\u200b", " "),
+            ("\u1100\u1161", "가"), ("\u1100\u1161\u11a8", "각")]))
+        text = pathlib.Path(folder) / "text.txt"
+        lines = [part.strip() for line in training_text() for part in line.replace("\0", "").splitlines()]
+        text.write_text("\n".join(line for line in lines if line))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(text), model_prefix=folder + "/m", minloglevel=2, character_coverage=0.98, byte_fallback=True,
+            normalization_rule_tsv=str(rules), user_defined_symbols=["<user>", "[X]"], control_symbols=["<ctl>"],
+            vocab_size=700, **options)
+        (HERE / name / "tokenizer.model").write_bytes(pathlib.Path(folder, "m.model").read_bytes())
+
+
+def record_sentencepiece(name: str) -> None:
+    import sentencepiece
+
+    reference = sentencepiece.SentencePieceProcessor(model_file=str(HERE / name / "tokenizer.model"))
+    ids, decoded = [], []
+    for line in all_lines()[::EVERY]:
+        # Control symbols in a text are found as Transformers does; the library takes them for plain text.
+        plain = not any(symbol in line for symbol in ("<s>", "</s>", "<unk>", "<ctl>"))
+        row = reference.encode(line) if plain else None
+        text = reference.decode(row) if plain else None
+        ids.append(row)
+        decoded.append(None if text == line else text)
+    write(HERE / name / "ids.json", {"every": EVERY, "ids": ids, "decoded": decoded})
+
+
+def make_ranks() -> None:
+    """Llama 3's file layout, of the vocabulary of llama3."""
+    byte_of = {c: b for b, c in pre_alphabet().items()}
+    vocab = json.loads((HERE / "llama3" / "tokenizer.json").read_text())["model"]["vocab"]
+    folder = HERE / "ranks"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "tokenizer.model", "w") as file:
+        for token, rank in sorted(vocab.items(), key=lambda item: item[1]):
+            file.write(base64.b64encode(bytes(byte_of[c] for c in token)).decode() + f" {rank}\n")
+
+
+def pre_alphabet() -> dict[int, str]:
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in printable]
+    return {b: chr(b) for b in printable} | {b: chr(0x100 + i) for i, b in enumerate(others)}
+
+
+def record_ranks() -> None:
+    import tiktoken
+
+    pairs = [line.split() for line in (HERE / "ranks" / "tokenizer.model").read_text().splitlines()]
+    reference = tiktoken.Encoding("ranks", pat_str=LLAMA3, special_tokens={},
+                                  mergeable_ranks={base64.b64decode(token): int(rank) for token, rank in pairs})
+    ids = [reference.encode_ordinary(line) for line in all_lines()[::EVERY]]
+    write(HERE / "ranks" / "ids.json", {"every": EVERY, "ids": ids, "decoded": [None] * len(ids)})
+
+
+EVERY = 3  # of the later ones, so that the folder stays small
+TOKENIZERS = {"gpt2": (gpt2, 1), "llama3": (llama3, 1), "qwen2": (qwen2, 1), "edges": (edges, 1),
+              "llama2": (llama2, EVERY), "bert": (bert, EVERY), "unigram": (unigram, EVERY)}
 
 
 def legacy_merges(path: pathlib.Path) -> None:
@@ -120,20 +243,20 @@ def write(path: pathlib.Path, content) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
-def record(name: str) -> None:
+def record(name: str, every: int) -> None:
     folder = HERE / name
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ids, decoded = [], []
-    for line in all_lines():
+    for line in all_lines()[::every]:
         row = tokenizer.encode(line, add_special_tokens=False).ids
         text = tokenizer.decode(row, skip_special_tokens=False)
         ids.append(row)
         decoded.append(None if text == line else text)
     added = tokenizer.get_added_tokens_decoder()
     write(folder / "ids.json", {
-        "ids": ids, "decoded": decoded,
+        "every": every, "ids": ids, "decoded": decoded,
         "with_special": [tokenizer.encode(line).ids for line in all_lines()[:6]],
-        "decoded_without_special": [tokenizer.decode(row) for row in ids[-60:]],
+        "decoded_without_special": [tokenizer.decode(row) for row in ids[-30:]],
         "tokens": [added[i].content if i in added else tokenizer.id_to_token(i)
                    for i in range(tokenizer.get_vocab_size())][-12:]})
 
@@ -159,7 +282,7 @@ def steps() -> dict:
             normalizers.StripAccents(), normalizers.Strip(), normalizers.Strip(right=False), normalizers.Prepend("▁"),
             normalizers.Replace(" ", "▁"), normalizers.Replace(Regex(r"\s+"), ""), normalizers.Replace(Regex("x*"), "-"),
             normalizers.ByteLevel()]
-    few = [line for i, line in enumerate(all_lines()) if i % 3 == 0 and len(line) < 80]
+    few = [line for i, line in enumerate(all_lines()) if i % 6 == 0 and len(line) < 80]
     tokens = ["▁Hello", "▁▁wor", "##ld", "<0xE4>", "<0xB8>", "<0xAD>", "<0xE4>", "a", "<0xF0>", "Ġx", "Ċ", "é", "中",
               "▁", " .", "n't", "</w>", "e</w>", "don 't"]
     dec = [decoders.ByteLevel(), decoders.ByteFallback(), decoders.Fuse(), decoders.Metaspace(),
@@ -184,14 +307,23 @@ def steps() -> dict:
 
 
 def main() -> None:
-    for name, build in TOKENIZERS.items():
+    recording = "record" in sys.argv
+    if not recording:
+        train_sentencepiece("sp_bpe", model_type="bpe")
+        train_sentencepiece("sp_unigram", model_type="unigram")
+    for name, (build, every) in TOKENIZERS.items():
         path = HERE / name / "tokenizer.json"
-        if "record" not in sys.argv:
+        if not recording:
             path.parent.mkdir(exist_ok=True)
             build().save(str(path), pretty=False)
             if name == "gpt2":
                 legacy_merges(path)
-        record(name)
+        record(name, every)
+    if not recording:
+        make_ranks()
+    for name in ("sp_bpe", "sp_unigram"):
+        record_sentencepiece(name)
+    record_ranks()
     write(HERE / "steps.json", steps())
 
 
