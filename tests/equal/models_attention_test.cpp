@@ -1,0 +1,151 @@
+// Attention a block of queries at a time equals attention at once, forward and backward: one op over random heads with
+// windows, documents and padding, and whole models.
+#include <gtest/gtest.h>
+
+#include "graph/grad.h"
+#include "graph/ops.h"
+#include "models/attention.h"
+#include "models/loss.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+struct Setting {
+  std::string name;
+  int64_t length, block, query_heads, key_heads, window;
+};
+
+Value any(Dims dims, uint32_t seed) {
+  return random_value({DType::kF32, std::move(dims)}, seed);
+}
+
+// Two rows: three documents and padding, and one document throughout.
+Value segments_of(int64_t t) {
+  Value out{{DType::kI32, {2, t}}, {}};
+  for (int64_t i = 0; i < t; ++i) out.elements.push_back(i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 3 ? 3 : 0);
+  for (int64_t i = 0; i < t; ++i) out.elements.push_back(1);
+  return out;
+}
+
+// The definition in double: softmax over the keys that a query may see.
+std::vector<double> reference(const Setting& s, const Value& q, const Value& k, const Value& v, const Value& segments,
+                              double scale) {
+  const int64_t h = 4, group = s.query_heads / s.key_heads;
+  std::vector<double> out;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t t = 0; t < s.length; ++t)
+      for (int64_t n = 0; n < s.query_heads; ++n) {
+        std::vector<double> mixed(h, 0);
+        double total = 0;
+        for (int64_t u = 0; u <= t; ++u) {
+          if (segments.elements[b * s.length + u] != segments.elements[b * s.length + t]) continue;
+          if (s.window > 0 && t - u >= s.window) continue;
+          double score = 0;
+          const int64_t key = ((b * s.length + u) * s.key_heads + n / group) * h;
+          for (int64_t i = 0; i < h; ++i)
+            score += q.elements[((b * s.length + t) * s.query_heads + n) * h + i] * k.elements[key + i];
+          const double weight = std::exp(score * scale);
+          total += weight;
+          for (int64_t i = 0; i < h; ++i) mixed[i] += weight * v.elements[key + i];
+        }
+        for (double x : mixed) out.push_back(x / total);
+      }
+  return out;
+}
+
+class Blockwise : public testing::TestWithParam<Setting> {};
+
+TEST_P(Blockwise, EqualsAttentionAtOnce) {
+  const Setting& s = GetParam();
+  const Value q = any({2, s.length, s.query_heads, 4}, 1), k = any({2, s.length, s.key_heads, 4}, 2);
+  const Value v = any({2, s.length, s.key_heads, 4}, 3), weights = any({2, s.length, s.query_heads, 4}, 4);
+  const Value segments = segments_of(s.length);
+  const double scale = 0.9;
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  GraphRun run;
+  const Tensors inputs{run.input(q), run.input(k), run.input(v)};
+  const Tensor documents = run.input(segments), weight = run.input(weights);
+  for (const auto& [name, block] : {std::pair<std::string, int64_t>{"once", 512}, {"blocks", s.block}}) {
+    Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = block};
+    f.segments = documents;
+    AttentionOptions options{.scale = scale};
+    if (s.window > 0) options.window = constant(static_cast<double>(s.window), DType::kI32);
+    const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], options, nullptr);
+    const Tensors grads = grad(reduce_sum(out * weight, {0, 1, 2, 3}), inputs);
+    run.output(name + "/out", out);
+    for (size_t i = 0; i < 3; ++i) run.output(name + "/grad" + std::to_string(i), grads[i]);
+  }
+  const std::map<std::string, Value> got = run.run();
+  for (const char* part : {"/out", "/grad0", "/grad1", "/grad2"})
+    for (size_t e = 0; e < got.at(std::string("once") + part).elements.size(); ++e)
+      ASSERT_NEAR(got.at(std::string("blocks") + part).elements[e], got.at(std::string("once") + part).elements[e],
+                  2e-6)
+          << part << ' ' << e;
+  const std::vector<double> wanted = reference(s, q, k, v, segments, scale);
+  for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
+}
+
+// 40 positions in blocks of 8 are one group, 48 two and 32 four.
+INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
+                         testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
+                                         Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
+                                         Setting{"window_of_one", 32, 8, 2, 1, 1}),
+                         [](const auto& info) { return info.param.name; });
+
+class Model40 : public testing::TestWithParam<const char*> {};
+
+// Loss and gradients of all weights of a packed batch.
+TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
+  Recipe recipe = reference_recipe(GetParam());
+  recipe.finetuning_type = "full";
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  Program program;
+  BuildScope scope(program.block());
+  const Weights weights = add_weight_inputs(program, job);
+  const Shape ids{DType::kI32, {2, 40}};
+  const Tensor tokens = program.input("batch/tokens", ids), targets = program.input("batch/targets", ids);
+  const Tensor positions = program.input("batch/positions", ids), segments = program.input("batch/segments", ids);
+  Tensors wrt;
+  for (const WeightRow& row : job.trained) wrt.push_back(weights.at(row.name));
+  for (const int64_t block : {8, 512}) {
+    Forward f = make_forward(job, weights, Remat::kFull);
+    f.attention_block = block;
+    f.tokens = tokens, f.positions = positions, f.segments = segments;
+    const Tensor hidden = job.model.family->forward(f);
+    const TokenLoss loss =
+        token_loss(f, hidden, weights.at(job.model.head()), targets, {.differentiable = true, .head_trained = true});
+    const Tensors grads = grad(loss.sum, wrt);
+    program.output(std::to_string(block) + "/loss", loss.sum);
+    for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + job.trained[i].name, grads[i]);
+  }
+  const Executable executable = devices.compile(program);
+  TrainState state = load_state(devices, job, repository, false);
+  const std::vector<Example> rows = reference_rows();
+  const Batches batches(rows, {.rows = 2, .max_length = 40, .packing = true, .shuffle = false, .lengths = {40}});
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(5), true);
+  Bindings bindings = state.bindings();
+  for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+  std::map<std::string, DeviceBuffer> out = run(executable, bindings);
+  auto read = [&](const std::string& name) { return to_value(out.at(name).download()).elements; };
+  EXPECT_NEAR(read("8/loss")[0], read("512/loss")[0], 1e-6 * read("512/loss")[0]);
+  for (const WeightRow& row : job.trained) {
+    const std::vector<double> blocks = read("8/" + row.name), once = read("512/" + row.name);
+    double scale = 0;
+    for (double x : once) scale = std::max(scale, std::abs(x));
+    EXPECT_GT(scale, 0) << row.name;
+    for (size_t e = 0; e < once.size(); ++e) ASSERT_NEAR(blocks[e], once[e], 1e-5 * scale) << row.name << ' ' << e;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Model40, testing::Values("llama", "mistral", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace fettle

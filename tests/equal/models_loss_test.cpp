@@ -1,0 +1,111 @@
+// The loss in chunks equals the loss at once and the plain definition, forward and backward.
+#include <gtest/gtest.h>
+
+#include "graph/grad.h"
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "models/loss.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kB = 2, kT = 24, kD = 6, kV = 11;
+
+const Value kHidden = random_value({DType::kF32, {kB, kT, kD}}, 1, -2, 2);
+const Value kHead = random_value({DType::kF32, {kV, kD}}, 2, -1, 1);
+
+// Every third position is not trained, and the whole end of the first row.
+Value targets() {
+  Value out{{DType::kI32, {kB, kT}}, {}};
+  for (int64_t i = 0; i < kB * kT; ++i)
+    out.elements.push_back(i % 3 == 0 || (i > 15 && i < kT) ? -100 : static_cast<double>(i * 7 % kV));
+  return out;
+}
+
+// Cross-entropy of one position in double, and the place of its largest logit.
+std::pair<double, int64_t> reference(int64_t position, int64_t target) {
+  std::vector<double> logits(kV, 0);
+  for (int64_t v = 0; v < kV; ++v)
+    for (int64_t d = 0; d < kD; ++d) logits[v] += kHidden.elements[position * kD + d] * kHead.elements[v * kD + d];
+  double total = 0;
+  for (double x : logits) total += std::exp(x);
+  return {std::log(total) - logits[target], std::max_element(logits.begin(), logits.end()) - logits.begin()};
+}
+
+// The definition as a graph, differentiated as any graph.
+Tensor plain_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
+  const Tensor scores = dot_general(hidden, head, {.lhs_contracting = {2}, .rhs_contracting = {1}});
+  const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
+  const Tensor one_hot = convert(compare(expand(targets, 2), "EQ", iota({DType::kI32, {kV}}, 0)), DType::kF32);
+  const Tensor loss = log_total - reduce_sum(scores * one_hot, {-1});
+  return reduce_sum(select(compare(targets, "GE", constant(0, DType::kI32)), loss, constant(0, DType::kF32)), {0, 1});
+}
+
+TEST(TokenLoss, ChunksEqualTheWhole) {
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  GraphRun run;
+  const Tensor hidden = run.input(kHidden), head = run.input(kHead), wanted = run.input(targets());
+  const Forward f{.config = config, .weights = none, .sharding = rules};
+  auto give = [&](const std::string& name, const Tensor& sum) {
+    run.output(name + "/sum", sum);
+    // A factor stands for what follows the loss.
+    const std::vector<Tensor> grads = grad(sum * 0.25, {hidden, head});
+    run.output(name + "/dhidden", grads[0]);
+    run.output(name + "/dhead", grads[1]);
+  };
+  give("plain", plain_loss(hidden, head, wanted));
+  // Bytes of 24, 6 and 1 positions of both rows.
+  const std::vector<std::pair<std::string, int64_t>> budgets{{"whole", 1 << 20}, {"six", kB * 6 * kV * 4}, {"one", 1}};
+  for (const auto& [name, bytes] : budgets) {
+    const TokenLoss loss =
+        token_loss(f, hidden, head, wanted, {.differentiable = true, .head_trained = true, .chunk_bytes = bytes});
+    give(name, loss.sum);
+    run.output(name + "/losses", loss.losses_BT);
+    run.output(name + "/correct", loss.correct_BT);
+    const TokenLoss value = token_loss(f, hidden, head, wanted, {.chunk_bytes = bytes});
+    run.output(name + "/value", value.sum);
+  }
+  const std::map<std::string, Value> got = run.run();
+  for (const auto& [name, bytes] : budgets) {
+    for (const char* part : {"/sum", "/dhidden", "/dhead"})
+      for (size_t e = 0; e < got.at(std::string("plain") + part).elements.size(); ++e)
+        EXPECT_NEAR(got.at(name + part).elements[e], got.at(std::string("plain") + part).elements[e],
+                    part == std::string("/sum") ? 1e-4 : 3e-6)
+            << name << part << ' ' << e;
+    double sum = 0;
+    for (int64_t i = 0; i < kB * kT; ++i) {
+      const auto target = static_cast<int64_t>(targets().elements[i]);
+      const auto [loss, best] = target < 0 ? std::pair<double, int64_t>{0, -1} : reference(i, target);
+      EXPECT_NEAR(got.at(name + "/losses").elements[i], loss, 5e-6) << name << " position " << i;
+      EXPECT_EQ(got.at(name + "/correct").elements[i], target >= 0 && best == target) << name << " position " << i;
+      sum += loss;
+    }
+    EXPECT_NEAR(got.at(name + "/sum").elements[0], sum, 1e-6 * sum);
+    EXPECT_NEAR(got.at(name + "/value").elements[0], sum, 1e-6 * sum) << "without a gradient";
+  }
+}
+
+// How many positions a chunk has is visible in the program: no array of all logits when the budget forbids it.
+TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  auto text = [&](int64_t bytes) {
+    GraphRun run;
+    const Tensor hidden = run.input(kHidden), head = run.input(kHead), wanted = run.input(targets());
+    const Forward f{.config = config, .weights = none, .sharding = rules};
+    const Tensor sum =
+        token_loss(f, hidden, head, wanted, {.differentiable = true, .head_trained = true, .chunk_bytes = bytes}).sum;
+    run.output("sum", sum);
+    run.output("grad", grad(sum, {hidden})[0]);
+    return run.program().text();
+  };
+  EXPECT_NE(text(1 << 20).find("2x24x11xf32"), std::string::npos);
+  EXPECT_EQ(text(kB * 6 * kV * 4).find("24x11xf32"), std::string::npos);
+  EXPECT_NE(text(kB * 6 * kV * 4).find("2x6x11xf32"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,72 @@
+// The same training on eight devices as on one, whatever the mesh: full tuning and LoRA, accumulation, dropout.
+#include <gtest/gtest.h>
+
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Mesh = std::map<std::string, int64_t>;
+
+constexpr int64_t kRows = 8;  // of a micro-batch, over all devices
+
+Recipe recipe_of(const Mesh& mesh, const std::string& type, const std::string& model = "llama") {
+  Recipe recipe = reference_recipe(model);
+  recipe.mesh = mesh;
+  recipe.finetuning_type = type;
+  recipe.lora_dropout = 0.1;
+  recipe.gradient_accumulation_steps = 2;
+  int64_t shards = 1;
+  for (const char* axis : {"dp", "fsdp"})
+    if (mesh.contains(axis)) shards *= mesh.at(axis);
+  recipe.per_device_train_batch_size = kRows / shards;
+  return recipe;
+}
+
+void expect_equal(const TrainResult& got, const TrainResult& wanted, const std::string& what) {
+  expect_equal_lists(got.losses, wanted.losses, 1e-5, what + " loss");
+  expect_equal_lists(got.norms, wanted.norms, 1e-4, what + " norm");
+}
+
+std::string name_of(const Mesh& mesh) {
+  std::string name;
+  for (const auto& [axis, size] : mesh) name += axis + std::to_string(size);
+  return name;
+}
+
+class MeshTest : public testing::TestWithParam<Mesh> {};
+
+TEST_P(MeshTest, FullTuningEqualsOneDevice) {
+  const TrainOptions options{.steps = 5, .rate = 5e-4};
+  expect_equal(train(recipe_of(GetParam(), "full"), options), train(recipe_of({}, "full"), options),
+               name_of(GetParam()));
+}
+
+TEST_P(MeshTest, LoraWithDropoutEqualsOneDevice) {
+  const TrainOptions options{.steps = 5, .rate = 5e-3};
+  expect_equal(train(recipe_of(GetParam(), "lora"), options), train(recipe_of({}, "lora"), options),
+               name_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
+                         testing::Values(Mesh{{"dp", 8}}, Mesh{{"fsdp", 8}}, Mesh{{"fsdp", 4}, {"tp", 2}},
+                                         Mesh{{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, Mesh{{"fsdp", 2}, {"sp", 4}}),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Packed rows long enough for attention in blocks, on meshes that split everything at once.
+TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
+  const std::vector<std::pair<std::string, Mesh>> runs{{"gpt2", {{"dp", 2}, {"tp", 2}, {"sp", 2}}},
+                                                       {"mistral", {{"fsdp", 2}, {"tp", 2}, {"sp", 2}}}};
+  for (const auto& [model, mesh] : runs) {
+    Recipe one = recipe_of({}, "full", model), eight = recipe_of(mesh, "full", model);
+    for (Recipe* recipe : {&one, &eight}) {
+      recipe->per_device_train_batch_size /= 4;
+      recipe->gradient_accumulation_steps = 1;
+    }
+    const TrainOptions options{.steps = 2, .rate = 5e-4, .length = 1024, .packing = true};
+    expect_equal(train(eight, options), train(one, options), model + " " + name_of(mesh));
+  }
+}
+
+}  // namespace
+}  // namespace fettle

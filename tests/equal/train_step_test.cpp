@@ -1,0 +1,121 @@
+// Equalities of the step: accumulation and one large batch, packed rows and rows apart, the remat policies.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+// Adam turns the rounding noise of a gradient that is zero into whole steps, so gradients are compared, not weights.
+void expect_equal_gradients(const TrainResult& got, const TrainResult& wanted, double relative) {
+  for (const auto& [name, value] : wanted.moments) {
+    double scale = 0;
+    for (double x : value.elements) scale = std::max(scale, std::abs(x));
+    EXPECT_GT(scale, 0) << name;
+    for (size_t e = 0; e < value.elements.size(); ++e)
+      ASSERT_NEAR(got.moments.at(name).elements[e], value.elements[e], relative * scale) << name << ' ' << e;
+  }
+}
+
+struct Tuning {
+  std::string model, type;
+};
+
+class Step : public testing::TestWithParam<Tuning> {
+ protected:
+  Recipe recipe() const {
+    Recipe recipe = reference_recipe(GetParam().model);
+    recipe.finetuning_type = GetParam().type;
+    return recipe;
+  }
+};
+
+// Micro-batches of unlike token counts: a mean of their means would differ.
+TEST_P(Step, AccumulationEqualsOneLargeBatch) {
+  Recipe apart = recipe(), together = recipe();
+  apart.gradient_accumulation_steps = 4;
+  together.per_device_train_batch_size = 4;
+  const TrainResult a = train(apart), b = train(together);
+  expect_equal_lists(a.losses, b.losses, 1e-6, "loss");
+  expect_equal_lists(a.norms, b.norms, 1e-5, "norm");
+  expect_equal_gradients(a, b, 1e-4);
+}
+
+TEST_P(Step, RematPoliciesAgree) {
+  Recipe recipe = this->recipe();
+  recipe.per_device_train_batch_size = 2;
+  recipe.lora_dropout = 0.1;
+  recipe.gradient_checkpointing = "none";
+  const TrainResult none = train(recipe);
+  for (const char* policy : {"dots", "full"}) {
+    recipe.gradient_checkpointing = policy;
+    const TrainResult other = train(recipe);
+    expect_equal_lists(other.losses, none.losses, 1e-6, policy);
+    expect_equal_lists(other.norms, none.norms, 1e-5, policy);
+    expect_equal_gradients(other, none, 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tunings, Step,
+                         testing::Values(Tuning{"llama", "lora"}, Tuning{"llama", "full"}, Tuning{"mistral", "full"},
+                                         Tuning{"gpt2", "lora"}),
+                         [](const auto& info) { return info.param.model + "_" + info.param.type; });
+
+struct RowLosses {
+  std::vector<double> loss, tokens, correct;
+};
+
+// One evaluation of `rows` rows of 40 positions.
+RowLosses evaluate(const std::string& model, const std::vector<Example>& examples, int64_t rows, bool packing) {
+  Recipe recipe = reference_recipe(model);
+  recipe.finetuning_type = "full";
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const Batches batches(examples,
+                        {.rows = rows, .max_length = 40, .packing = packing, .shuffle = false, .lengths = {40}});
+  const Executable executable = devices.compile(build_eval_step(job, rows, 40));
+  TrainState state = load_state(devices, job, repository, false);
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(0), true);
+  Bindings bindings = state.bindings();
+  for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+  const std::map<std::string, DeviceBuffer> out = run(executable, bindings);
+  auto read = [&](const char* name) { return to_value(out.at(name).download()).elements; };
+  return {read("loss"), read("tokens"), read("correct")};
+}
+
+class Rows : public testing::TestWithParam<const char*> {};
+
+// Two documents in one row see nothing of each other and count positions from their own start.
+TEST_P(Rows, PackedRowsEqualRowsApart) {
+  const std::vector<Example> rows = reference_rows();
+  const std::vector<Example> pair{rows[6], rows[10]};  // 12 and 22 ids
+  ASSERT_LE(pair[0].input_ids.size() + pair[1].input_ids.size(), 40u);
+  const RowLosses packed = evaluate(GetParam(), pair, 1, true), apart = evaluate(GetParam(), pair, 2, false);
+  EXPECT_NEAR(packed.loss[0], apart.loss[0] + apart.loss[1], 1e-6 * packed.loss[0]);
+  EXPECT_EQ(packed.tokens[0], apart.tokens[0] + apart.tokens[1]);
+  EXPECT_EQ(packed.correct[0], apart.correct[0] + apart.correct[1]);
+  EXPECT_GT(apart.tokens[0], 0);
+  // A row of a batch is what it is alone.
+  const RowLosses first = evaluate(GetParam(), {pair[0]}, 1, false);
+  EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Rows, testing::Values("llama", "mistral", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The mean over the tokens of the whole step, not of the micro-batches' means.
+TEST(StepLoss, IsTheMeanOverAllTrainedTokens) {
+  const std::vector<Example> rows = reference_rows(0, 2);
+  const RowLosses apart = evaluate("llama", rows, 2, false);
+  Recipe recipe = reference_recipe("llama");
+  recipe.gradient_accumulation_steps = 2;
+  const TrainResult step = train(recipe, {.steps = 1});
+  EXPECT_NEAR(step.losses[0], (apart.loss[0] + apart.loss[1]) / (apart.tokens[0] + apart.tokens[1]),
+              1e-6 * step.losses[0]);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,92 @@
+// Defines train(): a few optimizer steps of a tests/reference model on CPU devices, from a recipe.
+#pragma once
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/batches.h"
+#include "graph_run.h"
+#include "train/step.h"
+#include "train/train_state.h"
+
+namespace fettle {
+
+inline std::filesystem::path reference_model(const std::string& name) {
+  return std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / name;
+}
+
+// The rows that all reference models are trained on, `count` of them from `first` on.
+inline std::vector<Example> reference_rows(size_t first = 0, size_t count = 80) {
+  std::vector<Example> rows;
+  std::ifstream in(reference_model("rows.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    rows.push_back({row["input_ids"], row["labels"], "rows.jsonl:" + std::to_string(rows.size() + 1)});
+  }
+  return {rows.begin() + static_cast<std::ptrdiff_t>(first), rows.begin() + static_cast<std::ptrdiff_t>(first + count)};
+}
+
+inline Recipe reference_recipe(const std::string& model) {
+  Recipe recipe;
+  recipe.model_name_or_path = reference_model(model).string();
+  recipe.plugin = "cpu";
+  recipe.disable_shuffling = true;
+  recipe.per_device_train_batch_size = 1;
+  recipe.weight_decay = 0.01;
+  recipe.max_grad_norm = 0.5;
+  return recipe;
+}
+
+struct TrainOptions {
+  int64_t steps = 3;
+  double rate = 2e-3;
+  int64_t length = 40;
+  bool packing = false;
+};
+
+struct TrainResult {
+  std::vector<double> losses, norms;
+  std::map<std::string, Value> trained;  // by row name, after the last step
+  std::map<std::string, Value> moments;  // first moments: sums of gradients
+};
+
+inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
+  int64_t count = 1;
+  for (const auto& [axis, size] : recipe.mesh) count *= size;
+  Devices& devices = cpu_devices(count);
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", count);
+  const std::vector<Example> rows = reference_rows();
+  const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
+                               .rows = job.rows_per_micro_batch(),
+                               .max_length = 40,
+                               .packing = options.packing,
+                               .shuffle = false,
+                               .lengths = {options.length}});
+  const Executable step = devices.compile(build_train_step(job, options.length));
+  TrainState state = load_state(devices, job, repository, true);
+  TrainResult result;
+  for (int64_t s = 0; s < options.steps; ++s) {
+    const StepOutcome outcome = run_step(devices, job, step, state, batches.at(s), options.rate);
+    result.losses.push_back(outcome.loss);
+    result.norms.push_back(outcome.grad_norm);
+  }
+  for (const WeightRow& row : job.trained) {
+    result.trained[row.name] = to_value(state.buffers.at(trained_input(row.name)).download());
+    result.moments[row.name] = to_value(state.buffers.at(first_moment(row.name)).download());
+  }
+  return result;
+}
+
+// Each number within `relative` of the other list's.
+inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
+                               const std::string& what) {
+  ASSERT_EQ(got.size(), wanted.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], wanted[i], relative * std::abs(wanted[i])) << what << ' ' << i;
+}
+
+}  // namespace fettle
