@@ -229,7 +229,6 @@ class Loader {
   void take(Outcome& outcome, const std::string& where, std::vector<Example>& out) {
     ++report_.rows;
     if (!outcome.bad.empty()) return bad_row(where, outcome.bad);
-    for (const auto& [role, count] : outcome.tokens_by_role) report_.tokens_by_role[role] += count;
     if (!outcome.dropped.empty()) {
       ++report_.dropped;
       note("dropped", where, outcome.dropped);
@@ -239,6 +238,7 @@ class Loader {
       ++report_.truncated;
       note("cut", where, fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
     }
+    for (const auto& [role, count] : outcome.tokens_by_role) report_.tokens_by_role[role] += count;
     for (const auto& [role, count] : outcome.trained_by_role) report_.trained_by_role[role] += count;
     for (Example& example : outcome.examples) {
       ++report_.examples;

@@ -24,7 +24,9 @@ const std::vector<std::string_view> kTags = {"role_tag",        "content_tag",  
                                              "observation_tag", "function_tag", "system_tag"};
 
 std::string hint(const std::string& word, const std::vector<std::string_view>& known) {
-  const auto near = nearest(word, known);
+  auto near = nearest(word, known);
+  for (std::string_view other : known)
+    if (!near && other.starts_with(word)) near = other;
   return near ? fmt::format(" (did you mean '{}'?)", *near) : "";
 }
 

@@ -232,7 +232,8 @@ class Reader {
           depth -= c == '}' || c == ']';
         }
       }
-      if (c < 0) throw UserError("{}:{}: the row that begins here is never closed; the file was cut off", name_, begin);
+      if (c < 0 && (quoted || depth > 0))
+        throw UserError("{}:{}: the row that begins here is never closed; the file was cut off", name_, begin);
       if (!json(text, begin)) return;
     }
   }

@@ -1,0 +1,280 @@
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/dataset.h"
+#include "data/rows.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+// A row as text, with its trained parts in [[ ]].
+std::string show(const Tokenizer& tokenizer, const Example& example) {
+  std::string out;
+  for (size_t i = 0; i < example.input_ids.size();) {
+    const bool trained = example.labels[i] != kIgnore;
+    std::vector<int32_t> part;
+    for (; i < example.input_ids.size() && (example.labels[i] != kIgnore) == trained; ++i) {
+      part.push_back(example.input_ids[i]);
+      EXPECT_EQ(example.labels[i], trained ? example.input_ids[i] : kIgnore);
+    }
+    const std::string text = tokenizer.decode(part, false);
+    out += trained ? "[[" + text + "]]" : text;
+  }
+  return out;
+}
+
+struct Data : ::testing::Test {
+  TestFolder folder;
+  Tokenizer tokenizer = TestTokenizer().open();
+  Recipe recipe;
+
+  Data() {
+    recipe.template_name = "none";
+    recipe.dataset_dir = folder.path().string();
+  }
+  std::string file(const std::string& name, const std::string& text) { return folder.write(name, text).string(); }
+  // The rows of one file, shown.
+  std::vector<std::string> rows(const std::string& name, const std::string& text) {
+    recipe.dataset = {file(name, text)};
+    std::vector<std::string> out;
+    for (const Example& example : load().train) out.push_back(show(tokenizer, example));
+    return out;
+  }
+  Datasets load() { return load_datasets(recipe, tokenizer, tokenizer.vocab_size()); }
+};
+
+using Rows = std::vector<std::string>;
+
+TEST_F(Data, ReadsAlpaca) {
+  EXPECT_EQ(rows("a.json", R"([
+    {"instruction": "Add", "input": "2 3", "output": "5"},
+    {"instruction": "Hi", "input": "", "output": "Yo", "system": "S:", "history": [["a", "b"], ["c", "d"]]}])"),
+            (Rows{"Add\n2 3[[5</s>]]", "S:a[[b</s>]]c[[d</s>]]Hi[[Yo</s>]]"}));
+}
+
+TEST_F(Data, ReadsSharegpt) {
+  EXPECT_EQ(rows("a.jsonl",
+                 R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "system": "S:"}
+
+{"conversations": [{"from": "system", "value": "T:"}, {"from": "human", "value": "q"}, {"from": "gpt", "value": "a", "train": false}, {"from": "human", "value": "r"}, {"from": "gpt", "value": "b"}]}
+)"),
+            (Rows{"S:q[[a</s>]]", "T:qa</s>r[[b</s>]]"}));
+}
+
+TEST_F(Data, ReadsOpenAi) {
+  EXPECT_EQ(
+      rows(
+          "a.jsonl",
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "text", "text": "!"}]}, {"role": "assistant", "content": "a"}]}
+{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b", "weight": 1}]}
+{"conversations": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+)"),
+      (Rows{"q![[a</s>]]", "qa</s>r[[b</s>]]", "q[[a</s>]]"}));
+}
+
+TEST_F(Data, ReadsPromptAndCompletion) {
+  EXPECT_EQ(rows("a.jsonl", R"({"prompt": "q", "completion": "a"}
+{"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "a"}]}
+)"),
+            (Rows{"q[[a</s>]]", "qx</s>r[[a</s>]]"}));
+}
+
+TEST_F(Data, ReadsTextAndTokens) {
+  EXPECT_EQ(rows("a.jsonl", "{\"text\": \"one\"}\n{\"content\": \"two\"}\n"), (Rows{"[[one</s>]]", "[[two</s>]]"}));
+  const Datasets data = [&] {
+    recipe.dataset = {file("b.jsonl", R"({"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, -100]}
+{"input_ids": [0, 5, 6, 0], "attention_mask": [0, 1, 1, 0]}
+)")};
+    return load();
+  }();
+  EXPECT_EQ(data.train[0].labels, (std::vector<int32_t>{kIgnore, 2, 3, kIgnore}));
+  EXPECT_EQ(data.train[1].input_ids, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(data.train[1].labels, (std::vector<int32_t>{5, 6}));
+}
+
+TEST_F(Data, ReadsTables) {
+  EXPECT_EQ(rows("a.csv", "instruction,output\n\"say \"\"x\"\",\nplease\",y\r\nplain,z"),
+            (Rows{"say \"x\",\nplease[[y</s>]]", "plain[[z</s>]]"}));
+  EXPECT_EQ(load().train[1].source, (folder.path() / "a.csv").string() + ":4");
+  EXPECT_EQ(rows("a.tsv", "prompt\tcompletion\nq, r\ta\n"), (Rows{"q, r[[a</s>]]"}));
+}
+
+TEST_F(Data, ReadsPlainText) {
+  recipe.stage = "pt";
+  EXPECT_EQ(rows("a.txt", "\xef\xbb\xbfone\r\n\n  \ntwo"), (Rows{"[[one</s>]]", "[[two</s>]]"}));
+  EXPECT_EQ(load().train[1].source, (folder.path() / "a.txt").string() + ":4");
+}
+
+TEST_F(Data, ReadsCompressedFiles) {
+  const std::string text = "{\"prompt\": \"q\", \"completion\": \"a\"}\n";
+  const std::string gz = (folder.path() / "a.jsonl.gz").string();
+  for (int part = 0; part < 2; ++part) {  // two members, as `cat` of two files gives
+    gzFile out = gzopen(gz.c_str(), "ab");
+    gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(out);
+  }
+  recipe.dataset = {gz};
+  EXPECT_EQ(load().train.size(), 2u);
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
+  recipe.dataset = {file("b.jsonl.zst", packed)};
+  EXPECT_EQ(load().train.size(), 1u);
+}
+
+TEST_F(Data, KnowsLinesInsideJsonArrays) {
+  recipe.dataset = {file("a.json",
+                         "[\n  {\"prompt\": \"q\",\n   \"completion\": \"a, ]\\\"\"},\n\n  {\"prompt\": \"r\", "
+                         "\"completion\": \"b\"}\n]\n")};
+  const Datasets data = load();
+  EXPECT_EQ(data.train[0].source, recipe.dataset[0] + ":2");
+  EXPECT_EQ(data.train[1].source, recipe.dataset[0] + ":5");
+}
+
+TEST_F(Data, ReadsFoldersAndPatterns) {
+  const std::string row = "{\"prompt\": \"q\", \"completion\": \"a\"}\n";
+  file("set/b.jsonl", row);
+  file("set/a.jsonl", row);
+  file("set/README.md", "no data");
+  recipe.dataset = {(folder.path() / "set").string()};
+  Datasets data = load();
+  ASSERT_EQ(data.train.size(), 2u);
+  EXPECT_TRUE(data.train[0].source.ends_with("a.jsonl:1"));
+  recipe.dataset = {(folder.path() / "set" / "?.jsonl").string(), (folder.path() / "set" / "a.jsonl").string()};
+  EXPECT_EQ(load().train.size(), 3u);
+}
+
+TEST_F(Data, FollowsDatasetInfo) {
+  file("dataset_info.json", R"({
+    "mapped": {"file_name": "rows.json", "columns": {"prompt": "question", "query": null, "response": "answer"}},
+    "chat": {"file_name": "chat.json", "formatting": "sharegpt", "columns": {"messages": "turns", "system": "sys"},
+             "tags": {"role_tag": "who", "content_tag": "says", "user_tag": "me", "assistant_tag": "you"}},
+    "plain": {"file_name": "text.json", "columns": {"prompt": "body"}},
+    "few": {"file_name": "rows.json", "num_samples": 3, "columns": {"prompt": "question", "response": "answer"}}})");
+  file("rows.json", R"([{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}])");
+  file("chat.json", R"([{"sys": "S:", "turns": [{"who": "me", "says": "q"}, {"who": "you", "says": "a"}]}])");
+  file("text.json", R"([{"body": "words"}])");
+  recipe.dataset = {"mapped", "chat", "plain"};
+  Rows shown;
+  for (const Example& example : load().train) shown.push_back(show(tokenizer, example));
+  EXPECT_EQ(shown, (Rows{"q[[a</s>]]", "r[[b</s>]]", "S:q[[a</s>]]", "[[words</s>]]"}));
+  recipe.dataset = {"few"};
+  EXPECT_EQ(load().train.size(), 3u);
+}
+
+TEST_F(Data, FunctionCallsBecomeToolCalls) {
+  const Tokenizer own =
+      TestTokenizer{.chat_template =
+                        "{{ tools | tojson if tools }}{% for m in messages %}{{ m.role[0] ~ ':' ~ m.content }}"
+                        "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments.x }}{% endfor %}{{ "
+                        "eos_token }}{% endfor %}"
+                        "{% if add_generation_prompt %}a:{% endif %}"}
+          .open();
+  recipe.template_name = "";
+  recipe.dataset = {file("a.json", R"([{"tools": "[{\"name\": \"f\"}]", "conversations": [
+    {"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+    {"from": "observation", "value": "7"}, {"from": "gpt", "value": "a"}]}])")};
+  const Datasets data = load_datasets(recipe, own, own.vocab_size());
+  EXPECT_EQ(show(own, data.train[0]), "[{\"name\": \"f\"}]u:q</s>a:[[f1</s>]]t:7</s>a:[[a</s>]]");
+  EXPECT_EQ(data.report.trained_by_role, (std::map<std::string, int64_t>{{"assistant", 5}}));
+}
+
+constexpr const char* kTwoTurns =
+    R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
+
+TEST_F(Data, TrainsWhatTheRecipeSays) {
+  recipe.train_on_prompt = true;
+  EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"[[qa</s>rb</s>]]"}));
+  recipe.train_on_prompt = false;
+  recipe.mask_history = true;
+  EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"qa</s>r[[b</s>]]"}));
+  recipe.default_system = "S:";
+  EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"S:qa</s>r[[b</s>]]"}));
+}
+
+TEST_F(Data, CutsOrDropsWhatIsTooLong) {
+  const std::string text = R"({"prompt": "12345", "completion": "678"}
+{"prompt": "1", "completion": "2"}
+{"prompt": "123456789", "completion": "0"}
+)";
+  recipe.cutoff_len = 7;
+  EXPECT_EQ(rows("a.jsonl", text), (Rows{"12345[[67]]", "1[[2</s>]]"}));
+  DataReport report = load().report;
+  EXPECT_EQ(report.rows, 3);
+  EXPECT_EQ(report.examples, 2);
+  EXPECT_EQ(report.truncated, 1);
+  EXPECT_EQ(report.dropped, 1);
+  EXPECT_EQ(report.tokens, 10);
+  EXPECT_EQ(report.trained_tokens, 4);
+  EXPECT_EQ(report.trained_by_role.at("assistant"), 4);
+  EXPECT_EQ(report.tokens_by_role.at("user"), 5 + 1);
+  ASSERT_FALSE(report.notes.empty());
+  EXPECT_NE(report.notes[0].find("a.jsonl:1: 9 tokens to cutoff_len 7"), std::string::npos) << report.notes[0];
+  recipe.overlength = "drop";
+  EXPECT_EQ(rows("a.jsonl", text), (Rows{"1[[2</s>]]"}));
+  EXPECT_EQ(load().report.dropped, 2);
+}
+
+TEST_F(Data, LongTextsGoOnInFurtherRows) {
+  recipe.stage = "pt";
+  recipe.cutoff_len = 4;
+  EXPECT_EQ(rows("a.jsonl", "{\"text\": \"abcdefghij\"}"), (Rows{"[[abcd]]", "[[efgh]]", "[[ij</s>]]"}));
+  EXPECT_EQ(load().report.truncated, 0);
+}
+
+TEST_F(Data, BosIsWrittenOnceInTexts) {
+  tokenizer = TestTokenizer{.adds_bos = true}.open();
+  recipe.stage = "pt";
+  EXPECT_EQ(rows("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"<s>ab\"}\n"), (Rows{"[[<s>ab</s>]]", "[[<s>ab</s>]]"}));
+}
+
+TEST_F(Data, SplitsOffEvaluationRowsBySeed) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "{\"text\": \"row " + std::to_string(i) + "\"}\n";
+  recipe.dataset = {file("a.jsonl", text)};
+  recipe.val_size = 0.25;
+  Datasets data = load();
+  EXPECT_EQ(data.train.size(), 15u);
+  EXPECT_EQ(data.eval.size(), 5u);
+  EXPECT_EQ(load().eval[0].source, data.eval[0].source);
+  recipe.val_size = 3;
+  recipe.seed = 1;
+  EXPECT_EQ(load().eval.size(), 3u);
+  recipe.eval_dataset = {recipe.dataset[0]};
+  data = load();
+  EXPECT_EQ(data.train.size(), 20u);
+  EXPECT_EQ(data.eval.size(), 20u);
+  EXPECT_EQ(data.eval_report.rows, 20);
+  recipe.max_samples = 7;
+  EXPECT_EQ(load().train.size(), 7u);
+}
+
+TEST_F(Data, SkipsBadRowsWhenAsked) {
+  recipe.on_bad_row = "skip";
+  EXPECT_EQ(rows("a.jsonl", "{\"text\": \"a\"}\n{broken\n{\"other\": 1}\n\xff\n{\"text\": \"b\"}\n"),
+            (Rows{"[[a</s>]]", "[[b</s>]]"}));
+  const DataReport report = load().report;
+  EXPECT_EQ(report.rows, 5);
+  EXPECT_EQ(report.bad_rows, 3);
+  EXPECT_NE(report.notes[0].find("a.jsonl:2"), std::string::npos);
+}
+
+TEST_F(Data, OrderDoesNotDependOnThreads) {
+  std::string text;
+  for (int i = 0; i < 10'000; ++i)
+    text += "{\"text\": \"" + std::string(static_cast<size_t>(i % 50) + 1, 'x') + "\"}\n";
+  recipe.dataset = {file("a.jsonl", text)};
+  const Datasets data = load();
+  ASSERT_EQ(data.train.size(), 10'000u);
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_EQ(data.train[static_cast<size_t>(i)].source, recipe.dataset[0] + ":" + std::to_string(i + 1));
+    ASSERT_EQ(data.train[static_cast<size_t>(i)].length(), i % 50 + 2);
+  }
+}
+
+}  // namespace
+}  // namespace fettle

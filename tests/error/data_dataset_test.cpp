@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/dataset.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+struct DataErrors : ::testing::Test {
+  TestFolder folder;
+  Tokenizer tokenizer = TestTokenizer().open();
+  Recipe recipe;
+
+  DataErrors() {
+    recipe.template_name = "none";
+    recipe.dataset_dir = folder.path().string();
+  }
+  std::string failure() {
+    try {
+      load_datasets(recipe, tokenizer, tokenizer.vocab_size());
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::string failure_of(const std::string& name, const std::string& text) {
+    recipe.dataset = {folder.write(name, text).string()};
+    return failure();
+  }
+};
+
+void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nsaid: " << message;
+}
+
+TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"), "a.jsonl:3: no JSON");
+  expect_says(failure(), "on_bad_row: skip");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n[1]\n"), "a.jsonl:2: a row must be a JSON object");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"\xc3\x28\"}\n"),
+              "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8");
+  expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
+  expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"), "a.json:2: no JSON");
+  expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": \"b\""),
+              "a.json:2: the row that begins here is never closed");
+  expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "never closed by ]");
+  expect_says(failure_of("a.json", "hello"), "begins with [ or {");
+  expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
+  expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: 3 cells, but the head line has 2 columns");
+  expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote is opened in this row and never closed");
+  expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'");
+}
+
+TEST_F(DataErrors, UnusableFiles) {
+  expect_says(failure_of("a.jsonl", ""), "holds no rows");
+  expect_says(failure_of("a.json", "[]"), "holds no rows");
+  expect_says(failure_of("a.parquet", "PAR1"), "files of kind '.parquet' are not read");
+  expect_says(failure_of("a.jsonl", "\xff\xfe{\0"), "UTF-16");
+  expect_says(failure_of("a.jsonl.gz", "\x1f\x8b\x08"), "the gzip data ends early");
+  expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
+              "the gzip data is broken");
+  expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
+  recipe.dataset = {(folder.path() / "none.jsonl").string()};
+  expect_says(failure(), "is neither a file");
+  recipe.dataset = {(folder.path() / "*.nothing").string()};
+  expect_says(failure(), "no file matches");
+  std::filesystem::create_directory(folder.path() / "empty");
+  recipe.dataset = {(folder.path() / "empty").string()};
+  expect_says(failure(), "holds no data file");
+  recipe.dataset = {};
+  expect_says(failure(), "dataset: is missing");
+}
+
+TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
+  struct Case {
+    std::string row, reason;
+  };
+  const Case cases[] = {
+      {R"({"question": "q", "answer": "a"})", "no known format has the columns [question, answer]"},
+      {R"({"instruction": "q"})", "the column 'output' is missing"},
+      {R"({"instruction": "q", "output": ""})", "'output' is empty"},
+      {R"({"instruction": "", "output": "a"})", "asks nothing"},
+      {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, it is array"},
+      {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold pairs"},
+      {R"({"conversations": []})", "the conversation has no messages"},
+      {R"({"conversations": "x"})", "'conversations' must be an array"},
+      {R"({"conversations": [{"from": "human", "value": "q"}]})", "ends with a turn of role 'user'"},
+      {R"({"conversations": [{"from": "alien", "value": "q"}]})", "the turn's 'from' is 'alien'; known are"},
+      {R"({"conversations": [{"from": "human"}]})", "has no 'value'"},
+      {R"({"conversations": [{"from": "gpt", "value": "a"}]})", "no user or tool spoke before"},
+      {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}]})",
+       "the function call is no JSON"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": "r"}]})", "both the user's"},
+      {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
+      {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
+      {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
+      {R"({"messages": [7]})", "a message must be an object, it is number"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
+       "only text is trained"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 2}]})",
+       "'weight' of a message must be 0 or 1"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
+       "'tools' is a text that is no JSON"},
+      {R"({"prompt": "q", "completion": null})", "'completion' is empty"},
+      {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
+      {R"({"input_ids": [1, -2]})", "negative id -2"},
+      {R"({"input_ids": []})", "'input_ids' is empty"},
+      {R"({"input_ids": [1, 2], "labels": [1]})", "2 input_ids but 1 labels"},
+      {R"({"input_ids": [1, 2], "labels": [1, 3]})", "label 2 is 3, but its token is 2"},
+      {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})", "attention_mask must be ones"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.row);
+    const std::string said = failure_of("rows.jsonl", one.row + "\n");
+    expect_says(said, one.reason);
+    expect_says(said, "rows.jsonl:1: ");
+  }
+}
+
+TEST_F(DataErrors, TheFirstBadRowIsNamedWhateverRunsFirst) {
+  std::string text;
+  for (int i = 1; i <= 3000; ++i) text += i % 1000 == 0 ? "{\"nothing\": 1}\n" : "{\"text\": \"a\"}\n";
+  expect_says(failure_of("a.jsonl", text), "a.jsonl:1000:");
+  // A row that is no JSON comes after the unusable one before it.
+  expect_says(failure_of("a.jsonl", "{\"nothing\": 1}\n{broken\n"), "a.jsonl:1: no known format");
+}
+
+TEST_F(DataErrors, IdsBeyondTheVocabulary) {
+  expect_says(failure_of("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 99999]}\n"),
+              "a.jsonl:2: token id 99999 ('') is beyond the model's vocabulary of 258");
+}
+
+TEST_F(DataErrors, NothingLeftToTrain) {
+  expect_says(failure_of("a.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n"),
+              "of 1 rows none has a trained token");
+  expect_says(failure(), "a.jsonl:1: no token is trained");
+  recipe.cutoff_len = 4;
+  expect_says(failure_of("a.jsonl", "{\"prompt\": \"a long question\", \"completion\": \"a\"}\n"),
+              "has no trained token left");
+}
+
+TEST_F(DataErrors, TooLongUnderOverlengthError) {
+  recipe.cutoff_len = 4;
+  recipe.overlength = "error";
+  expect_says(
+      failure_of("a.jsonl",
+                 "{\"prompt\": \"q\", \"completion\": \"a\"}\n{\"prompt\": \"q\", \"completion\": \"too long\"}\n"),
+      "a.jsonl:2: 10 tokens are more than cutoff_len 4");
+}
+
+TEST_F(DataErrors, ValidationThatLeavesNothing) {
+  recipe.val_size = 1;
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"), "val_size: 1 leaves nothing to train of 1 examples");
+}
+
+TEST_F(DataErrors, ConversationsInStagePt) {
+  recipe.stage = "pt";
+  expect_says(failure_of("a.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\"}\n"), "stage pt trains plain text");
+}
+
+TEST_F(DataErrors, TemplateFailuresNameTheRow) {
+  recipe.template_name = "mistral";
+  expect_says(
+      failure_of(
+          "a.jsonl",
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "tool", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
+      "a.jsonl:1: the template mistral has no place");
+}
+
+TEST_F(DataErrors, DatasetInfo) {
+  auto info = [&](const std::string& text) {
+    folder.write("dataset_info.json", text);
+    recipe.dataset = {"mine"};
+    return failure();
+  };
+  folder.write("rows.json", R"([{"text": "a"}])");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "format": "sharegpt"}})"),
+              "the key 'format' is not known (did you mean 'formatting'?)");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"promt": "x"}}})"), "did you mean 'prompt'?");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"),
+              "it is alpaca, sharegpt or openai");
+  expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
+  expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"), "nothing is downloaded here");
+  expect_says(info(R"({"mine": {}})"), "file_name is missing");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"), "num_samples: a count is wanted");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": true}})"), "preference training");
+  expect_says(info(R"({"mines": {"file_name": "rows.json"}})"), "did you mean 'mines'?");
+  expect_says(info("{"), "dataset_info.json: ");
+}
+
+}  // namespace
+}  // namespace fettle
