@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 

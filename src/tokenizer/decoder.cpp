@@ -3,8 +3,8 @@
 #include <charconv>
 #include <map>
 
-#include "tokenizer/regex.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/regex.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

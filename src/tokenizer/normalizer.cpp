@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/charsmap.h"
-#include "tokenizer/regex.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/base64.h"
+#include "tokenizer/text/charsmap.h"
+#include "tokenizer/text/regex.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

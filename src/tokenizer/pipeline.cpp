@@ -1,8 +1,8 @@
 #include "tokenizer/pipeline.h"
 
-#include "tokenizer/bpe.h"
-#include "tokenizer/unigram.h"
-#include "tokenizer/wordpiece.h"
+#include "tokenizer/models/bpe.h"
+#include "tokenizer/models/unigram.h"
+#include "tokenizer/models/wordpiece.h"
 
 namespace fettle {
 namespace {

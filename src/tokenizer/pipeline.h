@@ -8,7 +8,7 @@
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/decoder.h"
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"

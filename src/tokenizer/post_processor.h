@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tokenizer/json_field.h"
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

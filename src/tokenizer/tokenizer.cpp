@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tokenizer/pipeline.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 

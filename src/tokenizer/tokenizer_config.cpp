@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "tokenizer/json_field.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

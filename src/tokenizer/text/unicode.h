@@ -56,7 +56,4 @@ std::string to_alphabet(std::string_view bytes);
 // Sets `bytes` and returns true, or returns false when a character is not of the alphabet.
 bool from_alphabet(std::string_view text, std::string& bytes);
 
-// The bytes that `text` spells in base64; false when it does not.
-bool decode_base64(std::string_view text, std::string& bytes);
-
 }  // namespace fettle

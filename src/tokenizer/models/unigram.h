@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 
 namespace fettle {
 

@@ -1,10 +1,10 @@
-#include "tokenizer/bpe.h"
+#include "tokenizer/models/bpe.h"
 
 #include <algorithm>
 #include <bit>
 #include <queue>
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

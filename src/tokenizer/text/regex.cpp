@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "tokenizer/regex.h"
+#include "tokenizer/text/regex.h"
 
 #include <pcre2.h>
 #include <unicode/uchar.h>
@@ -8,8 +8,8 @@
 #include <iterator>
 #include <vector>
 
-#include "tokenizer/newer_unicode.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/newer_unicode.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

@@ -2,7 +2,7 @@
 // (Schuster and Nakajima 2012; as BERT has it).
 #pragma once
 
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 
 namespace fettle {
 

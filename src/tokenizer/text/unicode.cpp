@@ -1,11 +1,11 @@
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 #include <unicode/uchar.h>
 
 #include <array>
 #include <utility>
 
-#include "tokenizer/newer_unicode.h"
+#include "tokenizer/text/newer_unicode.h"
 
 namespace fettle {
 namespace {
@@ -183,28 +183,6 @@ bool from_alphabet(std::string_view text, std::string& bytes) {
     const int byte = alphabet_byte(next_char(text, at));
     if (byte < 0) return false;
     bytes.push_back(static_cast<char>(byte));
-  }
-  return true;
-}
-
-bool decode_base64(std::string_view text, std::string& bytes) {
-  bytes.clear();
-  uint32_t bits = 0;
-  int count = 0;
-  while (text.ends_with('=')) text.remove_suffix(1);
-  for (char c : text) {
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (value < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count));
   }
   return true;
 }

@@ -1,8 +1,8 @@
-#include "tokenizer/wordpiece.h"
+#include "tokenizer/models/wordpiece.h"
 
 #include <algorithm>
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 

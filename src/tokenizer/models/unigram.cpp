@@ -1,10 +1,10 @@
-#include "tokenizer/unigram.h"
+#include "tokenizer/models/unigram.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <limits>
 
-#include "tokenizer/bpe.h"
-#include "tokenizer/charsmap.h"
+#include "tokenizer/models/bpe.h"
+#include "tokenizer/models/unigram.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/text.h"
-#include "tokenizer/unigram.h"
+#include "tokenizer/text/charsmap.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

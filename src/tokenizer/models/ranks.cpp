@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <charconv>
 
-#include "tokenizer/bpe.h"
+#include "tokenizer/models/bpe.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/base64.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

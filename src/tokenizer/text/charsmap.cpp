@@ -1,9 +1,9 @@
-#include "tokenizer/charsmap.h"
+#include "tokenizer/text/charsmap.h"
 
 #include <cstring>
 
 #include "base/error.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "tokenizer/model.h"
+#include "tokenizer/models/model.h"
 
 #include <algorithm>
 #include <cstring>
