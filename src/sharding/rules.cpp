@@ -15,11 +15,23 @@ namespace {
 
 constexpr std::array kAxes{"dp", "fsdp", "tp", "sp"};
 
+// An axis goes to the first dim that names it. So fsdp splits the first, slowest dim of a layer's matrices: gathering
+// along it moves contiguous memory, where a later dim makes compilers transpose whole stacks of layers.
 const std::map<std::string, std::vector<std::string>> kDefaults{
-    {"vocab", {"tp"}},      {"embed", {"fsdp"}},        {"heads", {"tp"}}, {"kv_heads", {"tp"}},
-    {"mlp", {"tp"}},        {"layers", {}},             {"rank", {}},      {"norm", {}},
-    {"batch", {"dp", "fsdp"}}, {"length", {"sp"}},      {"act_embed", {}}, {"act_heads", {"tp"}},
-    {"act_mlp", {"tp"}},    {"act_vocab", {"tp"}},
+    {"vocab", {"tp"}},
+    {"embed", {"fsdp"}},
+    {"heads", {"tp", "fsdp"}},
+    {"kv_heads", {"tp", "fsdp"}},
+    {"mlp", {"tp", "fsdp"}},
+    {"layers", {}},
+    {"rank", {}},
+    {"norm", {}},
+    {"batch", {"dp", "fsdp"}},
+    {"length", {"sp"}},
+    {"act_embed", {}},
+    {"act_heads", {"tp"}},
+    {"act_mlp", {"tp"}},
+    {"act_vocab", {"tp"}},
 };
 
 }  // namespace
@@ -29,11 +41,13 @@ ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::str
   for (const auto& [logical, axes] : overrides) {
     if (!rules_.contains(logical))
       throw UserError("sharding: unknown logical axis '{}'; known are {}", logical,
-                      fmt::join([] {
-                        std::vector<std::string> names;
-                        for (const auto& [name, rule] : kDefaults) names.push_back(name);
-                        return names;
-                      }(), ", "));
+                      fmt::join(
+                          [] {
+                            std::vector<std::string> names;
+                            for (const auto& [name, rule] : kDefaults) names.push_back(name);
+                            return names;
+                          }(),
+                          ", "));
     std::vector<std::string> parsed;
     std::istringstream parts(axes);
     for (std::string axis; std::getline(parts, axis, '+');) {
@@ -59,8 +73,8 @@ Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, co
           parts *= mesh_.size_of(axis);
         }
     if (dims[i] % parts != 0)
-      throw UserError("{}: {} ({}) does not divide by {} ({}); choose a mesh whose axes divide it", what, axes[i], dims[i],
-                      fmt::join(split, " x "), parts);
+      throw UserError("{}: {} ({}) does not divide by {} ({}); choose a mesh whose axes divide it", what, axes[i],
+                      dims[i], fmt::join(split, " x "), parts);
     out.dims.push_back(split);
   }
   return out;
