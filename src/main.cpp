@@ -41,8 +41,7 @@ struct RecipeWords {
 };
 
 int show_devices(const Recipe& recipe) {
-  const Client client(Plugin::load(recipe.plugin),
-                      {.device_count = static_cast<int>(recipe.device_count.value_or(0))});
+  const Client client(Plugin::load(recipe.plugin), {.device_count = static_cast<int>(recipe.device_count.value_or(0))});
   fmt::print("plugin {} ({}), PJRT API {}.{}\n", client.plugin().name(), client.plugin().path().string(),
              client.plugin().api_major(), client.plugin().api_minor());
   for (const DeviceInfo& device : client.devices())
@@ -135,11 +134,10 @@ int run(int argc, char** argv) {
   plan_command->add_flag("--json", plan.json, "print JSON");
   recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
                  [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
-  recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset",
-                 [](const Recipe& recipe) {
-                   run_generate(recipe);
-                   return 0;
-                 });
+  recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset", [](const Recipe& recipe) {
+    run_generate(recipe);
+    return 0;
+  });
   recipe_command("chat", "talk to the model in a terminal", [](const Recipe& recipe) { return run_chat(recipe); });
   recipe_command("export", "merge the adapter into the model and check the result", [](const Recipe& recipe) {
     fmt::print("{}\n", format_export(run_export(recipe)));
@@ -184,7 +182,8 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     const bool ours = error.code() == ExitCode::kInternal;
     log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", error.what()));
-    if (ours) log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
+    if (ours)
+      log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     log_line(LogLevel::kQuiet, "error: this machine's memory is used up");

@@ -19,7 +19,7 @@ Tensor mix(Tensor x) {
 }
 
 uint32_t hash_of(const std::string& text) {
-  uint32_t hash = 2166136261u;                 // FNV-1a
+  uint32_t hash = 2166136261u;  // FNV-1a
   for (unsigned char c : text) hash = (hash ^ c) * 16777619u;
   return hash;
 }

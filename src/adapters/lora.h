@@ -15,8 +15,8 @@ struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16;
   double dropout = 0;
-  bool rslora = false;                         // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
-  std::vector<std::string> modules;            // within a layer: "self_attn.q_proj"
+  bool rslora = false;               // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
+  std::vector<std::string> modules;  // within a layer: "self_attn.q_proj"
 
   double scale() const;
 };
@@ -25,12 +25,13 @@ struct LoraOptions {
 // matches them (the whole name, or its end after a dot). Throws UserError listing the names when one matches none.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Rows of the pairs, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B as its output.
+// Rows of the pairs, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B as its
+// output.
 std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options);
 
 // Where a dropout mask comes from: the same for any mesh.
 struct DropoutKey {
-  Tensor seed;                                 // u32 scalar: mixes the run's seed, the step and the micro-batch
+  Tensor seed;  // u32 scalar: mixes the run's seed, the step and the micro-batch
 };
 
 // What Forward::adapt calls. Without a key (or with dropout 0) nothing is dropped.

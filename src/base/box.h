@@ -14,7 +14,7 @@ struct Box {
   int64_t elements() const { return product(size); }
   static Box whole(const Dims& dims) { return {Dims(dims.size(), 0), dims}; }
   bool operator==(const Box&) const = default;
-  std::string to_string() const;               // "[0:16, 32:64]"
+  std::string to_string() const;  // "[0:16, 32:64]"
 };
 
 }  // namespace fettle

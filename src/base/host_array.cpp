@@ -6,7 +6,9 @@
 
 namespace fettle {
 
-void HostArray::Free::operator()(std::byte* p) const { std::free(p); }
+void HostArray::Free::operator()(std::byte* p) const {
+  std::free(p);
+}
 
 HostArray::HostArray(Shape shape) : shape_(std::move(shape)) {
   const size_t size = (static_cast<size_t>(shape_.bytes()) + 63) / 64 * 64;
@@ -35,7 +37,9 @@ HostArray HostArray::to(DType dtype) const {
   return out;
 }
 
-float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 uint16_t f32_to_bf16(float value) {
   const uint32_t u = std::bit_cast<uint32_t>(value);

@@ -17,12 +17,12 @@ namespace fettle {
 class HostArray {
  public:
   HostArray() = default;
-  explicit HostArray(Shape shape);          // uninitialised
+  explicit HostArray(Shape shape);  // uninitialised
   static HostArray zeros(Shape shape);
   template <typename T>
   static HostArray from(Shape shape, const std::vector<T>& values) {
-    internal_check(static_cast<int64_t>(values.size() * sizeof(T)) == shape.bytes(), "HostArray::from: {} values for {}",
-                   values.size(), shape.to_string());
+    internal_check(static_cast<int64_t>(values.size() * sizeof(T)) == shape.bytes(),
+                   "HostArray::from: {} values for {}", values.size(), shape.to_string());
     HostArray array(std::move(shape));
     std::memcpy(array.data(), values.data(), values.size() * sizeof(T));
     return array;
@@ -57,9 +57,9 @@ class HostArray {
 };
 
 float bf16_to_f32(uint16_t bits);
-uint16_t f32_to_bf16(float value);          // round to nearest even; NaN stays NaN
+uint16_t f32_to_bf16(float value);  // round to nearest even; NaN stays NaN
 float f16_to_f32(uint16_t bits);
-uint16_t f32_to_f16(float value);           // round to nearest even; overflow gives infinity
+uint16_t f32_to_f16(float value);  // round to nearest even; overflow gives infinity
 
 // Reads element `index` of float bytes at `data` as f32, and writes it back.
 float load_float(const std::byte* data, DType dtype, int64_t index);

@@ -11,7 +11,7 @@ enum class LogLevel { kQuiet, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-void log_line(LogLevel level, const std::string& text);   // writes one line to stderr, clearing a live line first
+void log_line(LogLevel level, const std::string& text);  // writes one line to stderr, clearing a live line first
 // Replaces the live line at the bottom of a terminal; prints nothing when stderr is not one.
 void live_line(const std::string& text);
 bool stderr_is_terminal();

@@ -32,16 +32,30 @@ constexpr std::array<DTypeRow, 13> kRows{{
     {DType::kF64, 8, "f64", "F64", "float64"},
 }};
 
-const DTypeRow& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
+const DTypeRow& row(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
-int64_t byte_size(DType dtype) { return row(dtype).bytes; }
-bool is_float(DType dtype) { return dtype >= DType::kF16; }
-bool is_integer(DType dtype) { return dtype > DType::kPred && dtype < DType::kF16; }
-std::string_view stablehlo_name(DType dtype) { return row(dtype).stablehlo; }
-std::string_view safetensors_name(DType dtype) { return row(dtype).safetensors; }
-std::string_view hf_name(DType dtype) { return row(dtype).hf; }
+int64_t byte_size(DType dtype) {
+  return row(dtype).bytes;
+}
+bool is_float(DType dtype) {
+  return dtype >= DType::kF16;
+}
+bool is_integer(DType dtype) {
+  return dtype > DType::kPred && dtype < DType::kF16;
+}
+std::string_view stablehlo_name(DType dtype) {
+  return row(dtype).stablehlo;
+}
+std::string_view safetensors_name(DType dtype) {
+  return row(dtype).safetensors;
+}
+std::string_view hf_name(DType dtype) {
+  return row(dtype).hf;
+}
 
 DType dtype_from_safetensors(std::string_view name) {
   for (const DTypeRow& r : kRows)
@@ -63,10 +77,16 @@ int64_t product(const Dims& dims) {
   return n;
 }
 
-int64_t Shape::elements() const { return product(dims); }
+int64_t Shape::elements() const {
+  return product(dims);
+}
 
-std::string Shape::to_string() const { return fmt::format("{}[{}]", stablehlo_name(dtype), fmt::join(dims, ",")); }
+std::string Shape::to_string() const {
+  return fmt::format("{}[{}]", stablehlo_name(dtype), fmt::join(dims, ","));
+}
 
-std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
+std::string to_string(const Dims& dims) {
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
 
 }  // namespace fettle

@@ -11,16 +11,16 @@ namespace fettle {
 // Element types. Names follow StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64).
 enum class DType : uint8_t { kPred, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64 };
 
-int64_t byte_size(DType dtype);             // bytes of one element; kPred is 1
+int64_t byte_size(DType dtype);  // bytes of one element; kPred is 1
 bool is_float(DType dtype);
-bool is_integer(DType dtype);               // signed or unsigned, not kPred
-std::string_view stablehlo_name(DType dtype);   // "bf16", "ui8"
-std::string_view safetensors_name(DType dtype); // "BF16", "U8"
+bool is_integer(DType dtype);                    // signed or unsigned, not kPred
+std::string_view stablehlo_name(DType dtype);    // "bf16", "ui8"
+std::string_view safetensors_name(DType dtype);  // "BF16", "U8"
 // Reads safetensors' spelling; throws UserError on an unknown one (kF64 "F64", kPred "BOOL").
 DType dtype_from_safetensors(std::string_view name);
 // Reads Hugging Face's spelling: "bfloat16", "float32", "float16", optionally with "torch." before it.
 DType dtype_from_hf(std::string_view name);
-std::string_view hf_name(DType dtype);      // "bfloat16"
+std::string_view hf_name(DType dtype);  // "bfloat16"
 
 using Dims = std::vector<int64_t>;
 
@@ -30,14 +30,14 @@ struct Shape {
   Dims dims;
 
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
-  int64_t elements() const;                 // product of dims; 1 for a scalar
+  int64_t elements() const;  // product of dims; 1 for a scalar
   int64_t bytes() const { return elements() * byte_size(dtype); }
   Shape with_dtype(DType other) const { return {other, dims}; }
   bool operator==(const Shape&) const = default;
-  std::string to_string() const;            // "bf16[2,64,576]"
+  std::string to_string() const;  // "bf16[2,64,576]"
 };
 
 int64_t product(const Dims& dims);
-std::string to_string(const Dims& dims);    // "[2, 64, 576]"
+std::string to_string(const Dims& dims);  // "[2, 64, 576]"
 
 }  // namespace fettle

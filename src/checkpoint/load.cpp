@@ -92,7 +92,8 @@ DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelC
   return DeviceBuffer::upload(client, shape, layout, [&](const Box& box, std::byte* out) {
     int64_t next = 0;
     for_each_element(box, shape.dims, [&](int64_t index) {
-      store_float(out, dtype, next++, static_cast<float>(initial_value(row, config, key, static_cast<uint64_t>(index))));
+      store_float(out, dtype, next++,
+                  static_cast<float>(initial_value(row, config, key, static_cast<uint64_t>(index))));
     });
   });
 }
@@ -111,8 +112,10 @@ void check_weights(const ModelRepository& repository, const Model& model) {
                           name.ends_with(".attn.masked_bias") ||
                           (model.config.tie_word_embeddings && name == model.family->head);
     if (!used.contains(name) && !harmless)
-      throw UserError("{}: tensor '{}' has no place in a {} model with this config.json; the weights and the config are "
-                      "not of one model", repository.folder().string(), name, model.family->model_type);
+      throw UserError(
+          "{}: tensor '{}' has no place in a {} model with this config.json; the weights and the config are "
+          "not of one model",
+          repository.folder().string(), name, model.family->model_type);
   }
 }
 

@@ -28,7 +28,8 @@ DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelCon
                       const Layout& layout, const FindTensor& find, const LoadProgress& progress);
 
 // Random values as Hugging Face initialises: normal with config.initializer_range, zeros or ones, by the row's Init.
-// lora_A rows are Kaiming-uniform (a = sqrt 5): uniform in +-1/sqrt(in). A function of seed, name and global index alone.
+// lora_A rows are Kaiming-uniform (a = sqrt 5): uniform in +-1/sqrt(in). A function of seed, name and global index
+// alone.
 DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
                         const Layout& layout, uint64_t seed);
 

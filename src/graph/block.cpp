@@ -54,7 +54,8 @@ Tensor Block::parameter(const Shape& shape) {
 Tensor Block::use(const Tensor& t) {
   internal_check(static_cast<bool>(t), "a null tensor as operand at {}", PathScope::path());
   if (t.block() == this) return t;
-  internal_check(parent_ != nullptr, "an operand at {} is of a block that does not enclose this one", PathScope::path());
+  internal_check(parent_ != nullptr, "an operand at {} is of a block that does not enclose this one",
+                 PathScope::path());
   const Tensor outer = parent_->use(t);
   for (const auto& [seen, inner] : captured)
     if (seen == outer) return inner;
@@ -63,15 +64,23 @@ Tensor Block::use(const Tensor& t) {
   return inner;
 }
 
-BuildScope::BuildScope(Block& block) : previous_(current_block) { current_block = &block; }
-BuildScope::~BuildScope() { current_block = previous_; }
+BuildScope::BuildScope(Block& block) : previous_(current_block) {
+  current_block = &block;
+}
+BuildScope::~BuildScope() {
+  current_block = previous_;
+}
 
 PathScope::PathScope(const std::string& name, Kind kind) : previous_(current_path) {
   if (kind == kAbsolute) current_path.clear();
   if (!current_path.empty() && !name.empty()) current_path += '/';
   current_path += name;
 }
-PathScope::~PathScope() { current_path = previous_; }
-const std::string& PathScope::path() { return current_path; }
+PathScope::~PathScope() {
+  current_path = previous_;
+}
+const std::string& PathScope::path() {
+  return current_path;
+}
 
 }  // namespace fettle

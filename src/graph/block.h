@@ -31,18 +31,18 @@ enum class Remat : uint8_t {
 
 // What a node says beyond its operands; each op reads the fields its row in op_table.cpp names.
 struct Attributes {
-  Dims dims;                                   // dimension list of the op
-  Dims low, high, strides;                     // slice: start, limit, stride; pad: low, high, interior
+  Dims dims;                // dimension list of the op
+  Dims low, high, strides;  // slice: start, limit, stride; pad: low, high, interior
   DotDims dot;
-  std::string text;                            // compare direction, reduce kind, custom_call target
-  std::string config;                          // custom_call: attributes as StableHLO text
-  double splat = 0;                            // constant: the value of every element ...
+  std::string text;                                   // compare direction, reduce kind, custom_call target
+  std::string config;                                 // custom_call: attributes as StableHLO text
+  double splat = 0;                                   // constant: the value of every element ...
   std::shared_ptr<const std::vector<double>> values;  // ... or, when set, all of them
-  Partition partition;                         // sharding_constraint
-  std::shared_ptr<Block> body;                 // scan
-  int64_t trips = 0, carries = 0, xs = 0;      // scan: operands are carries, xs, then captured
-  bool reverse = false;                        // scan: from the last slice to the first
-  Remat remat = Remat::kFull;                  // scan
+  Partition partition;                                // sharding_constraint
+  std::shared_ptr<Block> body;                        // scan
+  int64_t trips = 0, carries = 0, xs = 0;             // scan: operands are carries, xs, then captured
+  bool reverse = false;                               // scan: from the last slice to the first
+  Remat remat = Remat::kFull;                         // scan
 };
 
 struct Node {
@@ -50,7 +50,7 @@ struct Node {
   std::vector<Tensor> operands;
   Attributes attributes;
   std::vector<Shape> results;
-  std::string path;                            // "layers/self_attn/q_proj"
+  std::string path;  // "layers/self_attn/q_proj"
 };
 
 class Block {
@@ -61,8 +61,8 @@ class Block {
   // The block that ops append to. Throws InternalError outside of any BuildScope.
   static Block& current();
 
-  Tensor append(Node node);                    // first result
-  Tensor parameter(const Shape& shape);        // a new input, after those there are
+  Tensor append(Node node);              // first result
+  Tensor parameter(const Shape& shape);  // a new input, after those there are
   Tensor tensor(int32_t node, int32_t result = 0) { return {this, node, result}; }
   // `t` as seen from this block: itself, or the captured input that stands for it.
   Tensor use(const Tensor& t);
@@ -72,7 +72,7 @@ class Block {
   Node& node(int32_t id) { return nodes_[id]; }
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
 
-  std::vector<Tensor> inputs;                  // parameter nodes in order
+  std::vector<Tensor> inputs;  // parameter nodes in order
   std::vector<Tensor> outputs;
   // Pairs of an outer tensor and the input that stands for it, in the order of capture.
   std::vector<std::pair<Tensor, Tensor>> captured;

@@ -30,7 +30,9 @@ int64_t dot_flops(const Node& node) {
   return 2 * node.results[0].elements() * contracted;
 }
 
-int64_t scan_flops(const Node& node) { return node.attributes.trips * count_flops(*node.attributes.body); }
+int64_t scan_flops(const Node& node) {
+  return node.attributes.trips * count_flops(*node.attributes.body);
+}
 
 constexpr std::array kTable{
     OpRow{Op::kParameter, "parameter", nullptr, nullptr, nullptr},
@@ -91,7 +93,9 @@ static_assert(kTable.size() == static_cast<size_t>(Op::kCount));
 
 }  // namespace
 
-std::span<const OpRow> op_table() { return kTable; }
+std::span<const OpRow> op_table() {
+  return kTable;
+}
 
 const OpRow& op_row(Op op) {
   const OpRow& row = kTable[static_cast<size_t>(op)];

@@ -13,19 +13,63 @@
 namespace fettle {
 
 enum class Op : uint8_t {
-  kParameter, kConstant, kIota,
+  kParameter,
+  kConstant,
+  kIota,
   // Elementwise, one operand.
-  kAbs, kCosine, kExponential, kFloor, kIsFinite, kLog, kLogistic, kNegate, kNot, kRsqrt, kSign, kSine, kSqrt, kTanh,
+  kAbs,
+  kCosine,
+  kExponential,
+  kFloor,
+  kIsFinite,
+  kLog,
+  kLogistic,
+  kNegate,
+  kNot,
+  kRsqrt,
+  kSign,
+  kSine,
+  kSqrt,
+  kTanh,
   // Elementwise, two operands.
-  kAdd, kAnd, kDivide, kMaximum, kMinimum, kMultiply, kOr, kPower, kRemainder, kShiftLeft, kShiftRightLogical,
-  kSubtract, kXor,
-  kCompare, kSelect, kConvert, kBitcastConvert,
+  kAdd,
+  kAnd,
+  kDivide,
+  kMaximum,
+  kMinimum,
+  kMultiply,
+  kOr,
+  kPower,
+  kRemainder,
+  kShiftLeft,
+  kShiftRightLogical,
+  kSubtract,
+  kXor,
+  kCompare,
+  kSelect,
+  kConvert,
+  kBitcastConvert,
   // Shape.
-  kBroadcastInDim, kConcatenate, kDynamicSlice, kDynamicUpdateSlice, kPad, kReshape, kSlice, kTranspose,
+  kBroadcastInDim,
+  kConcatenate,
+  kDynamicSlice,
+  kDynamicUpdateSlice,
+  kPad,
+  kReshape,
+  kSlice,
+  kTranspose,
   // Contractions.
-  kDotGeneral, kReduce, kTake, kTakeTranspose,
+  kDotGeneral,
+  kReduce,
+  kTake,
+  kTakeTranspose,
   // Structure.
-  kCustomCall, kCustomGradient, kOptimizationBarrier, kScan, kShardingConstraint, kStopGradient,
+  kCustomCall,
+  kCustomGradient,
+  kOptimizationBarrier,
+  kScan,
+  kShardingConstraint,
+  kStopGradient,
   kCount
 };
 
@@ -49,10 +93,10 @@ using Flops = int64_t (*)(const Node& node);
 
 struct OpRow {
   Op op;
-  std::string_view name;                       // StableHLO's, or ours where there is none
-  ShapeRule shape;                             // null: the builder gives the shapes
-  Vjp vjp;                                     // null: gradients do not flow through
-  Flops flops;                                 // null: not counted
+  std::string_view name;  // StableHLO's, or ours where there is none
+  ShapeRule shape;        // null: the builder gives the shapes
+  Vjp vjp;                // null: gradients do not flow through
+  Flops flops;            // null: not counted
 };
 
 const OpRow& op_row(Op op);

@@ -43,55 +43,121 @@ Tensor constant(double value, DType dtype) {
   return Block::current().append(std::move(node));
 }
 
-Tensor full(double value, const Shape& shape) { return broadcast_to(constant(value, shape.dtype), shape.dims); }
+Tensor full(double value, const Shape& shape) {
+  return broadcast_to(constant(value, shape.dtype), shape.dims);
+}
 
 Tensor literal(const std::vector<double>& values, const Shape& shape) {
-  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "[constant_c1] {} values for {}", values.size(),
-                 shape.to_string());
+  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "[constant_c1] {} values for {}",
+                 values.size(), shape.to_string());
   Node node{Op::kConstant, {}, {}, {shape}, {}};
   node.attributes.values = std::make_shared<const std::vector<double>>(values);
   return Block::current().append(std::move(node));
 }
 
-Tensor zeros_like(const Tensor& x) { return full(0, x.shape()); }
+Tensor zeros_like(const Tensor& x) {
+  return full(0, x.shape());
+}
 
 Tensor iota(const Shape& shape, int64_t dim) {
   internal_check(dim >= 0 && dim < shape.rank(), "[iota_c1] dim {} of {}", dim, shape.to_string());
   return Block::current().append({Op::kIota, {}, {.dims = {dim}}, {shape}, {}});
 }
 
-Tensor abs(const Tensor& x) { return make_node(Op::kAbs, {x}); }
-Tensor cosine(const Tensor& x) { return make_node(Op::kCosine, {x}); }
-Tensor exp(const Tensor& x) { return make_node(Op::kExponential, {x}); }
-Tensor floor(const Tensor& x) { return make_node(Op::kFloor, {x}); }
-Tensor is_finite(const Tensor& x) { return make_node(Op::kIsFinite, {x}); }
-Tensor log(const Tensor& x) { return make_node(Op::kLog, {x}); }
-Tensor logistic(const Tensor& x) { return make_node(Op::kLogistic, {x}); }
-Tensor logical_not(const Tensor& x) { return make_node(Op::kNot, {x}); }
-Tensor rsqrt(const Tensor& x) { return make_node(Op::kRsqrt, {x}); }
-Tensor sign(const Tensor& x) { return make_node(Op::kSign, {x}); }
-Tensor sine(const Tensor& x) { return make_node(Op::kSine, {x}); }
-Tensor sqrt(const Tensor& x) { return make_node(Op::kSqrt, {x}); }
-Tensor tanh(const Tensor& x) { return make_node(Op::kTanh, {x}); }
-Tensor operator-(const Tensor& x) { return make_node(Op::kNegate, {x}); }
+Tensor abs(const Tensor& x) {
+  return make_node(Op::kAbs, {x});
+}
+Tensor cosine(const Tensor& x) {
+  return make_node(Op::kCosine, {x});
+}
+Tensor exp(const Tensor& x) {
+  return make_node(Op::kExponential, {x});
+}
+Tensor floor(const Tensor& x) {
+  return make_node(Op::kFloor, {x});
+}
+Tensor is_finite(const Tensor& x) {
+  return make_node(Op::kIsFinite, {x});
+}
+Tensor log(const Tensor& x) {
+  return make_node(Op::kLog, {x});
+}
+Tensor logistic(const Tensor& x) {
+  return make_node(Op::kLogistic, {x});
+}
+Tensor logical_not(const Tensor& x) {
+  return make_node(Op::kNot, {x});
+}
+Tensor rsqrt(const Tensor& x) {
+  return make_node(Op::kRsqrt, {x});
+}
+Tensor sign(const Tensor& x) {
+  return make_node(Op::kSign, {x});
+}
+Tensor sine(const Tensor& x) {
+  return make_node(Op::kSine, {x});
+}
+Tensor sqrt(const Tensor& x) {
+  return make_node(Op::kSqrt, {x});
+}
+Tensor tanh(const Tensor& x) {
+  return make_node(Op::kTanh, {x});
+}
+Tensor operator-(const Tensor& x) {
+  return make_node(Op::kNegate, {x});
+}
 
-Tensor operator+(const Tensor& x, const Tensor& y) { return binary(Op::kAdd, x, y); }
-Tensor operator-(const Tensor& x, const Tensor& y) { return binary(Op::kSubtract, x, y); }
-Tensor operator*(const Tensor& x, const Tensor& y) { return binary(Op::kMultiply, x, y); }
-Tensor operator/(const Tensor& x, const Tensor& y) { return binary(Op::kDivide, x, y); }
-Tensor operator+(const Tensor& x, double y) { return x + constant(y, x.dtype()); }
-Tensor operator-(const Tensor& x, double y) { return x - constant(y, x.dtype()); }
-Tensor operator*(const Tensor& x, double y) { return x * constant(y, x.dtype()); }
-Tensor operator/(const Tensor& x, double y) { return x / constant(y, x.dtype()); }
-Tensor operator-(double x, const Tensor& y) { return constant(x, y.dtype()) - y; }
-Tensor operator/(double x, const Tensor& y) { return constant(x, y.dtype()) / y; }
-Tensor maximum(const Tensor& x, const Tensor& y) { return binary(Op::kMaximum, x, y); }
-Tensor minimum(const Tensor& x, const Tensor& y) { return binary(Op::kMinimum, x, y); }
-Tensor power(const Tensor& x, const Tensor& y) { return binary(Op::kPower, x, y); }
-Tensor remainder(const Tensor& x, const Tensor& y) { return binary(Op::kRemainder, x, y); }
-Tensor logical_and(const Tensor& x, const Tensor& y) { return binary(Op::kAnd, x, y); }
-Tensor logical_or(const Tensor& x, const Tensor& y) { return binary(Op::kOr, x, y); }
-Tensor bit_xor(const Tensor& x, const Tensor& y) { return binary(Op::kXor, x, y); }
+Tensor operator+(const Tensor& x, const Tensor& y) {
+  return binary(Op::kAdd, x, y);
+}
+Tensor operator-(const Tensor& x, const Tensor& y) {
+  return binary(Op::kSubtract, x, y);
+}
+Tensor operator*(const Tensor& x, const Tensor& y) {
+  return binary(Op::kMultiply, x, y);
+}
+Tensor operator/(const Tensor& x, const Tensor& y) {
+  return binary(Op::kDivide, x, y);
+}
+Tensor operator+(const Tensor& x, double y) {
+  return x + constant(y, x.dtype());
+}
+Tensor operator-(const Tensor& x, double y) {
+  return x - constant(y, x.dtype());
+}
+Tensor operator*(const Tensor& x, double y) {
+  return x * constant(y, x.dtype());
+}
+Tensor operator/(const Tensor& x, double y) {
+  return x / constant(y, x.dtype());
+}
+Tensor operator-(double x, const Tensor& y) {
+  return constant(x, y.dtype()) - y;
+}
+Tensor operator/(double x, const Tensor& y) {
+  return constant(x, y.dtype()) / y;
+}
+Tensor maximum(const Tensor& x, const Tensor& y) {
+  return binary(Op::kMaximum, x, y);
+}
+Tensor minimum(const Tensor& x, const Tensor& y) {
+  return binary(Op::kMinimum, x, y);
+}
+Tensor power(const Tensor& x, const Tensor& y) {
+  return binary(Op::kPower, x, y);
+}
+Tensor remainder(const Tensor& x, const Tensor& y) {
+  return binary(Op::kRemainder, x, y);
+}
+Tensor logical_and(const Tensor& x, const Tensor& y) {
+  return binary(Op::kAnd, x, y);
+}
+Tensor logical_or(const Tensor& x, const Tensor& y) {
+  return binary(Op::kOr, x, y);
+}
+Tensor bit_xor(const Tensor& x, const Tensor& y) {
+  return binary(Op::kXor, x, y);
+}
 Tensor shift_left(const Tensor& x, int64_t bits) {
   return binary(Op::kShiftLeft, x, constant(static_cast<double>(bits), x.dtype()));
 }
@@ -196,13 +262,23 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims) {
   return dot_general(lhs, rhs, dims, lhs.dtype());
 }
 
-Tensor reduce_sum(const Tensor& x, const Dims& dims) { return reduce(x, dims, "add"); }
-Tensor reduce_max(const Tensor& x, const Dims& dims) { return reduce(x, dims, "maximum"); }
-Tensor reduce_and(const Tensor& x, const Dims& dims) { return reduce(x, dims, "and"); }
+Tensor reduce_sum(const Tensor& x, const Dims& dims) {
+  return reduce(x, dims, "add");
+}
+Tensor reduce_max(const Tensor& x, const Dims& dims) {
+  return reduce(x, dims, "maximum");
+}
+Tensor reduce_and(const Tensor& x, const Dims& dims) {
+  return reduce(x, dims, "and");
+}
 
-Tensor take(const Tensor& table, const Tensor& ids) { return make_node(Op::kTake, {table, ids}); }
+Tensor take(const Tensor& table, const Tensor& ids) {
+  return make_node(Op::kTake, {table, ids});
+}
 
-Tensor stop_gradient(const Tensor& x) { return make_node(Op::kStopGradient, {x}); }
+Tensor stop_gradient(const Tensor& x) {
+  return make_node(Op::kStopGradient, {x});
+}
 
 Tensor sharding_constraint(const Tensor& x, const Partition& partition) {
   return make_node(Op::kShardingConstraint, {x}, {.partition = partition});

@@ -14,11 +14,11 @@
 namespace fettle {
 
 // Values.
-Tensor constant(double value, DType dtype);                        // scalar
-Tensor full(double value, const Shape& shape);                     // every element is `value`
+Tensor constant(double value, DType dtype);                             // scalar
+Tensor full(double value, const Shape& shape);                          // every element is `value`
 Tensor literal(const std::vector<double>& values, const Shape& shape);  // small tables only: printed in full
 Tensor zeros_like(const Tensor& x);
-Tensor iota(const Shape& shape, int64_t dim);                      // 0, 1, ... along dim
+Tensor iota(const Shape& shape, int64_t dim);  // 0, 1, ... along dim
 
 // Elementwise.
 Tensor abs(const Tensor& x);
@@ -27,7 +27,7 @@ Tensor exp(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor is_finite(const Tensor& x);
 Tensor log(const Tensor& x);
-Tensor logistic(const Tensor& x);                                  // 1 / (1 + exp(-x))
+Tensor logistic(const Tensor& x);  // 1 / (1 + exp(-x))
 Tensor logical_not(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor sign(const Tensor& x);
@@ -53,18 +53,18 @@ Tensor logical_and(const Tensor& x, const Tensor& y);
 Tensor logical_or(const Tensor& x, const Tensor& y);
 Tensor bit_xor(const Tensor& x, const Tensor& y);
 Tensor shift_left(const Tensor& x, int64_t bits);
-Tensor shift_right(const Tensor& x, int64_t bits);                 // logical
-Tensor compare(const Tensor& x, const char* direction, const Tensor& y);  // "EQ" "NE" "GE" "GT" "LE" "LT"
+Tensor shift_right(const Tensor& x, int64_t bits);                                 // logical
+Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
-Tensor convert(const Tensor& x, DType dtype);                      // x itself when it is of that dtype
-Tensor bitcast_convert(const Tensor& x, DType dtype);              // same width
+Tensor convert(const Tensor& x, DType dtype);                                      // x itself when it is of that dtype
+Tensor bitcast_convert(const Tensor& x, DType dtype);                              // same width
 
 // Shape.
-Tensor reshape(const Tensor& x, const Dims& dims);                 // one -1 is inferred
+Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
 Tensor transpose(const Tensor& x, const Dims& permutation);
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims);
-Tensor broadcast_to(const Tensor& x, const Dims& result);          // NumPy's rule
-Tensor expand(const Tensor& x, int64_t dim);                       // a new 1-sized dim at `dim`
+Tensor broadcast_to(const Tensor& x, const Dims& result);  // NumPy's rule
+Tensor expand(const Tensor& x, int64_t dim);               // a new 1-sized dim at `dim`
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value = 0);
 Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim);
@@ -75,7 +75,7 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::ve
 // `result` is the dtype of the result; accumulation is in f32 for bf16 and f16 operands.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result);
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
-Tensor reduce_sum(const Tensor& x, const Dims& dims);              // dims are dropped; negative counts from the end
+Tensor reduce_sum(const Tensor& x, const Dims& dims);  // dims are dropped; negative counts from the end
 Tensor reduce_max(const Tensor& x, const Dims& dims);
 Tensor reduce_and(const Tensor& x, const Dims& dims);
 // Rows of table [R, C] at ids [...] -> [..., C]; ids are clamped. Its VJP adds rows up.

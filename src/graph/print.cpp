@@ -14,7 +14,9 @@
 namespace fettle {
 namespace {
 
-std::string list(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
+std::string list(const Dims& dims) {
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
 
 std::string element(double value, DType dtype) {
   if (dtype == DType::kPred) return value != 0 ? "true" : "false";
@@ -97,19 +99,20 @@ class Printer {
       case Op::kIota: return fmt::format("stablehlo.iota dim = {} : {}", a.dims[0], result);
       case Op::kCompare: {
         const DType dtype = node.operands[0].dtype();
-        const char* kind = is_float(dtype) ? "FLOAT"
+        const char* kind = is_float(dtype)                                            ? "FLOAT"
                            : dtype == DType::kPred || stablehlo_name(dtype)[0] == 'u' ? "UNSIGNED"
                                                                                       : "SIGNED";
         return fmt::format("{} {}, {}, {}, {} : {}", name, a.text, o[0], o[1], kind, sig);
       }
       case Op::kSelect: return fmt::format("{} {}, {}, {} : {}, {}", name, o[0], o[1], o[2], types[0], types[1]);
-      case Op::kIsFinite: case Op::kConvert: case Op::kBitcastConvert: case Op::kReshape:
-        return fmt::format("{} {} : {}", name, o[0], sig);
-      case Op::kBroadcastInDim: case Op::kTranspose:
-        return fmt::format("{} {}, dims = {} : {}", name, o[0], list(a.dims), sig);
+      case Op::kIsFinite:
+      case Op::kConvert:
+      case Op::kBitcastConvert:
+      case Op::kReshape: return fmt::format("{} {} : {}", name, o[0], sig);
+      case Op::kBroadcastInDim:
+      case Op::kTranspose: return fmt::format("{} {}, dims = {} : {}", name, o[0], list(a.dims), sig);
       case Op::kConcatenate: return fmt::format("{} {}, dim = {} : {}", name, fmt::join(o, ", "), a.dims[0], sig);
-      case Op::kDynamicSlice:
-        return fmt::format("{} {}, sizes = {} : {}", name, fmt::join(o, ", "), list(a.high), sig);
+      case Op::kDynamicSlice: return fmt::format("{} {}, sizes = {} : {}", name, fmt::join(o, ", "), list(a.high), sig);
       case Op::kDynamicUpdateSlice: return fmt::format("{} {} : {}", name, fmt::join(o, ", "), sig);
       case Op::kPad:
         return fmt::format("{} {}, {}, low = {}, high = {}, interior = {} : {}", name, o[0], o[1], list(a.low),
@@ -134,9 +137,10 @@ class Printer {
       case Op::kCustomCall: {
         std::vector<std::string> results;
         for (const Shape& shape : node.results) results.push_back(mlir_type(shape));
-        return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}",
-                           a.text, fmt::join(o, ", "), a.config, fmt::join(types, ", "),
-                           results.size() == 1 ? results[0] : fmt::format("({})", fmt::join(results, ", ")));
+        return fmt::format(
+            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}", a.text,
+            fmt::join(o, ", "), a.config, fmt::join(types, ", "),
+            results.size() == 1 ? results[0] : fmt::format("({})", fmt::join(results, ", ")));
       }
       case Op::kOptimizationBarrier: return fmt::format("{} {} : {}", name, fmt::join(o, ", "), fmt::join(types, ", "));
       case Op::kShardingConstraint:
@@ -151,7 +155,8 @@ class Printer {
   std::string dot(const Node& node, const std::vector<std::string>& o, const std::string& sig) {
     const DotDims& d = node.attributes.dot;
     std::string text = fmt::format("stablehlo.dot_general {}, {},", o[0], o[1]);
-    if (!d.lhs_batching.empty()) text += fmt::format(" batching_dims = {} x {},", list(d.lhs_batching), list(d.rhs_batching));
+    if (!d.lhs_batching.empty())
+      text += fmt::format(" batching_dims = {} x {},", list(d.lhs_batching), list(d.rhs_batching));
     text += fmt::format(" contracting_dims = {} x {}", list(d.lhs_contracting), list(d.rhs_contracting));
     if (node.operands[0].dtype() == DType::kF32 && !options_.tf32) text += ", precision = [HIGHEST, HIGHEST]";
     return text + " : " + sig;
@@ -164,8 +169,9 @@ class Printer {
     if (kind == "maximum" || kind == "minimum") init = element(kind == "maximum" ? -INFINITY : INFINITY, scalar.dtype);
     const std::string name = fresh();
     line(name, fmt::format("stablehlo.constant dense<{}> : {}", init, mlir_type(scalar)), node);
-    return fmt::format("stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = {} : ({}, {}) -> {}", o[0],
-                       name, kind, list(node.attributes.dims), types[0], mlir_type(scalar), mlir_type(node.results[0]));
+    return fmt::format("stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = {} : ({}, {}) -> {}",
+                       o[0], name, kind, list(node.attributes.dims), types[0], mlir_type(scalar),
+                       mlir_type(node.results[0]));
   }
 
   std::string scatter(const Node& node, const std::vector<std::string>& o, const std::vector<std::string>& types) {
@@ -196,8 +202,7 @@ class Printer {
       const Shape& shape = node.results[r];
       init.push_back(fresh());
       types.push_back(mlir_type(shape));
-      line(init.back(), fmt::format("stablehlo.constant dense<{}> : {}", element(0, shape.dtype), types.back()),
-           node);
+      line(init.back(), fmt::format("stablehlo.constant dense<{}> : {}", element(0, shape.dtype), types.back()), node);
     }
     for (size_t i = at.carries; i < operands.size(); ++i) {
       init.push_back(operands[i]);
@@ -213,8 +218,8 @@ class Printer {
     text += fmt::format("{}{}:{} = stablehlo.while({}) : {}\n", pad, name, init.size(), fmt::join(assigned, ", "),
                         fmt::join(types, ", "));
     text += fmt::format("{}cond {{\n{}  {} = stablehlo.constant dense<{}> : tensor<i32>\n", pad, pad, limit, at.trips);
-    text += fmt::format("{}  {} = stablehlo.compare LT, {}, {}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>\n", pad,
-                        more, args[0], limit);
+    text += fmt::format("{}  {} = stablehlo.compare LT, {}, {}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>\n",
+                        pad, more, args[0], limit);
     text += fmt::format("{}  stablehlo.return {} : tensor<i1>\n{}}} do {{\n", pad, more, pad);
     indent_ += "  ";
     const std::string zero = fresh();
@@ -243,29 +248,36 @@ class Printer {
       Dims sizes = whole.dims;
       sizes[0] = 1;
       const std::string slice = fresh(), value = fresh();
-      line(slice, fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg,
-                                      indices(index, zero, whole.rank()), list(sizes), mlir_type(whole),
-                                      repeated(", tensor<i32>", whole.rank()), mlir_type({whole.dtype, sizes})), node);
-      line(value, fmt::format("stablehlo.reshape {} : ({}) -> {}", slice, mlir_type({whole.dtype, sizes}),
-                                      mlir_type(part)), node);
+      line(slice,
+           fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg,
+                       indices(index, zero, whole.rank()), list(sizes), mlir_type(whole),
+                       repeated(", tensor<i32>", whole.rank()), mlir_type({whole.dtype, sizes})),
+           node);
+      line(value,
+           fmt::format("stablehlo.reshape {} : ({}) -> {}", slice, mlir_type({whole.dtype, sizes}), mlir_type(part)),
+           node);
       bind(1 + i, value);
     }
     nodes(body, inner);
     indent_ = pad + "  ";
     std::vector<std::string> returned{next};
-    for (int64_t c = 0; c < at.carries; ++c) returned.push_back(inner.at({body.outputs[c].node(), body.outputs[c].result()}));
+    for (int64_t c = 0; c < at.carries; ++c)
+      returned.push_back(inner.at({body.outputs[c].node(), body.outputs[c].result()}));
     for (int64_t y = 0; y < ys; ++y) {
       const Tensor& output = body.outputs[at.carries + y];
       const Shape& whole = node.results[at.carries + y];
       Dims sizes = whole.dims;
       sizes[0] = 1;
       const std::string row = fresh(), updated = fresh();
-      line(row, fmt::format("stablehlo.reshape {} : ({}) -> {}", inner.at({output.node(), output.result()}),
-                                    mlir_type(output.shape()), mlir_type({whole.dtype, sizes})), node);
-      line(updated, fmt::format("stablehlo.dynamic_update_slice {}, {}, {} : ({}, {}{}) -> {}",
-                                        args[1 + at.carries + y], row, indices(index, zero, whole.rank()),
-                                        mlir_type(whole), mlir_type({whole.dtype, sizes}),
-                                        repeated(", tensor<i32>", whole.rank()), mlir_type(whole)), node);
+      line(row,
+           fmt::format("stablehlo.reshape {} : ({}) -> {}", inner.at({output.node(), output.result()}),
+                       mlir_type(output.shape()), mlir_type({whole.dtype, sizes})),
+           node);
+      line(updated,
+           fmt::format("stablehlo.dynamic_update_slice {}, {}, {} : ({}, {}{}) -> {}", args[1 + at.carries + y], row,
+                       indices(index, zero, whole.rank()), mlir_type(whole), mlir_type({whole.dtype, sizes}),
+                       repeated(", tensor<i32>", whole.rank()), mlir_type(whole)),
+           node);
       returned.push_back(updated);
     }
     for (size_t i = at.carries; i < operands.size(); ++i) returned.push_back(args[1 + ys + i]);

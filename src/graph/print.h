@@ -9,11 +9,11 @@
 namespace fettle {
 
 struct PrintOptions {
-  bool shardings = false;                      // write sdy constraints; else they are dropped
+  bool shardings = false;  // write sdy constraints; else they are dropped
   bool tf32 = false;
 };
 
-std::string mlir_type(const Shape& shape);     // "tensor<2x64xbf16>"
+std::string mlir_type(const Shape& shape);  // "tensor<2x64xbf16>"
 // "<@mesh, [{\"fsdp\"}, {}]>" with one entry per dim of a value of `rank` dims.
 std::string mlir_sharding(const Partition& partition, int64_t rank);
 

@@ -24,8 +24,9 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
   if (donate_input.empty()) return;
   for (ProgramInput& input : inputs_) {
     if (input.name != donate_input) continue;
-    internal_check(input.shape == value.shape() && input.partition == partition, "output {} cannot reuse input {}: {}, {}",
-                   name, donate_input, value.shape().to_string(), input.shape.to_string());
+    internal_check(input.shape == value.shape() && input.partition == partition,
+                   "output {} cannot reuse input {}: {}, {}", name, donate_input, value.shape().to_string(),
+                   input.shape.to_string());
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
     return;
   }
@@ -50,18 +51,21 @@ std::string Program::text(bool tf32) const {
   for (const ProgramOutput& output : outputs_)
     results.push_back(fmt::format("{} {{{}}}", mlir_type(output.shape), sharding(output.partition, output.shape)));
 
-  std::string text = fmt::format("module @fettle attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} {{\n",
-                                 mesh_.size());
+  std::string text = fmt::format(
+      "module @fettle attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} {{\n", mesh_.size());
   if (sharded) {
     std::vector<std::string> axes;
     for (const auto& [name, size] : mesh_.axes) axes.push_back(fmt::format("\"{}\"={}", name, size));
     text += fmt::format("  sdy.mesh @mesh = <[{}]>\n", fmt::join(axes, ", "));
   }
-  text += fmt::format("  func.func public @main({}) -> ({}) {{\n", fmt::join(arguments, ", "), fmt::join(results, ", "));
+  text +=
+      fmt::format("  func.func public @main({}) -> ({}) {{\n", fmt::join(arguments, ", "), fmt::join(results, ", "));
   text += print_body(*pruned, {.shardings = sharded, .tf32 = tf32});
   return text + "  }\n}\n";
 }
 
-int64_t Program::flops() const { return count_flops(*prune(*block_)); }
+int64_t Program::flops() const {
+  return count_flops(*prune(*block_));
+}
 
 }  // namespace fettle

@@ -12,10 +12,10 @@
 namespace fettle {
 
 struct ProgramInput {
-  std::string name;                            // "weights/layers.self_attn.q_proj.weight"
+  std::string name;  // "weights/layers.self_attn.q_proj.weight"
   Shape shape;
-  Partition partition;                         // empty dims = replicated
-  int64_t donated_to = -1;                     // output that reuses its memory, or -1
+  Partition partition;      // empty dims = replicated
+  int64_t donated_to = -1;  // output that reuses its memory, or -1
 };
 
 struct ProgramOutput {

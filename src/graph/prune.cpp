@@ -10,14 +10,15 @@ namespace {
 using Flags = std::vector<std::vector<bool>>;  // [node][result]
 
 struct ScanNeeds {
-  std::vector<bool> outputs;                   // of the body
-  std::vector<bool> operands;                  // of the node = inputs of the body after the index
-  Flags live;                                  // values of the body
+  std::vector<bool> outputs;   // of the body
+  std::vector<bool> operands;  // of the node = inputs of the body after the index
+  Flags live;                  // values of the body
 };
 
 Flags live_values(const Block& block, const std::vector<bool>& outputs);
 
-// What the body of a scan must keep when `results` of the node are read: a carry that is read inside must be computed too.
+// What the body of a scan must keep when `results` of the node are read: a carry that is read inside must be computed
+// too.
 ScanNeeds scan_needs(const Node& node, std::vector<bool> results) {
   const Block& body = *node.attributes.body;
   while (true) {

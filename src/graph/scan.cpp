@@ -17,15 +17,17 @@ ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vect
     std::vector<Tensor> inner_carries, inner_xs;
     for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
     for (const Tensor& x : xs) {
-      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] scan of {} trips over {}", trips, x.shape().to_string());
+      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] scan of {} trips over {}", trips,
+                     x.shape().to_string());
       inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
     }
     step = body(index, inner_carries, inner_xs);
     internal_check(step.carries.size() == carries.size(), "[while_c2] the body returned {} carries, took {}",
                    step.carries.size(), carries.size());
     for (size_t i = 0; i < carries.size(); ++i) {
-      internal_check(step.carries[i].shape() == carries[i].shape(), "[while_c2] carry {} came in as {}, left as {} (at {})", i,
-                     carries[i].shape().to_string(), step.carries[i].shape().to_string(), PathScope::path());
+      internal_check(step.carries[i].shape() == carries[i].shape(),
+                     "[while_c2] carry {} came in as {}, left as {} (at {})", i, carries[i].shape().to_string(),
+                     step.carries[i].shape().to_string(), PathScope::path());
       inner->outputs.push_back(inner->use(step.carries[i]));
       node.results.push_back(carries[i].shape());
     }

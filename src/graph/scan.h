@@ -11,17 +11,17 @@
 namespace fettle {
 
 struct ScanStep {
-  std::vector<Tensor> carries;                 // same shapes as they came in
-  std::vector<Tensor> ys;                      // this trip's slices of the stacked results
+  std::vector<Tensor> carries;  // same shapes as they came in
+  std::vector<Tensor> ys;       // this trip's slices of the stacked results
 };
 
 struct ScanOptions {
-  bool reverse = false;                        // visit the slices from last to first
+  bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
 };
 
-// Calls `body(index, carries, xs)` once, to build it. `xs` [trips, ...] are seen without their first dim; `index` is the
-// i32 number of the slice. Returns the final carries and the ys stacked [trips, ...].
+// Calls `body(index, carries, xs)` once, to build it. `xs` [trips, ...] are seen without their first dim; `index` is
+// the i32 number of the slice. Returns the final carries and the ys stacked [trips, ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,

@@ -1,6 +1,7 @@
-// The reverse loop of a scan. Vocabulary: the forward body F of the scan node N; the reverse body G, which begins with a
-// copy of F ("the copy"), goes on with the VJPs of its nodes, and reads what the policy saved of F instead of computing it
-// again. What is saved becomes further stacked results of N. Nodes of the copy that nothing reads any more are pruned.
+// The reverse loop of a scan. Vocabulary: the forward body F of the scan node N; the reverse body G, which begins with
+// a copy of F ("the copy"), goes on with the VJPs of its nodes, and reads what the policy saved of F instead of
+// computing it again. What is saved becomes further stacked results of N. Nodes of the copy that nothing reads any more
+// are pruned.
 #include <map>
 #include <set>
 
@@ -13,19 +14,30 @@
 namespace fettle::vjps {
 namespace {
 
-using Value = std::pair<int32_t, int32_t>;     // node, result
+using Value = std::pair<int32_t, int32_t>;  // node, result
 
-Value value_of(const Tensor& t) { return {t.node(), t.result()}; }
+Value value_of(const Tensor& t) {
+  return {t.node(), t.result()};
+}
 
 // A parameter node that is not yet in the block's list of inputs.
-Tensor placeholder(Block& block, const Shape& shape) { return block.append({Op::kParameter, {}, {}, {shape}, {}}); }
+Tensor placeholder(Block& block, const Shape& shape) {
+  return block.append({Op::kParameter, {}, {}, {shape}, {}});
+}
 
 bool is_saved(const Node& node, Remat remat) {
   switch (node.op) {
-    case Op::kParameter: case Op::kConstant: case Op::kIota: return false;
-    case Op::kBroadcastInDim: case Op::kReshape: case Op::kTranspose: case Op::kStopGradient:
+    case Op::kParameter:
+    case Op::kConstant:
+    case Op::kIota: return false;
+    case Op::kBroadcastInDim:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kStopGradient:
     case Op::kShardingConstraint: return false;
-    case Op::kDotGeneral: case Op::kScan: case Op::kCustomCall: return remat != Remat::kFull;
+    case Op::kDotGeneral:
+    case Op::kScan:
+    case Op::kCustomCall: return remat != Remat::kFull;
     default: return remat == Remat::kNone;
   }
 }
@@ -63,8 +75,7 @@ class ReverseLoop {
       if (activity_.operands[i])
         const_sums_[i] = placeholder(*body_, args_.operands[i].shape().with_dtype(DType::kF32));
     for (size_t r = carries(); r < args_.cotangents.size(); ++r)
-      if (args_.cotangents[r] && activity_.results[r])
-        y_cts_[r] = placeholder(*body_, forward_.outputs[r].shape());
+      if (args_.cotangents[r] && activity_.results[r]) y_cts_[r] = placeholder(*body_, forward_.outputs[r].shape());
   }
 
   void copy_forward() {
@@ -232,22 +243,24 @@ class ReverseLoop {
   const VjpArgs& args_;
   Block& outer_;
   const Block& forward_;
-  const Attributes at_;                        // of N before it gains results
+  const Attributes at_;  // of N before it gains results
   ScanActivity activity_;
-  std::shared_ptr<Block> body_;                // G
+  std::shared_ptr<Block> body_;  // G
   Tensor index_;
-  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;   // by operand, operand, result of N
-  std::map<int64_t, Tensor> x_grads_, const_grads_;            // by operand of N
-  std::map<Value, Tensor> copy_;               // value of F -> its copy in G
-  std::map<int32_t, int32_t> origin_;          // node of the copy -> node of F
+  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // by operand, operand, result of N
+  std::map<int64_t, Tensor> x_grads_, const_grads_;           // by operand of N
+  std::map<Value, Tensor> copy_;                              // value of F -> its copy in G
+  std::map<int32_t, int32_t> origin_;                         // node of the copy -> node of F
   int32_t copy_end_ = 0;
-  std::set<Value> needed_inputs_, saved_;      // values of G
-  std::map<Value, Tensor> replacement_;        // saved value of the copy -> G's input that stands for it
-  std::vector<std::pair<Tensor, int32_t>> residuals_;          // G's input, result of N that feeds it
+  std::set<Value> needed_inputs_, saved_;              // values of G
+  std::map<Value, Tensor> replacement_;                // saved value of the copy -> G's input that stands for it
+  std::vector<std::pair<Tensor, int32_t>> residuals_;  // G's input, result of N that feeds it
 };
 
 }  // namespace
 
-Tensors scan(const VjpArgs& args) { return ReverseLoop(args).build(); }
+Tensors scan(const VjpArgs& args) {
+  return ReverseLoop(args).build();
+}
 
 }  // namespace fettle::vjps

@@ -21,7 +21,7 @@ struct Partition {
 // A named mesh: axis names with sizes, major first. Devices are numbered row-major.
 struct MeshAxes {
   std::vector<std::pair<std::string, int64_t>> axes;
-  int64_t size() const;                        // devices: product of the sizes
+  int64_t size() const;                            // devices: product of the sizes
   int64_t size_of(const std::string& axis) const;  // 1 for an axis that is not there
   bool operator==(const MeshAxes&) const = default;
 };
@@ -41,7 +41,7 @@ class Tensor {
   const Shape& shape() const;
   DType dtype() const { return shape().dtype; }
   const Dims& dims() const { return shape().dims; }
-  int64_t dim(int64_t i) const;                // negative counts from the end
+  int64_t dim(int64_t i) const;  // negative counts from the end
   int64_t rank() const { return shape().rank(); }
 
  private:

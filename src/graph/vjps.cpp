@@ -8,12 +8,22 @@
 namespace fettle::vjps {
 namespace {
 
-const Tensor& ct(const VjpArgs& a) { return a.cotangents[0]; }
-const Tensor& x(const VjpArgs& a) { return a.operands[0]; }
-const Tensor& y(const VjpArgs& a) { return a.operands[1]; }
-const Tensor& out(const VjpArgs& a) { return a.results[0]; }
+const Tensor& ct(const VjpArgs& a) {
+  return a.cotangents[0];
+}
+const Tensor& x(const VjpArgs& a) {
+  return a.operands[0];
+}
+const Tensor& y(const VjpArgs& a) {
+  return a.operands[1];
+}
+const Tensor& out(const VjpArgs& a) {
+  return a.results[0];
+}
 
-Tensor only(const Tensor& pred, const Tensor& value) { return fettle::select(pred, value, zeros_like(value)); }
+Tensor only(const Tensor& pred, const Tensor& value) {
+  return fettle::select(pred, value, zeros_like(value));
+}
 
 Tensors with_starts(Tensors grads, const VjpArgs& a) {
   grads.resize(a.operands.size());
@@ -22,18 +32,42 @@ Tensors with_starts(Tensors grads, const VjpArgs& a) {
 
 }  // namespace
 
-Tensors abs(const VjpArgs& a) { return {ct(a) * sign(x(a))}; }
-Tensors cosine(const VjpArgs& a) { return {-(ct(a) * fettle::sine(x(a)))}; }
-Tensors exponential(const VjpArgs& a) { return {ct(a) * out(a)}; }
-Tensors log(const VjpArgs& a) { return {ct(a) / x(a)}; }
-Tensors logistic(const VjpArgs& a) { return {ct(a) * (out(a) * (1.0 - out(a)))}; }
-Tensors negate(const VjpArgs& a) { return {-ct(a)}; }
-Tensors rsqrt(const VjpArgs& a) { return {ct(a) * (out(a) / x(a)) * -0.5}; }
-Tensors sine(const VjpArgs& a) { return {ct(a) * fettle::cosine(x(a))}; }
-Tensors sqrt(const VjpArgs& a) { return {ct(a) / out(a) * 0.5}; }
-Tensors tanh(const VjpArgs& a) { return {ct(a) * (1.0 - out(a) * out(a))}; }
-Tensors add(const VjpArgs& a) { return {ct(a), ct(a)}; }
-Tensors subtract(const VjpArgs& a) { return {ct(a), -ct(a)}; }
+Tensors abs(const VjpArgs& a) {
+  return {ct(a) * sign(x(a))};
+}
+Tensors cosine(const VjpArgs& a) {
+  return {-(ct(a) * fettle::sine(x(a)))};
+}
+Tensors exponential(const VjpArgs& a) {
+  return {ct(a) * out(a)};
+}
+Tensors log(const VjpArgs& a) {
+  return {ct(a) / x(a)};
+}
+Tensors logistic(const VjpArgs& a) {
+  return {ct(a) * (out(a) * (1.0 - out(a)))};
+}
+Tensors negate(const VjpArgs& a) {
+  return {-ct(a)};
+}
+Tensors rsqrt(const VjpArgs& a) {
+  return {ct(a) * (out(a) / x(a)) * -0.5};
+}
+Tensors sine(const VjpArgs& a) {
+  return {ct(a) * fettle::cosine(x(a))};
+}
+Tensors sqrt(const VjpArgs& a) {
+  return {ct(a) / out(a) * 0.5};
+}
+Tensors tanh(const VjpArgs& a) {
+  return {ct(a) * (1.0 - out(a) * out(a))};
+}
+Tensors add(const VjpArgs& a) {
+  return {ct(a), ct(a)};
+}
+Tensors subtract(const VjpArgs& a) {
+  return {ct(a), -ct(a)};
+}
 Tensors multiply(const VjpArgs& a) {
   return {a.active[0] ? ct(a) * y(a) : Tensor{}, a.active[1] ? ct(a) * x(a) : Tensor{}};
 }
@@ -53,7 +87,9 @@ Tensors power(const VjpArgs& a) {
   return {a.active[0] ? ct(a) * y(a) * fettle::power(x(a), y(a) - 1.0) : Tensor{},
           a.active[1] ? ct(a) * out(a) * fettle::log(x(a)) : Tensor{}};
 }
-Tensors select(const VjpArgs& a) { return {Tensor{}, only(x(a), ct(a)), only(logical_not(x(a)), ct(a))}; }
+Tensors select(const VjpArgs& a) {
+  return {Tensor{}, only(x(a), ct(a)), only(logical_not(x(a)), ct(a))};
+}
 Tensors convert(const VjpArgs& a) {
   return {is_float(x(a).dtype()) ? fettle::convert(ct(a), x(a).dtype()) : Tensor{}};
 }
@@ -109,7 +145,9 @@ Tensors pad(const VjpArgs& a) {
   return {grad, Tensor{}};
 }
 
-Tensors reshape(const VjpArgs& a) { return {fettle::reshape(ct(a), x(a).dims())}; }
+Tensors reshape(const VjpArgs& a) {
+  return {fettle::reshape(ct(a), x(a).dims())};
+}
 
 Tensors slice(const VjpArgs& a) {
   const Attributes& at = a.attributes();
@@ -175,11 +213,11 @@ Tensors dot_general(const VjpArgs& a) {
   const DotDims& d = a.attributes().dot;
   Tensors grads(2);
   if (a.active[0])
-    grads[0] = dot_operand_grad(ct(a), x(a), y(a), d.lhs_batching, d.lhs_contracting, d.rhs_batching,
-                                d.rhs_contracting, true);
+    grads[0] =
+        dot_operand_grad(ct(a), x(a), y(a), d.lhs_batching, d.lhs_contracting, d.rhs_batching, d.rhs_contracting, true);
   if (a.active[1])
-    grads[1] = dot_operand_grad(ct(a), y(a), x(a), d.rhs_batching, d.rhs_contracting, d.lhs_batching,
-                                d.lhs_contracting, false);
+    grads[1] = dot_operand_grad(ct(a), y(a), x(a), d.rhs_batching, d.rhs_contracting, d.lhs_batching, d.lhs_contracting,
+                                false);
   return grads;
 }
 
@@ -191,8 +229,8 @@ Tensors reduce(const VjpArgs& a) {
   if (a.attributes().text == "add") return {spread};
   if (a.attributes().text != "maximum" && a.attributes().text != "minimum") return {Tensor{}};
   // Ties share the cotangent equally.
-  const Tensor chosen =
-      fettle::convert(fettle::compare(x(a), "EQ", broadcast_to(fettle::reshape(out(a), kept), x(a).dims())), x(a).dtype());
+  const Tensor chosen = fettle::convert(
+      fettle::compare(x(a), "EQ", broadcast_to(fettle::reshape(out(a), kept), x(a).dims())), x(a).dtype());
   const Tensor count = broadcast_to(fettle::reshape(reduce_sum(chosen, dims), kept), x(a).dims());
   return {spread * chosen / count};
 }
@@ -211,7 +249,9 @@ Tensors custom_gradient(const VjpArgs& a) {
   return grads;
 }
 
-Tensors optimization_barrier(const VjpArgs& a) { return a.cotangents; }
+Tensors optimization_barrier(const VjpArgs& a) {
+  return a.cotangents;
+}
 
 Tensors sharding_constraint(const VjpArgs& a) {
   return {fettle::sharding_constraint(ct(a), a.attributes().partition)};

@@ -42,7 +42,7 @@ Tensors reduce(const VjpArgs&);
 Tensors take(const VjpArgs&);
 Tensors custom_gradient(const VjpArgs&);
 Tensors optimization_barrier(const VjpArgs&);
-Tensors scan(const VjpArgs&);                  // in scan_vjp.cpp
+Tensors scan(const VjpArgs&);  // in scan_vjp.cpp
 Tensors sharding_constraint(const VjpArgs&);
 
 }  // namespace fettle::vjps

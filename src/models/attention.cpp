@@ -5,11 +5,11 @@
 namespace fettle {
 namespace {
 
-constexpr double kMasked = -1e30;              // below any score, finite so that an all-masked row stays finite
+constexpr double kMasked = -1e30;  // below any score, finite so that an all-masked row stays finite
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
-  Tensor index_S;                              // i32 place in the row
+  Tensor index_S;  // i32 place in the row
   Tensor segments_BS;
 };
 
@@ -22,7 +22,8 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
   const Tensor scores_BKTGS =
       dot_general(q_BTKGH, keys.k_BSKH,
                   {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}},
-                  DType::kF32) * options.scale;
+                  DType::kF32) *
+      options.scale;
   const Tensor distance_TS = expand(index_T, 1) - expand(keys.index_S, 0);
   Tensor seen_TS = compare(distance_TS, "GE", constant(0, DType::kI32));
   if (options.window) seen_TS = logical_and(seen_TS, compare(distance_TS, "LT", options.window));
@@ -32,9 +33,9 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
   const Tensor top = stop_gradient(expand(reduce_max(masked, {-1}), -1));
   const Tensor weight = exp(masked - top);
   const Tensor probability = convert(weight / expand(reduce_sum(weight, {-1}), -1), q_BTNH.dtype());
-  const Tensor out_BKTGH = dot_general(
-      probability, keys.v_BSKH,
-      {.lhs_batching = {0, 1}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {1}});
+  const Tensor out_BKTGH =
+      dot_general(probability, keys.v_BSKH,
+                  {.lhs_batching = {0, 1}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {1}});
   return reshape(transpose(out_BKTGH, {0, 2, 1, 3, 4}), {b, t, n, h});
 }
 
@@ -60,13 +61,13 @@ Tensor from_blocks(const Tensor& x) {
 Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& keys, const AttentionOptions& options,
                  int64_t block) {
   const int64_t blocks = q_BTNH.dim(1) / block;
-  const ScanStep out = scan(
-      blocks, {}, {to_blocks(q_BTNH, block), to_blocks(segments_BT, block)},
-      [&](const Tensor& index, const std::vector<Tensor>&, const std::vector<Tensor>& xs) -> ScanStep {
-        const Tensor index_T = iota({DType::kI32, {block}}, 0) + index * static_cast<double>(block);
-        return {{}, {attend(xs[0], index_T, xs[1], keys, options)}};
-      },
-      {.remat = Remat::kFull});
+  const ScanStep out =
+      scan(blocks, {}, {to_blocks(q_BTNH, block), to_blocks(segments_BT, block)},
+           [&](const Tensor& index, const std::vector<Tensor>&, const std::vector<Tensor>& xs) -> ScanStep {
+             const Tensor index_T = iota({DType::kI32, {block}}, 0) + index * static_cast<double>(block);
+             return {{}, {attend(xs[0], index_T, xs[1], keys, options)}};
+           },
+           {.remat = Remat::kFull});
   return from_blocks(out.ys[0]);
 }
 
@@ -102,8 +103,8 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     // Queries count from the group's start, so keys do too.
     const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(g * part), DType::kI32),
                        seen.segments_BS};
-    outputs.push_back(blockwise(slice(q_BTNH, 1, g * part, end), slice(f.segments, 1, g * part, end), shifted, options,
-                                block));
+    outputs.push_back(
+        blockwise(slice(q_BTNH, 1, g * part, end), slice(f.segments, 1, g * part, end), shifted, options, block));
   }
   return concatenate(outputs, 1);
 }

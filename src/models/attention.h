@@ -6,14 +6,14 @@
 namespace fettle {
 
 struct AttentionOptions {
-  double scale = 1;                            // scores are q.k * scale
-  Tensor window;                               // i32 scalar: keys a query sees, itself included; null = all before it
+  double scale = 1;  // scores are q.k * scale
+  Tensor window;     // i32 scalar: keys a query sees, itself included; null = all before it
 };
 
 // q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document at or before
-// it. When T exceeds f.attention_block, queries go a block at a time with the scores computed again in the reverse pass,
-// so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory").
-// With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+// it. When T exceeds f.attention_block, queries go a block at a time with the scores computed again in the reverse
+// pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory"). With a
+// cache, new keys are written at f.cache->filled and all filled ones are seen.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

@@ -18,7 +18,9 @@ const nlohmann::json* ConfigReader::find(const std::string& key) const {
   return at == json_.end() || at->is_null() ? nullptr : &*at;
 }
 
-bool ConfigReader::has(const std::string& key) const { return find(key) != nullptr; }
+bool ConfigReader::has(const std::string& key) const {
+  return find(key) != nullptr;
+}
 
 int64_t ConfigReader::integer(const std::string& key) const {
   if (!has(key)) throw UserError("{}: '{}' is missing; is this a complete Hugging Face config.json?", file_, key);
@@ -78,8 +80,10 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
   if (has("quantization_config"))
-    throw UserError("{}: the checkpoint is quantised ('quantization_config'), which is not supported; use the original "
-                    "weights", file_);
+    throw UserError(
+        "{}: the checkpoint is quantised ('quantization_config'), which is not supported; use the original "
+        "weights",
+        file_);
 }
 
 RopeParameters ConfigReader::rope() const {

@@ -25,7 +25,8 @@ ModelConfig read_decoder_config(const ConfigReader& r) {
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     throw UserError("{}: num_attention_heads ({}) does not divide by num_key_value_heads ({})", r.file(),
                     c.num_attention_heads, c.num_key_value_heads);
-  if (c.head_dim % 2 != 0) throw UserError("{}: head_dim {} is odd; rotary embedding needs pairs", r.file(), c.head_dim);
+  if (c.head_dim % 2 != 0)
+    throw UserError("{}: head_dim {} is odd; rotary embedding needs pairs", r.file(), c.head_dim);
   return c;
 }
 
@@ -70,7 +71,8 @@ Tensor decoder_forward(Forward& f) {
   const int64_t b = f.tokens.dim(0), t = f.tokens.dim(1);
   const Rope rope = rope_tables(c, f.positions);
   const std::optional<int64_t> window = c.uniform_window();
-  const Tensor windows = window ? Tensor{} : literal({c.window.begin(), c.window.end()}, {DType::kI32, {c.num_hidden_layers}});
+  const Tensor windows =
+      window ? Tensor{} : literal({c.window.begin(), c.window.end()}, {DType::kI32, {c.num_hidden_layers}});
 
   auto self_attention = [&](const Layer& layer, const Tensor& x_BTD, LayerCache* cache) {
     auto heads = [&](const char* module, int64_t count) {
@@ -91,15 +93,17 @@ Tensor decoder_forward(Forward& f) {
   };
   auto mlp = [&](const Layer& layer, const Tensor& x_BTD) {
     const Tensor gate = activation(c.hidden_act, linear(f, layer, "mlp.gate_proj", x_BTD));
-    const Tensor hidden = f.sharding.constrain(gate * linear(f, layer, "mlp.up_proj", x_BTD), {"batch", "length", "act_mlp"});
+    const Tensor hidden =
+        f.sharding.constrain(gate * linear(f, layer, "mlp.up_proj", x_BTD), {"batch", "length", "act_mlp"});
     return linear(f, layer, "mlp.down_proj", hidden);
   };
 
   const Tensor x_BTD = embed(f, f.weights.at("model.embed_tokens.weight"), f.tokens);
-  const Tensor out_BTD = run_layers(f, "model.layers.{}.", x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-    const Tensor y = x + self_attention(layer, rms_norm(x, layer["input_layernorm.weight"], c.norm_eps), cache);
-    return y + mlp(layer, rms_norm(y, layer["post_attention_layernorm.weight"], c.norm_eps));
-  });
+  const Tensor out_BTD =
+      run_layers(f, "model.layers.{}.", x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
+        const Tensor y = x + self_attention(layer, rms_norm(x, layer["input_layernorm.weight"], c.norm_eps), cache);
+        return y + mlp(layer, rms_norm(y, layer["post_attention_layernorm.weight"], c.norm_eps));
+      });
   return rms_norm(out_BTD, f.weights.at("model.norm.weight"), c.norm_eps);
 }
 

@@ -51,7 +51,8 @@ Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
 
 namespace {
 
-// Inverse frequencies [H/2]; Transformers' _compute_llama3_parameters keeps high ones, divides low ones, blends between.
+// Inverse frequencies [H/2]; Transformers' _compute_llama3_parameters keeps high ones, divides low ones, blends
+// between.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t head_dim) {
   std::vector<double> out;
   for (int64_t i = 0; i < head_dim; i += 2) {
@@ -63,7 +64,8 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t head
       if (wavelength > context / rope.low_freq_factor) {
         frequency /= rope.factor;
       } else if (wavelength >= context / rope.high_freq_factor) {
-        const double smooth = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+        const double smooth =
+            (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
         frequency = (1 - smooth) * frequency / rope.factor + smooth * frequency;
       }
     }
@@ -87,8 +89,7 @@ Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH) {
   const int64_t half = x_BTNH.dim(3) / 2;
   const Tensor x = convert(x_BTNH, DType::kF32);
   const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
-  const Tensor rotated =
-      concatenate({first * rope.cos - second * rope.sin, second * rope.cos + first * rope.sin}, 3);
+  const Tensor rotated = concatenate({first * rope.cos - second * rope.sin, second * rope.cos + first * rope.sin}, 3);
   return convert(rotated, x_BTNH.dtype());
 }
 
@@ -103,25 +104,26 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
   }
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
-  const ScanStep result = scan(
-      f.config.num_hidden_layers, carries, stacks,
-      [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& slices) -> ScanStep {
-        Layer layer{index, {}};
-        for (size_t i = 0; i < names.size(); ++i) layer.weights[names[i]] = slices[i];
-        if (!f.cache) return {{f.sharding.constrain(body(layer, carried[0], nullptr), {"batch", "length", "act_embed"})}, {}};
-        const Tensor zero = constant(0, DType::kI32);
-        const std::vector<Tensor> at{index, zero, zero, zero, zero};
-        Dims one = carried[1].dims();
-        one[0] = 1;
-        const Dims layer_dims(one.begin() + 1, one.end());
-        LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
-                         reshape(dynamic_slice(carried[2], at, one), layer_dims)};
-        const Tensor x = body(layer, carried[0], &cache);
-        return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
-                 dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
-                {}};
-      },
-      {.remat = f.remat});
+  const ScanStep result =
+      scan(f.config.num_hidden_layers, carries, stacks,
+           [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& slices) -> ScanStep {
+             Layer layer{index, {}};
+             for (size_t i = 0; i < names.size(); ++i) layer.weights[names[i]] = slices[i];
+             if (!f.cache)
+               return {{f.sharding.constrain(body(layer, carried[0], nullptr), {"batch", "length", "act_embed"})}, {}};
+             const Tensor zero = constant(0, DType::kI32);
+             const std::vector<Tensor> at{index, zero, zero, zero, zero};
+             Dims one = carried[1].dims();
+             one[0] = 1;
+             const Dims layer_dims(one.begin() + 1, one.end());
+             LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
+                              reshape(dynamic_slice(carried[2], at, one), layer_dims)};
+             const Tensor x = body(layer, carried[0], &cache);
+             return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
+                      dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
+                     {}};
+           },
+           {.remat = f.remat});
   if (f.cache) {
     f.cache->keys = result.carries[1];
     f.cache->values = result.carries[2];

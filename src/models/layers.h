@@ -9,7 +9,8 @@
 namespace fettle {
 
 // x_..I times the layer's `module`.weight [O, I] (transposed: [I, O]), plus its bias if there is one, plus the adapter.
-Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, bool transposed = false);
+Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x,
+              bool transposed = false);
 
 // x / sqrt(mean(x^2) + eps) * weight, in f32, returned in x's dtype.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps);
@@ -28,8 +29,8 @@ struct Rope {
 Rope rope_tables(const ModelConfig& config, const Tensor& positions_BT);
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
-// Runs `body(layer, x, layer index, cache)` over all layers as one scan; x_BTD goes through. With f.cache, the body gets
-// the layer's [B, S, K, H] keys and values and returns them grown.
+// Runs `body(layer, x, layer index, cache)` over all layers as one scan; x_BTD goes through. With f.cache, the body
+// gets the layer's [B, S, K, H] keys and values and returns them grown.
 struct LayerCache {
   Tensor keys_BSKH, values_BSKH;
 };

@@ -16,6 +16,8 @@ ModelConfig read(const ConfigReader& r) {
 
 }  // namespace
 
-Family llama_family() { return decoder_family("llama", "LlamaForCausalLM", read); }
+Family llama_family() {
+  return decoder_family("llama", "LlamaForCausalLM", read);
+}
 
 }  // namespace fettle

@@ -77,20 +77,21 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   const bool head_grad = options.differentiable && options.head_trained;
   if (head_grad) carries.push_back(full(0, head_VD.shape().with_dtype(DType::kF32)));
-  const ScanStep out = scan(
-      t / chunk, carries, {to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)},
-      [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
-        const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
-        const ChunkLoss c = chunk_loss(scores, xs[1]);
-        ScanStep step{{carried[0] + reduce_sum(c.losses_BC, {0, 1})}, {c.losses_BC, c.correct_BC}};
-        if (!options.differentiable) return step;
-        const Tensor dlogits = convert(c.dlogits_BCV, f.compute);
-        step.ys.push_back(dot_general(dlogits, head, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
-        if (head_grad)
-          step.carries.push_back(carried[1] + dot_general(dlogits, xs[0], {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
-                                                          DType::kF32));
-        return step;
-      });
+  const ScanStep out =
+      scan(t / chunk, carries, {to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)},
+           [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
+             const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
+             const ChunkLoss c = chunk_loss(scores, xs[1]);
+             ScanStep step{{carried[0] + reduce_sum(c.losses_BC, {0, 1})}, {c.losses_BC, c.correct_BC}};
+             if (!options.differentiable) return step;
+             const Tensor dlogits = convert(c.dlogits_BCV, f.compute);
+             step.ys.push_back(dot_general(dlogits, head, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
+             if (head_grad)
+               step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],
+                                                               {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
+                                                               DType::kF32));
+             return step;
+           });
   TokenLoss result{out.carries[0], from_chunks(out.ys[0], sp), from_chunks(out.ys[1], sp)};
   if (!options.differentiable) return result;
   std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], sp)};

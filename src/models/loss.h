@@ -6,15 +6,15 @@
 namespace fettle {
 
 struct TokenLoss {
-  Tensor sum;                                  // f32 scalar over the trained tokens; differentiable by hidden and head
-  Tensor losses_BT;                            // f32, 0 where not trained
-  Tensor correct_BT;                           // f32, 1 where the largest logit is the target's
+  Tensor sum;         // f32 scalar over the trained tokens; differentiable by hidden and head
+  Tensor losses_BT;   // f32, 0 where not trained
+  Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
 
 struct LossOptions {
-  bool differentiable = false;                 // makes `sum` differentiable; the gradient is computed beside the value
-  bool head_trained = false;                   // ... by the head as well
-  int64_t chunk_bytes = int64_t{128} << 20;    // f32 logits of one chunk, on one device
+  bool differentiable = false;               // makes `sum` differentiable; the gradient is computed beside the value
+  bool head_trained = false;                 // ... by the head as well
+  int64_t chunk_bytes = int64_t{128} << 20;  // f32 logits of one chunk, on one device
 };
 
 // hidden_BTD in f.compute, head_VD, targets_BT i32 (kIgnore = -100 where not trained).

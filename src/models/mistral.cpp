@@ -13,6 +13,8 @@ ModelConfig read(const ConfigReader& r) {
 
 }  // namespace
 
-Family mistral_family() { return decoder_family("mistral", "MistralForCausalLM", read); }
+Family mistral_family() {
+  return decoder_family("mistral", "MistralForCausalLM", read);
+}
 
 }  // namespace fettle

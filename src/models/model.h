@@ -23,8 +23,8 @@ enum class Init { kNormal, kZeros, kOnes };
 // A kind of weight. `name` is Hugging Face's, with {} for the layer number; stacked kinds are one program parameter
 // [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack.
 struct WeightRow {
-  std::string name;                            // "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;                                   // of one layer's, as in the checkpoint
+  std::string name;  // "model.layers.{}.self_attn.q_proj.weight"
+  Dims dims;         // of one layer's, as in the checkpoint
   LogicalAxes axes;
   Init init = Init::kNormal;
 
@@ -36,7 +36,7 @@ using Weights = std::map<std::string, Tensor>;
 
 // The weights of the layer at hand, named as within the layer ("self_attn.q_proj.weight").
 struct Layer {
-  Tensor index;                                // i32, which layer
+  Tensor index;  // i32, which layer
   Weights weights;
 
   const Tensor& operator[](const std::string& name) const;
@@ -54,26 +54,26 @@ struct Forward {
   const ModelConfig& config;
   const Weights& weights;
   const ShardingRules& sharding;
-  DType compute = DType::kF32;                 // of activations and matmul operands
+  DType compute = DType::kF32;  // of activations and matmul operands
   Remat remat = Remat::kFull;
-  int64_t attention_block = 512;               // queries at a time when T is larger (memory-efficient attention)
+  int64_t attention_block = 512;  // queries at a time when T is larger (memory-efficient attention)
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: none.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
   Tensor tokens, positions, segments;
-  std::optional<KvCache> cache;                // generation: in; afterwards the grown one
+  std::optional<KvCache> cache;  // generation: in; afterwards the grown one
 };
 
 struct Family {
   std::string model_type;
-  std::string architecture;                    // "LlamaForCausalLM"
-  std::string layer_prefix;                    // "model.layers.{}."
-  std::string embedding;                       // row that is also the head when tied
-  std::string head;                            // row of the untied head, [V, D]
-  bool fan_in_fan_out;                         // linear weights are [in, out] (Conv1D)
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string layer_prefix;  // "model.layers.{}."
+  std::string embedding;     // row that is also the head when tied
+  std::string head;          // row of the untied head, [V, D]
+  bool fan_in_fan_out;       // linear weights are [in, out] (Conv1D)
   ModelConfig (*read)(const ConfigReader& reader);
   std::vector<WeightRow> (*weights)(const ModelConfig& config);
-  Tensor (*forward)(Forward& f);               // the normalised last hidden states [B, T, D]
+  Tensor (*forward)(Forward& f);  // the normalised last hidden states [B, T, D]
   // Names of the linear layers inside a layer, in order; what LoRA's `all` means.
   std::vector<std::string> linears;
 };

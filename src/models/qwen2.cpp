@@ -19,6 +19,8 @@ ModelConfig read(const ConfigReader& r) {
 
 }  // namespace
 
-Family qwen2_family() { return decoder_family("qwen2", "Qwen2ForCausalLM", read); }
+Family qwen2_family() {
+  return decoder_family("qwen2", "Qwen2ForCausalLM", read);
+}
 
 }  // namespace fettle

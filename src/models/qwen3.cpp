@@ -18,6 +18,8 @@ ModelConfig read(const ConfigReader& r) {
 
 }  // namespace
 
-Family qwen3_family() { return decoder_family("qwen3", "Qwen3ForCausalLM", read); }
+Family qwen3_family() {
+  return decoder_family("qwen3", "Qwen3ForCausalLM", read);
+}
 
 }  // namespace fettle

@@ -16,12 +16,12 @@ struct AdamWOptions {
 // Scalars of one step, f32, computed on the host in double (1 - beta^step loses its digits in f32).
 struct AdamWStep {
   Tensor learning_rate;
-  Tensor correction1;                          // 1 - beta1^step
-  Tensor correction2_sqrt;                     // sqrt(1 - beta2^step)
+  Tensor correction1;       // 1 - beta1^step
+  Tensor correction2_sqrt;  // sqrt(1 - beta2^step)
 };
 
 struct AdamWState {
-  Tensor weight, m, v;                         // m and v are f32
+  Tensor weight, m, v;  // m and v are f32
 };
 
 // One update; all arithmetic in f32. `weight_decay` is decoupled and multiplied by the learning rate.

@@ -12,10 +12,12 @@
 namespace fettle {
 namespace {
 
-constexpr std::array kTypes{"linear",    "cosine",       "constant",          "constant_with_warmup",
+constexpr std::array kTypes{"linear",     "cosine",       "constant",          "constant_with_warmup",
                             "polynomial", "inverse_sqrt", "cosine_with_min_lr"};
 
-double cosine(double progress) { return std::max(0.0, 0.5 * (1 + std::cos(std::numbers::pi * progress))); }
+double cosine(double progress) {
+  return std::max(0.0, 0.5 * (1 + std::cos(std::numbers::pi * progress)));
+}
 
 }  // namespace
 

@@ -7,10 +7,10 @@
 namespace fettle {
 
 struct Schedule {
-  std::string type = "linear";                 // Hugging Face's lr_scheduler_type
+  std::string type = "linear";  // Hugging Face's lr_scheduler_type
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double min_rate = 0;                         // cosine_with_min_lr: share of the peak at the end
+  double min_rate = 0;  // cosine_with_min_lr: share of the peak at the end
 
   // The factor on learning_rate that optimizer step `step` (0-based) uses. Source: transformers/optimization.py.
   double multiplier(int64_t step) const;

@@ -32,8 +32,8 @@ class ShardingRules {
   std::map<std::string, std::vector<std::string>> rules_;
 };
 
-// The mesh of a recipe: axes in the order dp, fsdp, tp, sp, with sizes of 1 left out; all devices on fsdp when `mesh` is
-// empty. Throws UserError on an unknown axis or when the product is not `devices`.
+// The mesh of a recipe: axes in the order dp, fsdp, tp, sp, with sizes of 1 left out; all devices on fsdp when `mesh`
+// is empty. Throws UserError on an unknown axis or when the product is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 }  // namespace fettle

@@ -23,7 +23,7 @@ class Devices {
   int64_t count() const { return count_; }
   // Bytes one device may use; 0 when the plugin does not say.
   int64_t memory_limit() const { return client_.devices()[0].memory_bytes; }
-  std::string title() const;                   // "cpu (1 device)"
+  std::string title() const;  // "cpu (1 device)"
 
   // Compiles, or takes from the compile cache.
   Executable compile(const Program& program);
@@ -32,7 +32,7 @@ class Devices {
   Client client_;
   int64_t count_;
   bool tf32_;
-  int compiled_ = 0;                           // programs so far, for the names of FETTLE_DUMP
+  int compiled_ = 0;  // programs so far, for the names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };
 

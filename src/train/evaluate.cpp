@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 struct RowLosses {
-  HostArray loss, tokens, correct;             // f32 [rows]
+  HostArray loss, tokens, correct;  // f32 [rows]
 };
 
 RowLosses run_rows(const Devices& devices, const Job& job, const Executable& program, TrainState& state,

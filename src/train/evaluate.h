@@ -12,10 +12,10 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;                             // sum of token losses / trained tokens
+  double loss = 0;  // sum of token losses / trained tokens
   double perplexity = 0;
-  double accuracy = 0;                         // share of trained tokens whose likeliest prediction is right
-  int64_t tokens = 0;                          // trained ones
+  double accuracy = 0;  // share of trained tokens whose likeliest prediction is right
+  int64_t tokens = 0;   // trained ones
   int64_t samples = 0;
   double seconds = 0;
 
@@ -34,14 +34,14 @@ class Evaluator {
   Devices& devices_;
   const Job& job_;
   Batches batches_;
-  std::map<int64_t, Executable> programs_;     // by length
+  std::map<int64_t, Executable> programs_;  // by length
 };
 
 // Of the rows in `batch`, those whose loss is not finite: "file:line" each.
 std::vector<std::string> rows_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch);
 
-// The `fettle eval` command: the model, with adapter_name_or_path if given, over eval_dataset (or the rows val_size sets
-// apart, or else the whole dataset). Prints the figures to `out`.
+// The `fettle eval` command: the model, with adapter_name_or_path if given, over eval_dataset (or the rows val_size
+// sets apart, or else the whole dataset). Prints the figures to `out`.
 int run_eval(const Recipe& recipe, std::ostream& out);
 
 }  // namespace fettle

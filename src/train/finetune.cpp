@@ -35,11 +35,12 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
   const std::string what = rows.empty() ? "no row's loss alone; the step's rows are" : "the loss of";
   if (rows.empty()) rows = batch.sources;
   const auto kept = newest_checkpoint(job.recipe.output_dir);
-  throw UserError("step {}: loss {}, gradient norm {}: not finite in {} {}. The weights were not changed; {}. Look at those "
-                  "rows, or lower learning_rate (now {}) and resume",
-                  state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(rows, ", "),
-                  kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet",
-                  job.recipe.learning_rate);
+  throw UserError(
+      "step {}: loss {}, gradient norm {}: not finite in {} {}. The weights were not changed; {}. Look at those "
+      "rows, or lower learning_rate (now {}) and resume",
+      state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(rows, ", "),
+      kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet",
+      job.recipe.learning_rate);
 }
 
 std::optional<CheckpointFolder> checkpoint_to_resume(const Recipe& recipe) {
@@ -63,11 +64,12 @@ int finetune(const Recipe& recipe) {
   const InterruptScope interrupts;
 
   // What the recipe asks for, checked before any weight is read.
-  const ModelRepository repository = ModelRepository::open(
-      recipe.model_name_or_path,
-      recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired);
+  const ModelRepository repository =
+      ModelRepository::open(recipe.model_name_or_path, recipe.train_from_scratch ? ModelRepository::Weights::kIgnored
+                                                                                 : ModelRepository::Weights::kRequired);
   Devices devices(recipe);
-  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
+  const Job job =
+      make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
   const auto resume = checkpoint_to_resume(recipe);
   prepare_output(job, resume.has_value());
 
@@ -113,7 +115,8 @@ int finetune(const Recipe& recipe) {
     const int signal = InterruptScope::signal();
     if (signal != 0 || run.saves_after(state.step)) save_checkpoint(job, repository, state, recorder.trainer_state());
     if (signal != 0) {
-      info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step, recipe.output_dir);
+      info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,
+           recipe.output_dir);
       return 128 + signal;
     }
   }

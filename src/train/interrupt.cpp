@@ -25,6 +25,8 @@ InterruptScope::~InterruptScope() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-int InterruptScope::signal() { return caught; }
+int InterruptScope::signal() {
+  return caught;
+}
 
 }  // namespace fettle

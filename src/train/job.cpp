@@ -42,8 +42,9 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model) {
   }
   const size_t known = options.modules.size() * static_cast<size_t>(model.config.num_hidden_layers) * 2;
   if (known != adapter.tensors.size())
-    throw UserError("{}: {} tensors, of which {} belong to linear layers of this {} model; is it another model's adapter?",
-                    adapter.file.path().string(), adapter.tensors.size(), known, model.family->model_type);
+    throw UserError(
+        "{}: {} tensors, of which {} belong to linear layers of this {} model; is it another model's adapter?",
+        adapter.file.path().string(), adapter.tensors.size(), known, model.family->model_type);
   return options;
 }
 
@@ -53,7 +54,9 @@ int64_t Job::batch_shards() const {
   return sharding.mesh().size_of("dp") * sharding.mesh().size_of("fsdp");
 }
 
-int64_t Job::rows_per_micro_batch() const { return recipe.per_device_train_batch_size * batch_shards(); }
+int64_t Job::rows_per_micro_batch() const {
+  return recipe.per_device_train_batch_size * batch_shards();
+}
 
 int64_t Job::count(const std::vector<WeightRow>& rows) const {
   int64_t total = 0;
@@ -71,8 +74,8 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
           .trained = {},
           .sharding = ShardingRules(make_mesh(recipe.mesh, devices), recipe.sharding)};
   const bool inference = purpose == Purpose::kInference;
-  const bool lora = inference ? !recipe.adapter_name_or_path.empty()
-                              : recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
+  const bool lora =
+      inference ? !recipe.adapter_name_or_path.empty() : recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
   if (!inference && recipe.finetuning_type == "full" && !recipe.adapter_name_or_path.empty())
     throw UserError("finetuning_type: full does not take adapter_name_or_path; export the merged model first");
   if (lora) {
@@ -91,14 +94,21 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   const int64_t tp = job.sharding.mesh().size_of("tp");
   for (const auto& [key, heads] : {std::pair{"num_attention_heads", job.model.config.num_attention_heads},
                                    std::pair{"num_key_value_heads", job.model.config.num_key_value_heads}})
-    if (heads % tp != 0)
-      throw UserError("mesh: tp {} does not divide {} ({}) of {}", tp, key, heads, file);
+    if (heads % tp != 0) throw UserError("mesh: tp {} does not divide {} ({}) of {}", tp, key, heads, file);
   return job;
 }
 
-std::string frozen_input(const std::string& row) { return "frozen/" + row; }
-std::string trained_input(const std::string& row) { return "trained/" + row; }
-std::string first_moment(const std::string& row) { return "m/" + row; }
-std::string second_moment(const std::string& row) { return "v/" + row; }
+std::string frozen_input(const std::string& row) {
+  return "frozen/" + row;
+}
+std::string trained_input(const std::string& row) {
+  return "trained/" + row;
+}
+std::string first_moment(const std::string& row) {
+  return "m/" + row;
+}
+std::string second_moment(const std::string& row) {
+  return "v/" + row;
+}
 
 }  // namespace fettle

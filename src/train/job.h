@@ -17,16 +17,16 @@ namespace fettle {
 struct Job {
   Recipe recipe;
   Model model;
-  std::optional<LoraOptions> lora;             // with an adapter
-  std::vector<WeightRow> frozen, trained;      // trained: the pairs with LoRA, else every weight
-  DType compute = DType::kF32;                 // of activations and matmuls
+  std::optional<LoraOptions> lora;         // with an adapter
+  std::vector<WeightRow> frozen, trained;  // trained: the pairs with LoRA, else every weight
+  DType compute = DType::kF32;             // of activations and matmuls
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   ShardingRules sharding;
 
   bool trains_head() const { return !lora; }
-  int64_t batch_shards() const;                // devices the batch is split over: dp x fsdp
-  int64_t rows_per_micro_batch() const;        // over all devices
+  int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
+  int64_t rows_per_micro_batch() const;                     // over all devices
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
   static bool decays(const WeightRow& row) { return row.dims.size() > 1; }
@@ -35,8 +35,8 @@ struct Job {
 // Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.
 enum class Purpose { kTraining, kInference };
 
-// `config` is the model's config.json, `file` its name for messages. The adapter's options come from the recipe, or from
-// the adapter that is continued from. Throws UserError on combinations that make no sense.
+// `config` is the model's config.json, `file` its name for messages. The adapter's options come from the recipe, or
+// from the adapter that is continued from. Throws UserError on combinations that make no sense.
 Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
              Purpose purpose = Purpose::kTraining);
 

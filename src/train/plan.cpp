@@ -14,7 +14,8 @@ int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out
   const ModelRepository repository =
       ModelRepository::open(recipe.model_name_or_path, ModelRepository::Weights::kIgnored);
   Devices devices(recipe);
-  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
+  const Job job =
+      make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
   StepPrograms programs(devices, job);
   const int64_t length = (recipe.cutoff_len + 7) / 8 * 8;
   const auto start = std::chrono::steady_clock::now();
@@ -30,11 +31,12 @@ int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out
         << "\n";
   } else {
     const int64_t tokens = job.rows_per_micro_batch() * recipe.gradient_accumulation_steps * length;
-    out << fmt::format("{} parameters, {} trained; a step: {} rows of {} tokens\n{}\n{:.3g} FLOPs a step ({:.3g} a token), "
-                       "matrix products only, recomputation included; compiled in {:.1f} s\n",
-                       job.count(job.frozen) + job.count(job.trained), job.count(job.trained), tokens / length, length,
-                       format_memory_table(memory), static_cast<double>(flops),
-                       static_cast<double>(flops) / static_cast<double>(tokens), seconds);
+    out << fmt::format(
+        "{} parameters, {} trained; a step: {} rows of {} tokens\n{}\n{:.3g} FLOPs a step ({:.3g} a token), "
+        "matrix products only, recomputation included; compiled in {:.1f} s\n",
+        job.count(job.frozen) + job.count(job.trained), job.count(job.trained), tokens / length, length,
+        format_memory_table(memory), static_cast<double>(flops),
+        static_cast<double>(flops) / static_cast<double>(tokens), seconds);
   }
   require_fit(job, memory);
   return 0;

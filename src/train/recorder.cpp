@@ -83,11 +83,12 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
 }
 
 std::map<std::string, double> Recorder::results() const {
-  std::map<std::string, double> out{{"epoch", state_.epoch},
-                                    {"train_loss", total_loss_ / std::max<double>(1, static_cast<double>(total_steps_))},
-                                    {"train_runtime", progress_.elapsed_seconds()},
-                                    {"total_flos", state_.total_flos},
-                                    {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
+  std::map<std::string, double> out{
+      {"epoch", state_.epoch},
+      {"train_loss", total_loss_ / std::max<double>(1, static_cast<double>(total_steps_))},
+      {"train_runtime", progress_.elapsed_seconds()},
+      {"total_flos", state_.total_flos},
+      {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
   if (progress_.elapsed_seconds() > 0)
     out["train_steps_per_second"] = static_cast<double>(total_steps_) / progress_.elapsed_seconds();
   return out;
@@ -98,7 +99,8 @@ void Recorder::write(const std::filesystem::path& folder) const {
   write_results(folder, "train", results());
   if (last_evaluation_) write_results(folder, "eval", last_evaluation_->metrics());
   if (job_.recipe.plot_loss)
-    write_loss_plot(folder / "training_loss", loss_curves(state_.log_history, "training loss of " + folder_.filename().string()));
+    write_loss_plot(folder / "training_loss",
+                    loss_curves(state_.log_history, "training loss of " + folder_.filename().string()));
 }
 
 void Recorder::finish() const {
@@ -106,8 +108,8 @@ void Recorder::finish() const {
   if (last_evaluation_) info("{}", format_metrics("eval", last_evaluation_->metrics()));
 }
 
-void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data, int64_t resumed_step,
-              const std::string& devices) {
+void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data,
+              int64_t resumed_step, const std::string& devices) {
   for (const std::string& note : data.notes) info("data: {}", note);
   if (data.truncated > 0)
     info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, job.recipe.cutoff_len);

@@ -36,13 +36,13 @@ class Recorder {
   std::filesystem::path folder_;
   TrainerState state_;
   Progress progress_;
-  double loss_sum_ = 0, total_loss_ = 0;       // since the last log record; since the start
+  double loss_sum_ = 0, total_loss_ = 0;  // since the last log record; since the start
   int64_t loss_steps_ = 0, total_steps_ = 0;
   std::optional<Evaluation> last_evaluation_;
 };
 
 // The start banner and what the data report has to say.
-void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data, int64_t resumed_step,
-              const std::string& devices);
+void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data,
+              int64_t resumed_step, const std::string& devices);
 
 }  // namespace fettle

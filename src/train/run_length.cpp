@@ -26,10 +26,11 @@ int64_t interval(const std::string& strategy, double steps, const RunLength& run
 RunLength run_length(const Recipe& recipe, int64_t steps_per_epoch) {
   RunLength run;
   run.steps_per_epoch = std::max<int64_t>(1, steps_per_epoch);
-  run.total_steps = recipe.max_steps > 0
-                        ? recipe.max_steps
-                        : std::max<int64_t>(1, std::llround(std::ceil(recipe.num_train_epochs *
-                                                                      static_cast<double>(run.steps_per_epoch))));
+  run.total_steps =
+      recipe.max_steps > 0
+          ? recipe.max_steps
+          : std::max<int64_t>(
+                1, std::llround(std::ceil(recipe.num_train_epochs * static_cast<double>(run.steps_per_epoch))));
   const int64_t warmup = recipe.warmup_steps > 0 ? steps_of(recipe.warmup_steps, run.total_steps)
                                                  : share_of(recipe.warmup_ratio, run.total_steps);
   run.schedule = {recipe.lr_scheduler_type, warmup, run.total_steps, recipe.min_lr_rate.value_or(0)};

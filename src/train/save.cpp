@@ -71,7 +71,8 @@ nlohmann::json identity(const Job& job) {
                      {"packing", r.packing},
                      {"cutoff_len", r.cutoff_len},
                      {"disable_shuffling", r.disable_shuffling}};
-  for (const WeightRow& row : job.trained) out["trained"][row.name] = stacked_shape(row, job.model.config, DType::kF32).dims;
+  for (const WeightRow& row : job.trained)
+    out["trained"][row.name] = stacked_shape(row, job.model.config, DType::kF32).dims;
   return out;
 }
 
@@ -103,8 +104,7 @@ void write_state(const fs::path& folder, const Job& job, const TrainState& state
 void write_result(const fs::path& folder, const Job& job, const ModelRepository& repository, const TrainState& state) {
   if (job.lora) {
     const std::string prefix = "base_model.model.";
-    SafetensorsWriter writer =
-        begin_adapter(folder, adapter_config(job), saved_shapes(job, prefix, job.trained_dtype));
+    SafetensorsWriter writer = begin_adapter(folder, adapter_config(job), saved_shapes(job, prefix, job.trained_dtype));
     for_each_tensor(job, state, job.trained_dtype, [&](const std::string& name, std::span<const std::byte> bytes) {
       writer.write(prefix + name, bytes);
     });
@@ -131,15 +131,17 @@ void save_checkpoint(const Job& job, const ModelRepository& repository, const Tr
   delete_old_checkpoints(job.recipe.output_dir, job.recipe.save_total_limit);
 }
 
-void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devices, const Job& job, TrainState& loaded) {
+void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devices, const Job& job,
+                        TrainState& loaded) {
   StateReader reader(state_folder(checkpoint.path));
   const nlohmann::json wanted = identity(job);
   const nlohmann::json found = reader.meta().value("identity", nlohmann::json::object());
   for (const auto& [key, value] : wanted.items())
     if (found.value(key, nlohmann::json()) != value)
-      throw UserError("{}: it was written with {} = {}, this run has {}; resume with the same recipe, or start afresh "
-                      "with another output_dir", reader.folder().string(), key,
-                      found.value(key, nlohmann::json()).dump(), value.dump());
+      throw UserError(
+          "{}: it was written with {} = {}, this run has {}; resume with the same recipe, or start afresh "
+          "with another output_dir",
+          reader.folder().string(), key, found.value(key, nlohmann::json()).dump(), value.dump());
   for (const std::string& name : state_names(job)) {
     const DeviceBuffer& like = loaded.buffers.at(name);
     loaded.buffers.at(name) =
@@ -162,11 +164,13 @@ void prepare_output(const Job& job, bool resuming) {
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || !list_checkpoints(folder).empty();
   if (used && !resuming) {
     if (!recipe.overwrite_output_dir)
-      throw UserError("output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
-                      "resume_from_checkpoint: true to continue it, or choose another folder", folder.string());
+      throw UserError(
+          "output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
+          "resume_from_checkpoint: true to continue it, or choose another folder",
+          folder.string());
     for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
-    for (const char* file : {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json",
-                             "eval_results.json"})
+    for (const char* file :
+         {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"})
       fs::remove(folder / file, ignored);
   }
   std::error_code failed;

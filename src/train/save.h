@@ -18,15 +18,15 @@ void write_result(const std::filesystem::path& folder, const Job& job, const Mod
 void save_checkpoint(const Job& job, const ModelRepository& repository, const TrainState& state,
                      const TrainerState& trainer);
 
-// Puts a checkpoint's state onto the devices, bit for bit, whatever mesh wrote it. Throws UserError when it is of another
-// model, method or data order, naming what differs. Frozen weights come from `loaded`.
+// Puts a checkpoint's state onto the devices, bit for bit, whatever mesh wrote it. Throws UserError when it is of
+// another model, method or data order, naming what differs. Frozen weights come from `loaded`.
 void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devices, const Job& job, TrainState& loaded);
 
 // Bytes one checkpoint takes.
 int64_t checkpoint_bytes(const Job& job);
 
-// Makes output_dir ready before anything is loaded: it must be writable, with room for the checkpoints kept, and free of
-// an earlier run unless overwrite_output_dir (then that run's files go) or a resume. Throws UserError.
+// Makes output_dir ready before anything is loaded: it must be writable, with room for the checkpoints kept, and free
+// of an earlier run unless overwrite_output_dir (then that run's files go) or a resume. Throws UserError.
 void prepare_output(const Job& job, bool resuming);
 
 }  // namespace fettle

@@ -49,8 +49,8 @@ TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs
 }
 
 struct Gradients {
-  Tensor loss;                                 // summed over tokens
-  std::vector<Tensor> grads;                   // f32, of that sum
+  Tensor loss;                // summed over tokens
+  std::vector<Tensor> grads;  // f32, of that sum
 };
 
 // Micro-batches one after another in a loop; their sums of gradients and losses are carried.
@@ -71,16 +71,15 @@ Gradients accumulate(const Job& job, const Weights& weights, const std::vector<T
                constant(0, DType::kI32));
   }
   std::vector<Tensor> carries{constant(0, DType::kF32)};
-  for (size_t i = 0; i < trained.size(); ++i)
-    carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
-  const ScanStep sums = scan(
-      micro_batches, carries, {batch.tokens, batch.targets, batch.positions, batch.segments},
-      [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
-        const Gradients g = one({xs[0], xs[1], xs[2], xs[3]}, index);
-        ScanStep step{{carried[0] + g.loss}, {}};
-        for (size_t i = 0; i < g.grads.size(); ++i) step.carries.push_back(carried[1 + i] + g.grads[i]);
-        return step;
-      });
+  for (size_t i = 0; i < trained.size(); ++i) carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
+  const ScanStep sums =
+      scan(micro_batches, carries, {batch.tokens, batch.targets, batch.positions, batch.segments},
+           [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
+             const Gradients g = one({xs[0], xs[1], xs[2], xs[3]}, index);
+             ScanStep step{{carried[0] + g.loss}, {}};
+             for (size_t i = 0; i < g.grads.size(); ++i) step.carries.push_back(carried[1 + i] + g.grads[i]);
+             return step;
+           });
   return {sums.carries[0], {sums.carries.begin() + 1, sums.carries.end()}};
 }
 
@@ -103,7 +102,8 @@ Weights add_weight_inputs(Program& program, const Job& job) {
 }
 
 Forward make_forward(const Job& job, const Weights& weights, Remat remat) {
-  return {.config = job.model.config, .weights = weights, .sharding = job.sharding, .compute = job.compute, .remat = remat};
+  return {
+      .config = job.model.config, .weights = weights, .sharding = job.sharding, .compute = job.compute, .remat = remat};
 }
 
 Program build_train_step(const Job& job, int64_t length) {
@@ -154,7 +154,8 @@ Program build_train_step(const Job& job, int64_t length) {
   auto give = [&](const std::string& name, const Tensor& value, const WeightRow& row) {
     program.output(name, value, row_partition(job, row), name);
   };
-  for (size_t i = 0; i < updated.size(); ++i) give(trained_input(job.trained[i].name), updated[i].weight, job.trained[i]);
+  for (size_t i = 0; i < updated.size(); ++i)
+    give(trained_input(job.trained[i].name), updated[i].weight, job.trained[i]);
   for (size_t i = 0; i < updated.size(); ++i) {
     give(first_moment(job.trained[i].name), updated[i].m, job.trained[i]);
     give(second_moment(job.trained[i].name), updated[i].v, job.trained[i]);

@@ -12,12 +12,12 @@ namespace fettle {
 //
 // Inputs: trained/*, m/*, v/* (donated), frozen/*, batch/{tokens,targets,positions,segments} i32 [A, B, T], and scalars
 // learning_rate, correction1, correction2_sqrt (f32) and seed (u32, dropout's).
-// Outputs: trained/*, m/*, v/*, then loss and grad_norm (f32). Loss is the sum of token losses over the number of trained
-// tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
+// Outputs: trained/*, m/*, v/*, then loss and grad_norm (f32). Loss is the sum of token losses over the number of
+// trained tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
 Program build_train_step(const Job& job, int64_t length);
 
-// Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens), tokens
-// (how many), correct.
+// Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens),
+// tokens (how many), correct.
 Program build_eval_step(const Job& job, int64_t rows, int64_t length);
 
 // Weights as graph inputs, for programs built elsewhere (generation).

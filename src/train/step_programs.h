@@ -13,7 +13,7 @@ class StepPrograms {
  public:
   struct Entry {
     Executable executable;
-    int64_t flops;                             // of one run over all devices
+    int64_t flops;  // of one run over all devices
   };
 
   StepPrograms(Devices& devices, const Job& job) : devices_(devices), job_(job) {}

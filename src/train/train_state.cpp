@@ -27,16 +27,15 @@ class LoadMeter {
     const double seconds = elapsed();
     if (seconds - shown_ < 0.2) return;
     shown_ = seconds;
-    live_line(fmt::format("loading weights {:.1f} of {:.1f} GB, {:.2f} GB/s", done_ / 1e9, total_ / 1e9, done_ / 1e9 / seconds));
+    live_line(fmt::format("loading weights {:.1f} of {:.1f} GB, {:.2f} GB/s", done_ / 1e9, total_ / 1e9,
+                          done_ / 1e9 / seconds));
   }
   void finish() {
     if (elapsed() > 2) info("loaded {:.1f} GB of weights in {:.1f} s", done_ / 1e9, elapsed());
   }
 
  private:
-  double elapsed() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   int64_t total_, done_ = 0;
   std::chrono::steady_clock::time_point start_;
   double shown_ = 0;
@@ -44,7 +43,9 @@ class LoadMeter {
 
 }  // namespace
 
-bool StepOutcome::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+bool StepOutcome::finite() const {
+  return std::isfinite(loss) && std::isfinite(grad_norm);
+}
 
 Bindings TrainState::bindings() {
   Bindings out;
@@ -65,7 +66,8 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
                ? random_row(client, row, job.model.config, dtype, row_layout(job, row), seed)
                : load_row(client, row, job.model.config, dtype, row_layout(job, row), from_base, progress);
   };
-  for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row.name), base_row(row, job.frozen_dtype));
+  for (const WeightRow& row : job.frozen)
+    state.buffers.emplace(frozen_input(row.name), base_row(row, job.frozen_dtype));
   meter.finish();
 
   std::optional<AdapterFolder> adapter;
@@ -75,7 +77,8 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
     if (adapter) {
       auto from_adapter = [&](const std::string& name) -> StoredTensor {
         const TensorEntry* entry = adapter->file.find("base_model.model." + name);
-        if (entry == nullptr) throw UserError("{}: no tensor 'base_model.model.{}'", adapter->file.path().string(), name);
+        if (entry == nullptr)
+          throw UserError("{}: no tensor 'base_model.model.{}'", adapter->file.path().string(), name);
         return {&adapter->file, entry};
       };
       weight = load_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row), from_adapter, {});
@@ -94,7 +97,8 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
   return state;
 }
 
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat) {
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch,
+                                                 bool flat) {
   std::map<std::string, DeviceBuffer> out;
   auto put = [&](const char* name, const HostArray& array) {
     Dims dims = array.shape().dims;
@@ -124,7 +128,8 @@ StepOutcome run_step(const Devices& devices, const Job& job, const Executable& s
   scalar("learning_rate", learning_rate);
   scalar("correction1", 1 - std::pow(job.recipe.adam_beta1, t));
   scalar("correction2_sqrt", std::sqrt(1 - std::pow(job.recipe.adam_beta2, t)));
-  const auto seed = static_cast<uint32_t>(mix_bits(static_cast<uint64_t>(job.recipe.seed), static_cast<uint64_t>(state.step)));
+  const auto seed =
+      static_cast<uint32_t>(mix_bits(static_cast<uint64_t>(job.recipe.seed), static_cast<uint64_t>(state.step)));
   inputs.emplace("seed", replicate(devices, HostArray::from<uint32_t>({DType::kU32, {}}, {seed})));
 
   Bindings bindings = state.bindings();

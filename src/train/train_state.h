@@ -13,8 +13,8 @@
 namespace fettle {
 
 struct TrainState {
-  std::map<std::string, DeviceBuffer> buffers; // frozen/*, trained/*, and when training m/*, v/*
-  int64_t step = 0;                            // optimizer steps done
+  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, trained/*, and when training m/*, v/*
+  int64_t step = 0;                             // optimizer steps done
 
   Bindings bindings();
 };

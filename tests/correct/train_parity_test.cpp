@@ -19,7 +19,9 @@ namespace {
 using Json = nlohmann::json;
 const std::filesystem::path kModels = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
 
-Json read_json(const std::filesystem::path& file) { return Json::parse(std::ifstream(file)); }
+Json read_json(const std::filesystem::path& file) {
+  return Json::parse(std::ifstream(file));
+}
 
 std::vector<Example> reference_rows() {
   std::vector<Example> rows;
@@ -96,7 +98,7 @@ TEST_P(Parity, LogitsOfTheBase) {
     BuildScope scope(program.block());
     const Weights weights = add_weight_inputs(program, job);
     Forward f = make_forward(job, weights, Remat::kFull);
-    f.attention_block = 8;                     // 40 positions go in blocks, 17 do not
+    f.attention_block = 8;  // 40 positions go in blocks, 17 do not
     f.tokens = program.input("tokens", {DType::kI32, {1, t}});
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
     f.segments = full(1, {DType::kI32, {1, t}});
@@ -136,7 +138,8 @@ TEST_P(Parity, TwentyLoraSteps) {
     const int64_t n = values.shape().elements();
     double largest = 0;
     for (int64_t i = 0; i < n; ++i)
-      largest = std::max(largest, std::abs(static_cast<double>(stacked.as<float>()[layer * n + i]) - values.as<float>()[i]));
+      largest =
+          std::max(largest, std::abs(static_cast<double>(stacked.as<float>()[layer * n + i]) - values.as<float>()[i]));
     EXPECT_LT(largest, 1e-3) << key;
   }
 }

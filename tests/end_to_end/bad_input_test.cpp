@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 struct BadCase {
   const char* name;
-  std::vector<std::string> words;              // added to a sound run
+  std::vector<std::string> words;  // added to a sound run
   int code;
   std::vector<std::string> said;
 };
@@ -30,19 +30,20 @@ TEST_P(BadInput, IsRefusedWithARemedy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, BadInput,
-    testing::Values(
-        BadCase{"MisspeltKey", {"lerning_rate=1"}, 2, {"lerning_rate", "learning_rate"}},
-        BadCase{"IllTypedKey", {"learning_rate=fast"}, 2, {"learning_rate", "fast"}},
-        BadCase{"MissingModel", {"model_name_or_path=/nowhere/model"}, 2, {"/nowhere/model"}},
-        BadCase{"MissingDataset", {"dataset=/nowhere/rows.jsonl"}, 2, {"/nowhere/rows.jsonl"}},
-        BadCase{"UnknownTarget", {"lora_target=q_prj"}, 2, {"q_prj", "self_attn.q_proj"}},
-        BadCase{"UnknownSchedule", {"lr_scheduler_type=cosinus"}, 2, {"cosinus", "cosine"}},
-        BadCase{"PluginMissing", {"plugin=/nowhere/plugin.so"}, 4, {"/nowhere/plugin.so"}},
-        BadCase{"NotAPlugin", {std::string("plugin=") + FETTLE_SOURCE_DIR + "/Makefile"}, 4, {"Makefile"}},
-        BadCase{"UnevenMesh", {"mesh.fsdp=3", "device_count=3"}, 2, {"fsdp", "divide"}},
-        BadCase{"UnwritableOutput", {"output_dir=/proc/nowhere"}, 2, {"/proc/nowhere"}},
-        BadCase{"AdapterOfAnotherModel",
-                {"adapter_name_or_path=" + (reference_model("gpt2") / "adapter_init").string()}, 2, {"adapter"}}),
+    testing::Values(BadCase{"MisspeltKey", {"lerning_rate=1"}, 2, {"lerning_rate", "learning_rate"}},
+                    BadCase{"IllTypedKey", {"learning_rate=fast"}, 2, {"learning_rate", "fast"}},
+                    BadCase{"MissingModel", {"model_name_or_path=/nowhere/model"}, 2, {"/nowhere/model"}},
+                    BadCase{"MissingDataset", {"dataset=/nowhere/rows.jsonl"}, 2, {"/nowhere/rows.jsonl"}},
+                    BadCase{"UnknownTarget", {"lora_target=q_prj"}, 2, {"q_prj", "self_attn.q_proj"}},
+                    BadCase{"UnknownSchedule", {"lr_scheduler_type=cosinus"}, 2, {"cosinus", "cosine"}},
+                    BadCase{"PluginMissing", {"plugin=/nowhere/plugin.so"}, 4, {"/nowhere/plugin.so"}},
+                    BadCase{"NotAPlugin", {std::string("plugin=") + FETTLE_SOURCE_DIR + "/Makefile"}, 4, {"Makefile"}},
+                    BadCase{"UnevenMesh", {"mesh.fsdp=3", "device_count=3"}, 2, {"fsdp", "divide"}},
+                    BadCase{"UnwritableOutput", {"output_dir=/proc/nowhere"}, 2, {"/proc/nowhere"}},
+                    BadCase{"AdapterOfAnotherModel",
+                            {"adapter_name_or_path=" + (reference_model("gpt2") / "adapter_init").string()},
+                            2,
+                            {"adapter"}}),
     [](const auto& info) { return info.param.name; });
 
 // A copy of the llama reference model with one file changed.
@@ -68,8 +69,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 TEST(BadModel, UnknownFamilyListsTheSupportedOnes) {
   TempFolder folder;
   const Outcome run = train_on(folder, spoiled_model(folder, "config.json", [](const std::string& text) {
-    return replaced(text, "\"llama\"", "\"mamba\"");
-  }));
+                                 return replaced(text, "\"llama\"", "\"mamba\"");
+                               }));
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("mamba"), HasSubstr("llama"), HasSubstr("qwen2")));
 }
@@ -77,8 +78,8 @@ TEST(BadModel, UnknownFamilyListsTheSupportedOnes) {
 TEST(BadModel, ShapesAgainstTheConfig) {
   TempFolder folder;
   const Outcome run = train_on(folder, spoiled_model(folder, "config.json", [](const std::string& text) {
-    return replaced(text, "\"intermediate_size\": 96", "\"intermediate_size\": 128");
-  }));
+                                 return replaced(text, "\"intermediate_size\": 96", "\"intermediate_size\": 128");
+                               }));
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("mlp"), HasSubstr("[96, 64]"), HasSubstr("[128, 64]")));
 }
@@ -86,8 +87,8 @@ TEST(BadModel, ShapesAgainstTheConfig) {
 TEST(BadModel, MissingTensor) {
   TempFolder folder;
   const Outcome run = train_on(folder, spoiled_model(folder, "config.json", [](const std::string& text) {
-    return replaced(text, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-  }));
+                                 return replaced(text, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+                               }));
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("model.layers.2."));
 }
@@ -95,8 +96,8 @@ TEST(BadModel, MissingTensor) {
 TEST(BadModel, TruncatedWeights) {
   TempFolder folder;
   const Outcome run = train_on(folder, spoiled_model(folder, "model.safetensors", [](const std::string& bytes) {
-    return bytes.substr(0, bytes.size() / 2);
-  }));
+                                 return bytes.substr(0, bytes.size() / 2);
+                               }));
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("model.safetensors"));
 }

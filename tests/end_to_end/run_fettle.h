@@ -18,7 +18,7 @@
 namespace fettle {
 
 struct Outcome {
-  int code = 0;                                // exit code, or 128 + the signal that ended it
+  int code = 0;  // exit code, or 128 + the signal that ended it
   std::string out, err;
 };
 
@@ -62,10 +62,18 @@ inline std::filesystem::path reference_model(const std::string& family) {
 
 // key=value words for a short LoRA run over the reference rows.
 inline std::vector<std::string> train_words(const std::filesystem::path& output, const std::string& family = "llama") {
-  return {"train", "model_name_or_path=" + reference_model(family).string(),
-          "dataset=" + (reference_model(family).parent_path() / "rows.jsonl").string(), "output_dir=" + output.string(),
-          "plugin=cpu", "cutoff_len=40", "per_device_train_batch_size=2", "learning_rate=0.002", "logging_steps=1",
-          "save_strategy=no", "lora_rank=4", "max_steps=6"};
+  return {"train",
+          "model_name_or_path=" + reference_model(family).string(),
+          "dataset=" + (reference_model(family).parent_path() / "rows.jsonl").string(),
+          "output_dir=" + output.string(),
+          "plugin=cpu",
+          "cutoff_len=40",
+          "per_device_train_batch_size=2",
+          "learning_rate=0.002",
+          "logging_steps=1",
+          "save_strategy=no",
+          "lora_rank=4",
+          "max_steps=6"};
 }
 
 inline std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {

@@ -53,7 +53,8 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
         run_fettle(folder, with(resumable(folder / "cut"), {method, "resume_from_checkpoint=true"}));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << method;
-    const std::string weights = method == std::string("finetuning_type=lora") ? "adapter_model.safetensors" : "model.safetensors";
+    const std::string weights =
+        method == std::string("finetuning_type=lora") ? "adapter_model.safetensors" : "model.safetensors";
     EXPECT_EQ(read_text(folder / "cut" / weights), read_text(folder / "whole" / weights)) << method;
   }
 }
@@ -68,7 +69,8 @@ TEST(Resume, WithoutACheckpointStartsAfreshAndSaysSo) {
 TEST(Resume, AnotherRunsCheckpointIsRefused) {
   TempFolder folder;
   ASSERT_EQ(run_fettle(folder, resumable(folder / "out")).code, 0);
-  const Outcome run = run_fettle(folder, with(resumable(folder / "out"), {"resume_from_checkpoint=true", "seed=7", "max_steps=9"}));
+  const Outcome run =
+      run_fettle(folder, with(resumable(folder / "out"), {"resume_from_checkpoint=true", "seed=7", "max_steps=9"}));
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("seed"));
 }
@@ -85,7 +87,8 @@ TEST(Interrupt, SavesACheckpointThatTheRunGoesOnFrom) {
     EXPECT_THAT(stopped.err, HasSubstr("resume_from_checkpoint"));
     const size_t done = logged_losses(folder / "out").size();
     const Outcome resumed = run_fettle(
-        folder, with(resumable(folder / "out"), {"resume_from_checkpoint=true", "max_steps=" + std::to_string(done + 1)}));
+        folder,
+        with(resumable(folder / "out"), {"resume_from_checkpoint=true", "max_steps=" + std::to_string(done + 1)}));
     EXPECT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(logged_losses(folder / "out").size(), done + 1);
   }
@@ -108,7 +111,8 @@ TEST(Train, AnEarlierRunIsNotOverwrittenUnlessAsked) {
   const Outcome again = run_fettle(folder, train_words(folder / "out"));
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("overwrite_output_dir"));
-  const Outcome replaced = run_fettle(folder, with(train_words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"}));
+  const Outcome replaced =
+      run_fettle(folder, with(train_words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"}));
   EXPECT_EQ(replaced.code, 0) << replaced.err;
   EXPECT_EQ(logged_losses(folder / "out").size(), 2u);
 }
