@@ -2,10 +2,16 @@
 
 Run with a Python that has transformers and jinja2; writes jinja_cases.json beside this file. A case whose rendering
 fails is recorded as such: the same must fail in Fettle.
+
+    make_jinja.py OUT FOLDER...
+
+writes the cases of all *.jinja files under the folders (of models, of other tools' wheels) instead; the test
+Jinja.RendersGivenTemplatesAsJinja2 checks them when FETTLE_JINJA_CASES names OUT.
 """
 
 import json
 import pathlib
+import re
 import sys
 
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
@@ -303,20 +309,52 @@ CONTEXTS = {
 }
 
 
+THINKING = [
+    {"role": "user", "content": "Add 2 and 2."},
+    {"role": "assistant", "content": "<think>\nEasy.\n</think>\n\n4"},
+    {"role": "user", "content": "And 3?"},
+    {"role": "assistant", "content": "7", "reasoning_content": "4 + 3", "thinking": "4 + 3"},
+]
+MORE_CONTEXTS = {
+    "short": {"messages": [USER, {"role": "assistant", "content": "Hello!"}], "add_generation_prompt": False,
+              "bos_token": "<s>", "eos_token": "</s>", "tools": None},
+    "no_system": {**CONTEXTS["talk"], "messages": TALK[1:]},
+    "offered": {**CONTEXTS["tools"], "messages": [{"role": "system", "content": "Use tools."}, USER]},
+    "calls": {**CONTEXTS["tools"], "tools": None, "add_generation_prompt": False},
+    "thinking": {**CONTEXTS["talk"], "messages": THINKING},
+    "think_off": {**CONTEXTS["prompt"], "enable_thinking": False},
+    "think_on": {**CONTEXTS["prompt"], "messages": THINKING[:3], "enable_thinking": True},
+    "parts": {**CONTEXTS["prompt"], "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+    "wrong": {**CONTEXTS["talk"], "messages": [{"role": "assistant", "content": "I begin"}, USER, USER]},
+}
+
 def render(source, context):
     try:
         template = _compile_jinja_template(source)
-        if "{% generation %}" in source:
+        if re.search(r"\{%-?\s*generation\s*-?%\}", source):
             text, spans = _render_with_assistant_indices(
-                compiled_template=template, messages=context["messages"], tools=context["tools"], documents=None,
-                add_generation_prompt=context["add_generation_prompt"])
+                compiled_template=template, documents=None, **context)
             return {"text": text, "spans": [[len(text[:a].encode()), len(text[:b].encode())] for a, b in spans]}
         return {"text": template.render(**context)}
     except Exception as error:  # every failure counts
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def record_templates(out, folders):
+    contexts = {**CONTEXTS, **MORE_CONTEXTS}
+    cases = []
+    for folder in folders:
+        for file in sorted(pathlib.Path(folder).rglob("*.jinja")):
+            source = file.read_text()
+            for name, context in contexts.items():
+                cases.append({"name": str(file), "context": name, "template": source, **render(source, context)})
+    pathlib.Path(out).write_text(json.dumps({"contexts": contexts, "cases": cases}, ensure_ascii=False))
+    print(len(cases), "cases,", sum("error" in c for c in cases), "of them failures", file=sys.stderr)
+
+
 def main():
+    if len(sys.argv) > 2:
+        return record_templates(sys.argv[1], sys.argv[2:])
     cases = []
     for name, source in [(f"expression_{i}", "{{ " + e + " }}") for i, e in enumerate(EXPRESSIONS)] + list(TEMPLATES.items()):
         uses_context = any(word in source for word in ("messages", "tools", "add_generation_prompt"))
