@@ -1,0 +1,87 @@
+"""Runs Fettle and Transformers + PEFT in turn on the same model and rows, and prints a table in Markdown.
+
+usage: compare.py FETTLE BF16_MODEL F32_MODEL [--steps 8] [--rounds 2]     (the models are make_model.py's)
+
+Each pair of runs has the same weights, rows, precision and gradient checkpointing. Tokens/s is the median step without
+the first two; memory is the process's peak. Rounds alternate, so that a machine that slows down slows both.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+
+
+def run(command):
+    """The command's stdout and its peak memory in MiB."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))}\nexit {process.returncode}\n{err.read()}")
+        return out.read(), usage.ru_maxrss / 1024
+
+
+def fettle(binary, model, dtype, remat, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        _, memory = run([
+            binary, "train", HERE / "lora.yaml", f"model_name_or_path={model}", f"dataset={model}/rows.jsonl",
+            f"output_dir={folder}/out", f"max_steps={steps + 2}", f"bf16={'true' if dtype == 'bfloat16' else 'false'}",
+            f"gradient_checkpointing={'full' if remat else 'none'}",
+        ])  # fmt: skip
+        log = [json.loads(line) for line in (pathlib.Path(folder) / "out/trainer_log.jsonl").read_text().splitlines()]
+    speeds = [line["throughput"] for line in log if "throughput" in line][-steps:]
+    return dict(speed=statistics.median(speeds), memory=memory, first_loss=log[0]["loss"])
+
+
+def peer(model, dtype, remat, steps):
+    out, memory = run([sys.executable, HERE / "peer_peft.py", model, "--dtype", dtype, "--steps", steps]
+                      + ["--remat"] * remat)  # fmt: skip
+    result = json.loads(out.splitlines()[-1])
+    return dict(speed=result["tokens_per_second"], memory=memory, first_loss=result["losses"][0])
+
+
+def row(options, dtype, model, remat):
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        ours.append(fettle(options.fettle, model, dtype, remat, options.steps))
+        theirs.append(peer(model, dtype, remat, options.steps))
+    speed = [statistics.median(r["speed"] for r in runs) for runs in (ours, theirs)]
+    memory = [statistics.median(r["memory"] for r in runs) for runs in (ours, theirs)]
+    return (
+        f"| {dtype} | {'full' if remat else 'none'} | {speed[0]:.1f} | {speed[1]:.1f} | {speed[0] / speed[1]:.2f} "
+        f"| {memory[0]:.0f} | {memory[1]:.0f} | {memory[0] / memory[1]:.2f} "
+        f"| {ours[0]['first_loss']:.4f} | {theirs[0]['first_loss']:.4f} |"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fettle", type=pathlib.Path)
+    parser.add_argument("bf16_model", type=pathlib.Path)
+    parser.add_argument("f32_model", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=8, help="timed steps a run")
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    print(f"LoRA, rank 8, all linear layers, 1 x 512, {os.cpu_count()} cores of {cpu}, {platform.system()}\n")
+    print("| dtype | recomputation | Fettle tokens/s | peer tokens/s | ratio | Fettle MiB | peer MiB | ratio "
+          "| Fettle first loss | peer first loss |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    for dtype, model in (("bfloat16", options.bf16_model), ("float32", options.f32_model)):
+        for remat in (False, True):
+            print(row(options, dtype, model, remat), flush=True)
+
+
+if __name__ == "__main__":
+    main()
