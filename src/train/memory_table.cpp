@@ -32,6 +32,7 @@ int64_t batch_bytes(const Job& job, int64_t length) {
 std::string size_text(int64_t bytes) {
   const double value = static_cast<double>(bytes);
   if (std::abs(value) >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
+  if (std::abs(value) < 1e5) return fmt::format("{:.2f} KB", value / 1e3);
   return fmt::format("{:.2f} MB", value / 1e6);
 }
 

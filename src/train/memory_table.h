@@ -30,7 +30,7 @@ struct MemoryTable {
 // `length`: positions of a row, as given to build_train_step. `stats` are the compiled step's.
 MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device);
 
-// A small table for people, sizes in GB (10^9 bytes) or MB; no newline at the end.
+// A small table for people, sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);
 nlohmann::json to_json(const MemoryTable& table);
 

@@ -26,6 +26,11 @@ std::string with_commas(int64_t value) {
   return digits;
 }
 
+std::string size_text(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  return value < 1e8 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
+}
+
 // Letters and digits alone, lower case.
 std::string plain(std::string_view text) {
   std::string out;
@@ -82,10 +87,8 @@ std::string format_progress(const ProgressView& view) {
     add(*view.tokens_per_second < 100 ? fmt::format("{:.1f} tokens/s", *view.tokens_per_second)
                                       : with_commas(std::llround(*view.tokens_per_second)) + " tokens/s");
   if (view.share) add(fmt::format("{:.0f}% of peak", 100 * *view.share));
-  if (view.memory_bytes > 0 && view.memory_limit > 0)
-    add(fmt::format("{:.1f} of {:.1f} GB", view.memory_bytes / 1e9, view.memory_limit / 1e9));
-  else if (view.memory_bytes > 0)
-    add(fmt::format("{:.1f} GB", view.memory_bytes / 1e9));
+  if (view.memory_bytes > 0)
+    add(size_text(view.memory_bytes) + (view.memory_limit > 0 ? " of " + size_text(view.memory_limit) : ""));
   if (view.seconds_left) add(format_duration(*view.seconds_left) + " left");
   return text;
 }

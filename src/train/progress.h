@@ -26,7 +26,7 @@ struct ProgressView {
 };
 
 // "step 120/900 (13%) | epoch 0.40 | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of peak |
-// 1.9 of 23.4 GB | 0:08:12 left"
+// 1.9 GB of 23.4 GB | 0:08:12 left"
 std::string format_progress(const ProgressView& view);
 
 struct ProgressOptions {

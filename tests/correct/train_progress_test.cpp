@@ -25,7 +25,7 @@ TEST(FormatProgress, AllThereIs) {
                              .memory_limit = 23'400'000'000,
                              .seconds_left = 492.7}),
             "step 120/900 (13%) | epoch 0.40 | loss 1.8342 | lr 9.6e-05 | grad 0.714 | 1,520 tokens/s | 62% of peak | "
-            "1.9 of 23.4 GB | 0:08:12 left");
+            "1.9 GB of 23.4 GB | 0:08:12 left");
 }
 
 TEST(FormatProgress, WhatIsNotKnownIsLeftOut) {
@@ -33,6 +33,8 @@ TEST(FormatProgress, WhatIsNotKnownIsLeftOut) {
   EXPECT_EQ(format_progress({.step = 0, .total_steps = 0}), "step 0/0");
   EXPECT_THAT(format_progress({.step = 1, .total_steps = 3, .tokens_per_second = 12.34, .memory_bytes = 1'000'000'000}),
               HasSubstr("| 12.3 tokens/s | 1.0 GB"));
+  EXPECT_THAT(format_progress({.step = 1, .total_steps = 3, .memory_bytes = 1'840'000, .memory_limit = 25'280'000'000}),
+              HasSubstr("| 1.8 MB of 25.3 GB"));
   EXPECT_THAT(format_progress({.step = 1, .total_steps = 3, .tokens_per_second = 1234567.8}),
               HasSubstr(" 1,234,568 tokens/s"));
 }
