@@ -1,0 +1,108 @@
+// AdamW, the norm and clipping beside the same arithmetic in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "optim/adamw.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kN = 6;
+constexpr int kSteps = 4;
+
+// PyTorch's AdamW in double on one weight of `kN`.
+struct AdamWOnHost {
+  std::vector<double> w, m = std::vector<double>(kN, 0), v = std::vector<double>(kN, 0);
+
+  void step(int t, const std::vector<double>& grad, double rate, double decay, const AdamWOptions& o) {
+    for (int64_t i = 0; i < kN; ++i) {
+      w[i] *= 1 - rate * decay;
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * grad[i];
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * grad[i] * grad[i];
+      const double corrected_m = m[i] / (1 - std::pow(o.beta1, t)), corrected_v = v[i] / (1 - std::pow(o.beta2, t));
+      w[i] -= rate * corrected_m / (std::sqrt(corrected_v) + o.epsilon);
+    }
+  }
+};
+
+// Gradients of very unlike sizes: one below epsilon, one zero.
+std::vector<double> gradient(int t) {
+  return {1.0 / t, -2, 1e-9 * t, 0, 300, -0.01 * t * t};
+}
+
+TEST(AdamW, EqualsTheDefinitionStepByStep) {
+  const AdamWOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-8};
+  const std::vector<double> start{0.5, -1, 2, 3, -4, 0.125};
+  for (const double decay : {0.0, 0.1}) {
+    GraphRun run;
+    AdamWState state{run.input(f32({kN}, start)), run.input(f32({kN}, std::vector<double>(kN, 0))),
+                     run.input(f32({kN}, std::vector<double>(kN, 0)))};
+    AdamWOnHost host{start};
+    std::vector<AdamWOnHost> wanted;
+    for (int t = 1; t <= kSteps; ++t) {
+      const double rate = 0.01 * t;
+      const AdamWStep step{run.input(f32({}, {rate})), run.input(f32({}, {1 - std::pow(options.beta1, t)})),
+                           run.input(f32({}, {std::sqrt(1 - std::pow(options.beta2, t))}))};
+      state = adamw_update(state, run.input(f32({kN}, gradient(t))), step, decay, options);
+      host.step(t, gradient(t), rate, decay, options);
+      wanted.push_back(host);
+      const std::string prefix = std::to_string(t);
+      run.output(prefix + "w", state.weight);
+      run.output(prefix + "m", state.m);
+      run.output(prefix + "v", state.v);
+    }
+    const std::map<std::string, Value> got = run.run();
+    for (int t = 1; t <= kSteps; ++t) {
+      const std::string prefix = std::to_string(t);
+      for (int64_t i = 0; i < kN; ++i) {
+        const AdamWOnHost& at = wanted[t - 1];
+        EXPECT_NEAR(got.at(prefix + "w").elements[i], at.w[i], 1e-6 * std::max(1.0, std::abs(at.w[i])))
+            << t << ' ' << i;
+        EXPECT_NEAR(got.at(prefix + "m").elements[i], at.m[i], 2e-6 * std::abs(at.m[i])) << t << ' ' << i;
+        EXPECT_NEAR(got.at(prefix + "v").elements[i], at.v[i], 2e-6 * std::abs(at.v[i])) << t << ' ' << i;
+      }
+    }
+  }
+}
+
+// The arithmetic is f32 whatever the weight's dtype; only the result is rounded.
+TEST(AdamW, BfloatWeightsAreUpdatedInF32) {
+  GraphRun run;
+  const std::vector<double> zero(kN, 0), start{0.5, -1, 2, 3, -4, 0.125};
+  const AdamWStep step{run.input(f32({}, {0.01})), run.input(f32({}, {0.1})), run.input(f32({}, {std::sqrt(0.001)}))};
+  const AdamWState next =
+      adamw_update({run.input(bf16({kN}, start)), run.input(f32({kN}, zero)), run.input(f32({kN}, zero))},
+                   run.input(bf16({kN}, {1, 2, -3, 4, 5, 6})), step, 0, {});
+  EXPECT_EQ(next.weight.dtype(), DType::kBF16);
+  EXPECT_EQ(next.m.dtype(), DType::kF32);
+  run.output("w", next.weight);
+  run.output("m", next.m);
+  const std::map<std::string, Value> got = run.run();
+  // The first step moves each weight by the rate against the gradient's sign.
+  const std::vector<double> sign{1, 1, -1, 1, 1, 1};
+  for (int64_t i = 0; i < kN; ++i)
+    EXPECT_EQ(got.at("w").elements[i], bf16_to_f32(f32_to_bf16(static_cast<float>(start[i] - 0.01 * sign[i])))) << i;
+  EXPECT_FLOAT_EQ(static_cast<float>(got.at("m").elements[5]), 0.6f);
+}
+
+TEST(Clip, BringsTheGlobalNormDownAndNeverUp) {
+  GraphRun run;
+  const std::vector<Tensor> grads{run.input(f32({2, 2}, {1, 2, 3, 4})), run.input(bf16({1}, {5})),
+                                  run.input(f32({}, {-3}))};
+  const Tensor norm = global_norm(grads);
+  run.output("norm", norm);
+  run.output("down", clip_factor(norm, 2));
+  run.output("same", clip_factor(norm, 8.5));
+  run.output("zero", clip_factor(constant(0, DType::kF32), 1));
+  const std::map<std::string, Value> got = run.run();
+  EXPECT_FLOAT_EQ(static_cast<float>(got.at("norm").elements[0]), 8);
+  EXPECT_FLOAT_EQ(static_cast<float>(got.at("down").elements[0]), static_cast<float>(2 / (8 + 1e-6)));
+  EXPECT_EQ(got.at("same").elements[0], 1);
+  EXPECT_EQ(got.at("zero").elements[0], 1);
+}
+
+}  // namespace
+}  // namespace fettle
