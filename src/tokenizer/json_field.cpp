@@ -9,6 +9,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMostDepth = 64;
+
 // What nlohmann says after its own numbering and position, such as "syntax error while parsing value - ...".
 std::string reason_of(const json::parse_error& error) {
   const std::string what = error.what();
@@ -46,19 +48,23 @@ JsonField JsonField::read_file(const std::filesystem::path& path) {
 JsonField JsonField::of_value(json value, std::string origin) {
   auto root = std::make_shared<const json>(std::move(value));
   const json* top = root.get();
-  return JsonField(std::move(root), top, std::move(origin), "");
+  return JsonField(std::move(root), top, std::move(origin), "", 0);
 }
 
 std::string JsonField::where() const {
   return key_.empty() ? origin_ : origin_ + ": " + key_;
 }
 
+JsonField JsonField::within(const json& value, std::string key) const {
+  if (depth_ >= kMostDepth) throw UserError("{}: values are nested more than {} deep", origin_, kMostDepth);
+  return JsonField(root_, &value, origin_, std::move(key), depth_ + 1);
+}
+
 std::optional<JsonField> JsonField::find(std::string_view key) const {
   if (!value_->is_object()) fail_type("an object");
   const auto found = value_->find(key);
   if (found == value_->end() || found->is_null()) return std::nullopt;
-  std::string path = key_.empty() ? std::string(key) : key_ + "." + std::string(key);
-  return JsonField(root_, &*found, origin_, std::move(path));
+  return within(*found, key_.empty() ? std::string(key) : key_ + "." + std::string(key));
 }
 
 JsonField JsonField::at(std::string_view key) const {
@@ -71,7 +77,7 @@ std::vector<JsonField> JsonField::elements() const {
   std::vector<JsonField> result;
   result.reserve(value_->size());
   for (size_t i = 0; i < value_->size(); ++i) {
-    result.push_back(JsonField(root_, &(*value_)[i], origin_, fmt::format("{}[{}]", key_, i)));
+    result.push_back(within((*value_)[i], fmt::format("{}[{}]", key_, i)));
   }
   return result;
 }
@@ -80,7 +86,7 @@ std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
   if (!value_->is_object()) fail_type("an object");
   std::vector<std::pair<std::string, JsonField>> result;
   for (const auto& [key, value] : value_->items()) {
-    result.emplace_back(key, JsonField(root_, &value, origin_, key_.empty() ? key : key_ + "." + key));
+    result.emplace_back(key, within(value, key_.empty() ? key : key_ + "." + key));
   }
   return result;
 }

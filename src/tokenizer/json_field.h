@@ -56,14 +56,17 @@ class JsonField {
 
  private:
   JsonField(std::shared_ptr<const nlohmann::json> root, const nlohmann::json* value, std::string origin,
-            std::string key)
-      : root_(std::move(root)), value_(value), origin_(std::move(origin)), key_(std::move(key)) {}
+            std::string key, int depth)
+      : root_(std::move(root)), value_(value), origin_(std::move(origin)), key_(std::move(key)), depth_(depth) {}
+  // A value within this one. Throws UserError when values are nested so deeply that reading them could not end well.
+  JsonField within(const nlohmann::json& value, std::string key) const;
   [[noreturn]] void fail_type(std::string_view wanted) const;
 
   std::shared_ptr<const nlohmann::json> root_;
   const nlohmann::json* value_;
   std::string origin_;
   std::string key_;
+  int depth_ = 0;
 };
 
 // Calls the reader that `readers` has for field's "type". Throws UserError naming the type and the known ones.

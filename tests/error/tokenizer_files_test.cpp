@@ -85,6 +85,13 @@ TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {
   EXPECT_SAYS(error_of(good + R"("decoder": {}})"), "tokenizer.json: decoder: key 'type' is missing");
 }
 
+TEST_F(Files, NestedTooDeeply) {
+  std::string steps = R"({"type": "NFC"})";
+  for (int i = 0; i < 20000; ++i) steps = R"({"type": "Sequence", "normalizers": [)" + steps + "]}";
+  EXPECT_SAYS(error_of(R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, "normalizer": )" + steps + "}"),
+              "nested more than 64 deep");
+}
+
 TEST_F(Files, BadPatternsAndBehaviours) {
   const std::string start =
       R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, "pre_tokenizer": {"type": "Split", )";

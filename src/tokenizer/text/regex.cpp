@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackMost = 256 << 20;
+constexpr uint32_t kHeapMostKib = 1 << 20;
 
 // The texts that a compiled pattern serves: those of ASCII need no Unicode properties, and those without characters
 // of kNewerRanges need not ask for them.
@@ -228,6 +229,7 @@ struct Workspace {
   Workspace() {
     pcre2_jit_stack_assign(context, nullptr, stack);
     pcre2_set_match_limit(context, UINT32_MAX);
+    pcre2_set_heap_limit(context, kHeapMostKib);
   }
   ~Workspace() {
     pcre2_match_data_free(data);
