@@ -40,6 +40,12 @@ struct TestTokenizer {
   std::vector<std::string> merges = {};
 
   Tokenizer open() const {
+    const TestFolder folder;
+    save(folder.path());
+    return Tokenizer::open(folder.path());
+  }
+
+  void save(const std::filesystem::path& folder) const {
     // GPT-2's spelling of bytes: printable ones stand for themselves, the others for U+0100 and on.
     nlohmann::json vocabulary = nlohmann::json::object();
     int next = 256, id = 0;
@@ -100,10 +106,8 @@ struct TestTokenizer {
     if (!bos.empty()) config["bos_token"] = bos;
     if (!eos.empty()) config["eos_token"] = eos;
     if (!chat_template.empty()) config["chat_template"] = chat_template;
-    const TestFolder folder;
-    folder.write("tokenizer.json", tokenizer.dump());
-    folder.write("tokenizer_config.json", config.dump());
-    return Tokenizer::open(folder.path());
+    std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
+    std::ofstream(folder / "tokenizer_config.json") << config.dump();
   }
 };
 

@@ -42,6 +42,11 @@ Batches::Batches(const std::vector<Example>& examples, BatchOptions options)
   if (options_.packing) {
     pack();
   } else {
+    // Lengths that no row needs are never made.
+    int64_t longest = 0;
+    for (const Example& example : examples_) longest = std::max(longest, example.length());
+    while (options_.lengths.size() > 1 && options_.lengths[options_.lengths.size() - 2] >= longest)
+      options_.lengths.pop_back();
     row_examples_.resize(examples_.size());
     row_starts_.resize(examples_.size() + 1);
     std::iota(row_examples_.begin(), row_examples_.end(), 0);

@@ -1,5 +1,7 @@
 #include "data/dataset.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "data/chat.h"
@@ -49,8 +52,14 @@ struct Outcome {
   std::string bad;             // why it cannot be used
   int64_t truncated_from = 0;  // its tokens before it was cut
   std::string dropped;         // why it was left out
+  bool empty = false;
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
+
+uint64_t digest(const Example& example) {
+  const uint64_t ids = XXH3_64bits(example.input_ids.data(), example.input_ids.size() * sizeof(int32_t));
+  return XXH3_64bits_withSeed(example.labels.data(), example.labels.size() * sizeof(int32_t), ids);
+}
 
 class Loader {
  public:
@@ -180,6 +189,7 @@ class Loader {
   void text(const Sample& sample, const std::string& where, Outcome& outcome) const {
     if (sample.text.empty()) {
       outcome.dropped = "the text is empty";
+      outcome.empty = true;
       return;
     }
     std::vector<int32_t> ids = tokenizer_.encode(sample.text, true);
@@ -231,6 +241,7 @@ class Loader {
     if (!outcome.bad.empty()) return bad_row(where, outcome.bad);
     if (!outcome.dropped.empty()) {
       ++report_.dropped;
+      report_.empty += outcome.empty;
       note("dropped", where, outcome.dropped);
       if (outcome.examples.empty()) return;
     }
@@ -242,6 +253,10 @@ class Loader {
     for (const auto& [role, count] : outcome.trained_by_role) report_.trained_by_role[role] += count;
     for (Example& example : outcome.examples) {
       ++report_.examples;
+      if (!seen_.insert(digest(example)).second) {
+        ++report_.duplicates;
+        note("duplicate", where, "an earlier row has the same tokens");
+      }
       report_.tokens += example.length();
       report_.trained_tokens += example.trained_tokens();
       out.push_back(std::move(example));
@@ -291,6 +306,7 @@ class Loader {
   DataReport& report_;
   std::optional<ChatTemplate> template_;
   std::map<std::string, size_t> notes_;
+  std::unordered_set<uint64_t> seen_;
 };
 
 // Moves the share or count `val_size` of the examples, chosen by the seed, from `train` to the result.

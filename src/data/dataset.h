@@ -22,6 +22,8 @@ struct DataReport {
   int64_t truncated = 0;           // cut to cutoff_len
   int64_t dropped = 0;             // too long (overlength: drop), empty, or without a trained token
   int64_t bad_rows = 0;            // skipped by on_bad_row: skip
+  int64_t empty = 0;               // of the dropped: without any text or token
+  int64_t duplicates = 0;          // examples whose tokens and labels an earlier one has; they stay
   std::vector<std::string> notes;  // the first few of each with file:line
   std::map<std::string, int64_t> trained_by_role;
   std::map<std::string, int64_t> tokens_by_role;

@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "data/report.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+struct Report : ::testing::Test {
+  TestFolder folder;
+  Recipe recipe;
+
+  Report() {
+    TestTokenizer().save(folder.path());
+    folder.write("config.json", R"({"vocab_size": 258})");
+    recipe.model_name_or_path = folder.path().string();
+    recipe.template_name = "none";
+    recipe.per_device_train_batch_size = 2;
+    recipe.dataset = {folder
+                          .write("rows.jsonl", R"({"prompt": "q\n", "completion": "a\u001b[2J"}
+{"prompt": "q\n", "completion": "a\u001b[2J"}
+{"text": ""}
+{"prompt": "long", "completion": "0123456789012345678901234567890123456789"}
+{"prompt": "x", "completion": "y"}
+)")
+                          .string()};
+    recipe.cutoff_len = 32;
+  }
+  std::string text(DataOptions options) {
+    std::ostringstream out;
+    EXPECT_EQ(run_data(recipe, options, out), 0);
+    return out.str();
+  }
+};
+
+void expect_has(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "wanted: " << part << "\nin: " << text;
+}
+
+TEST_F(Report, CountsWhatIsTrained) {
+  const std::string report = text({});
+  expect_has(report, "rows        5 of ");
+  expect_has(report, "examples    4 to train\n");
+  expect_has(report, "tokens      51, 42 of them trained (82.4 %)");
+  expect_has(report, "assistant               42,             42 trained");
+  expect_has(report, "user                     9,              0 trained");
+  expect_has(report, "shortest 3, median 8, 95 % within 8, longest 32");
+  expect_has(report, "     1 - 16              3  ########################################\n");
+  expect_has(report, "    17 - 32              1  ##############\n");
+  expect_has(report, "1 dropped (1 empty), 0 bad; 1 cut to cutoff_len 32; 1 duplicates kept");
+  expect_has(report, "2 steps an epoch of 2 rows");
+  expect_has(report, "rows.jsonl:3: the text is empty");
+  expect_has(report, "rows.jsonl:2: an earlier row has the same tokens");
+}
+
+TEST_F(Report, ShowsRowsWithTrainedSpans) {
+  expect_has(text({.rows = 1}), "q⏎\n⟦a\\x1b[2J</s>⟧");
+  expect_has(text({.colour = true, .rows = 1}), "q⏎\n\x1b[1;32ma\\x1b[2J</s>\x1b[0m");
+  EXPECT_EQ(text({.rows = 0}).find("⟦"), std::string::npos);
+}
+
+TEST_F(Report, IsJsonWhenAsked) {
+  const auto report = nlohmann::json::parse(text({.json = true, .rows = 2}));
+  EXPECT_EQ(report["data"]["rows"], 5);
+  EXPECT_EQ(report["data"]["trained_by_role"]["assistant"], 42);
+  EXPECT_EQ(report["data"]["duplicates"], 1);
+  EXPECT_EQ(report["lengths"]["max"], 32);
+  EXPECT_EQ(report["steps_per_epoch"], 2);
+  EXPECT_EQ(report["samples"].size(), 2u);
+  EXPECT_EQ(report["samples"][0]["labels"][0], kIgnore);
+}
+
+TEST_F(Report, CountsStepsOfTheMesh) {
+  recipe.mesh = {{"fsdp", 2}, {"tp", 4}};
+  expect_has(text({}), "1 steps an epoch of 4 rows");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,38 @@
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/error.h"
+#include "data/report.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+TEST(Report, NeedsAModelFolderWithItsVocabularySize) {
+  TestFolder folder;
+  TestTokenizer().save(folder.path());
+  Recipe recipe;
+  recipe.dataset = {folder.write("a.jsonl", "{\"text\": \"a\"}\n").string()};
+  std::ostringstream out;
+  auto said = [&]() -> std::string {
+    try {
+      run_data(recipe, {}, out);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(said().find("model_name_or_path: is missing"), std::string::npos);
+  recipe.model_name_or_path = folder.path().string();
+  EXPECT_NE(said().find("config.json: cannot be read"), std::string::npos);
+  folder.write("config.json", "{");
+  EXPECT_NE(said().find("is no JSON object"), std::string::npos);
+  folder.write("config.json", "{}");
+  EXPECT_NE(said().find("vocab_size is missing"), std::string::npos);
+  folder.write("config.json", "{\"vocab_size\": 7}");
+  EXPECT_NE(said().find("a.jsonl:1: token id"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fettle
