@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "config/keys.h"
@@ -12,6 +14,38 @@ namespace fettle {
 void fill_dependent_defaults(Recipe& recipe) {
   if (!recipe.set_at.contains("packing")) recipe.packing = recipe.stage == "pt";
 }
+
+namespace {
+
+// What a schedule needs must be there; what it does not read must not.
+void check_schedule(const Recipe& recipe) {
+  const std::string& type = recipe.lr_scheduler_type;
+  struct Argument {
+    const char* key;
+    std::vector<std::string_view> read_by;
+    std::string_view needed_by;
+  };
+  const std::vector<Argument> arguments = {
+      {"min_lr_rate", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, "cosine_with_min_lr"},
+      {"lr_power", {"polynomial"}, ""},
+      {"lr_num_cycles", {"cosine_with_restarts"}, ""},
+      {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
+  const Recipe defaults;
+  for (const Argument& argument : arguments) {
+    const Key& key = *find_key(argument.key);
+    const std::string value = value_text(recipe, key);
+    const bool read = std::ranges::find(argument.read_by, type) != argument.read_by.end();
+    if (!read && value != value_text(defaults, key)) {
+      throw UserError("{}: {} belongs to lr_scheduler_type: {}, found {}", recipe.where(argument.key), argument.key,
+                      fmt::join(argument.read_by, " or "), type);
+    }
+    if (argument.needed_by == type && value.empty()) {
+      throw UserError("{}: lr_scheduler_type: {} needs {}", recipe.where("lr_scheduler_type"), type, argument.key);
+    }
+  }
+}
+
+}  // namespace
 
 void check_combinations(const Recipe& recipe) {
   if (recipe.bf16 && recipe.fp16) {
@@ -37,11 +71,7 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: val_size and eval_dataset both name held-out rows; keep one of them",
                     recipe.where("val_size"));
   }
-  if (recipe.min_lr_rate.has_value() != (recipe.lr_scheduler_type == "cosine_with_min_lr")) {
-    throw UserError("{}: lr_scheduler_type: cosine_with_min_lr and min_lr_rate need each other, found {} and {}",
-                    recipe.where(recipe.min_lr_rate ? "min_lr_rate" : "lr_scheduler_type"), recipe.lr_scheduler_type,
-                    recipe.min_lr_rate ? fmt::format("{}", *recipe.min_lr_rate) : "no min_lr_rate");
-  }
+  check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
   }

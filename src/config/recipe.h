@@ -57,7 +57,10 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr_rate;  // of cosine_with_min_lr, which needs it
+  std::optional<double> min_lr_rate;          // share of the rate at the end; cosine_with_min_lr needs it
+  double lr_power = 1;                        // polynomial
+  int64_t lr_num_cycles = 1;                  // cosine_with_restarts
+  std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
   std::string optim = "adamw_torch";

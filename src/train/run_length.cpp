@@ -33,7 +33,13 @@ RunLength run_length(const Recipe& recipe, int64_t steps_per_epoch) {
                 1, std::llround(std::ceil(recipe.num_train_epochs * static_cast<double>(run.steps_per_epoch))));
   const int64_t warmup = recipe.warmup_steps > 0 ? steps_of(recipe.warmup_steps, run.total_steps)
                                                  : share_of(recipe.warmup_ratio, run.total_steps);
-  run.schedule = {recipe.lr_scheduler_type, warmup, run.total_steps, recipe.min_lr_rate.value_or(0)};
+  run.schedule = {.type = recipe.lr_scheduler_type,
+                  .warmup_steps = warmup,
+                  .total_steps = run.total_steps,
+                  .min_rate = recipe.min_lr_rate.value_or(0),
+                  .power = recipe.lr_power,
+                  .cycles = static_cast<double>(recipe.lr_num_cycles),
+                  .decay_steps = recipe.lr_num_decay_steps.value_or(0)};
   run.logging_steps = std::max<int64_t>(1, recipe.logging_steps);
   run.save_every = interval(recipe.save_strategy, recipe.save_steps, run);
   const double eval_steps = recipe.eval_steps > 0 ? recipe.eval_steps : static_cast<double>(run.logging_steps);

@@ -273,7 +273,8 @@ TEST_F(RecipeFile, ReadsScheduleArguments) {
 }
 
 TEST_F(RecipeFile, NeutralValuesOfMissingFeaturesAreFine) {
-  Recipe r = read("neftune_noise_alpha: null\nlr_scheduler_kwargs: null\nuse_galore: no\nnum_beams: 1\nrepetition_penalty: 1.0\n");
+  Recipe r = read(
+      "neftune_noise_alpha: null\nlr_scheduler_kwargs: null\nuse_galore: no\nnum_beams: 1\nrepetition_penalty: 1.0\n");
   EXPECT_EQ(r.lora_rank, Recipe().lora_rank);
   EXPECT_EQ(messages_, "");
 }
