@@ -26,10 +26,16 @@ std::string StreamDecoder::push(int32_t id) {
     return piece;
   }
   std::string piece = text.substr(emitted_.size());
-  // The tokens of this piece stay as the context of the next: some decoders treat a first token differently.
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));
+  // The tokens of this piece stay as the context of the next: some decoders treat first tokens differently, spaces
+  // above all, so a piece of nothing else is not enough.
+  std::string context = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
+  if (context.find_first_not_of(' ') != std::string::npos) {
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));
+    emitted_ = std::move(context);
+  } else {
+    emitted_ = std::move(text);
+  }
   context_ = ids_.size();
-  emitted_ = tokenizer_.decode(ids_, skip_special_tokens_);
   return piece;
 }
 

@@ -73,8 +73,8 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // of the last piece, then those that wait
-  size_t context_ = 0;        // how many of ids_ are of the last piece
+  std::vector<int32_t> ids_;  // of the last pieces, then those that wait
+  size_t context_ = 0;        // how many of ids_ are of the last pieces
   std::string emitted_;       // the text of ids_ that is out already
 };
 
