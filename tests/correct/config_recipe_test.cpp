@@ -270,6 +270,8 @@ grad_checkpoint: true
 TEST_F(RecipeFile, ReadsScheduleArguments) {
   Recipe r = read("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs:\n  min_lr_rate: 0.1\n");
   EXPECT_DOUBLE_EQ(r.min_lr_rate.value(), 0.1);
+  r = read("lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 20, min_lr_rate: 0.2}\n");
+  EXPECT_EQ(r.lr_num_decay_steps, 20);
 }
 
 TEST_F(RecipeFile, NeutralValuesOfMissingFeaturesAreFine) {

@@ -76,7 +76,7 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
   EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft");
   EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
             "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, cosine_with_min_lr, "
-            "constant, constant_with_warmup, polynomial, inverse_sqrt");
+            "cosine_with_restarts, constant, constant_with_warmup, polynomial, inverse_sqrt, warmup_stable_decay");
   EXPECT_EQ(message("mesh: {tpp: 2}\n"), "FILE:1: mesh: found 'tpp', wanted names among dp, fsdp, tp, sp, ep, pp");
   EXPECT_EQ(message("mesh: {tp: 0}\n"),
             "FILE:1: mesh: found 0, wanted a map of dp, fsdp, tp, sp, ep, pp to whole numbers >= 1");
@@ -124,10 +124,15 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:1: eval_strategy: steps has no rows to evaluate on: set val_size or eval_dataset");
   EXPECT_EQ(message("val_size: 10\neval_dataset: e\n"),
             "FILE:1: val_size and eval_dataset both name held-out rows; keep one of them");
+  EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\n"),
+            "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
+  EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),
+            "FILE:1: lr_scheduler_type: warmup_stable_decay needs lr_num_decay_steps");
+  EXPECT_EQ(message("lr_power: 2\n"), "FILE:1: lr_power belongs to lr_scheduler_type: polynomial, found linear");
   EXPECT_EQ(
-      message("lr_scheduler_type: cosine_with_min_lr\n"),
-      "FILE:1: lr_scheduler_type: cosine_with_min_lr and min_lr_rate need each other, found cosine_with_min_lr and "
-      "no min_lr_rate");
+      message("cosine_min_lr_ratio: 0.1\nlr_scheduler: cosine\n"),
+      "FILE:1: min_lr_rate belongs to lr_scheduler_type: cosine_with_min_lr or polynomial or warmup_stable_decay, "
+      "found cosine");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6}\n"),
             "FILE:2: lr_scheduler_kwargs.min_lr is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
