@@ -33,15 +33,16 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 
 // Nothing but space and the tags of a thinking block.
 bool only_thinking(std::string_view text) {
+  static constexpr std::string_view kTags[] = {"<think>",      "</think>",      "[THINK]",           "[/THINK]",
+                                               "<seed:think>", "</seed:think>", "<|channel>thought", "<channel|>"};
   while (!text.empty()) {
-    if (is_space(text[0]))
+    if (is_space(text[0])) {
       text.remove_prefix(1);
-    else if (text.starts_with("<think>"))
-      text.remove_prefix(7);
-    else if (text.starts_with("</think>"))
-      text.remove_prefix(8);
-    else
-      return false;
+      continue;
+    }
+    const auto tag = std::find_if(std::begin(kTags), std::end(kTags), [&](auto one) { return text.starts_with(one); });
+    if (tag == std::end(kTags)) return false;
+    text.remove_prefix(tag->size());
   }
   return true;
 }
@@ -125,6 +126,15 @@ struct ChatTemplate::State {
     return out;
   }
 
+  // Where the first end-of-turn token at or behind `at` ends.
+  std::optional<size_t> first_stop(std::string_view text, size_t at) const {
+    std::optional<size_t> end;
+    for (const std::string& stop : stops)
+      if (const size_t found = text.find(stop, at); found != std::string_view::npos)
+        end = std::min(end.value_or(text.size()), found + stop.size());
+    return end;
+  }
+
   // Where an end-of-turn token ends that begins at or (after space) behind `at`; `at` itself when there is none.
   size_t after_stop(std::string_view text, size_t at) const {
     size_t begin = at;
@@ -134,17 +144,20 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // The end of text[begin, end) without what follows its last end-of-turn token.
+  // The end of text[begin, end) without what follows its end-of-turn token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
-    size_t last = end;
-    while (last > begin && is_space(text[last - 1])) --last;
-    for (const std::string& stop : stops)
-      if (last >= begin + stop.size() && text.substr(begin, last - begin).ends_with(stop)) {
-        stopped = true;
-        return last;
-      }
     stopped = false;
-    return end;
+    for (size_t last = end;;) {
+      while (last > begin && is_space(text[last - 1])) --last;
+      const auto stop = std::find_if(stops.begin(), stops.end(), [&](const std::string& one) {
+        return text.substr(begin, last - begin).ends_with(one);
+      });
+      if (stop == stops.end()) return end;
+      // Of several in a row the first is where a reply stops.
+      stopped = true;
+      end = last;
+      last -= stop->size();
+    }
   }
 
   // Where the content of message `index` stands in `full`, by rendering it with a mark before or after it.
@@ -199,7 +212,7 @@ struct ChatTemplate::State {
           const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
           begin = edge.value_or(std::string::npos);
           if (!opening.empty()) {
-            const size_t found = full.rfind(opening, begin);
+            const size_t found = edge ? full.rfind(opening, *edge) : full.find(opening, previous_end);
             if (found != std::string::npos && found >= previous_end &&
                 (!edge ||
                  (found + opening.size() <= *edge && only_thinking(std::string_view(full).substr(
@@ -217,7 +230,9 @@ struct ChatTemplate::State {
       } else {
         rewrote = true;
         const auto edge = content_edge(json, given_tools, full, i, true);
-        if (edge) end = after_stop(full, *edge);
+        // Tool calls stand between the content and the end of turn.
+        const size_t from = edge && *edge > begin ? *edge : begin;
+        end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
       }
       if (begin == std::string::npos || begin < previous_end || end <= begin)
         throw UserError(
@@ -253,16 +268,13 @@ struct ChatTemplate::State {
     for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
     const std::string prompt = rendered(head, given_tools, true).text;
     const size_t common = common_prefix(prompt, full.text);
-    if (common == prompt.size()) {
-      if (common < spans.back().end) spans.back().begin = std::max(spans.back().begin, common);
-    } else if (only_thinking(std::string_view(prompt).substr(common))) {
+    if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
       ++prompt_thinks;
-    } else {
+    else if (common < prompt.size())
       throw UserError(
-          "{} writes the prompt for the reply in another way than the conversation that is trained:\n  prompt   {}\n"
-          "  training {}",
+          "{} writes the prompt for the reply in another way than the conversation that is trained, so that the "
+          "model would learn what it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
-    }
     return spans;
   }
 
@@ -352,12 +364,17 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) 
       const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
       const std::string text = state->rendered(probe, nullptr, false).text;
       const size_t at = text.find(kMark);
-      if (at != std::string::npos)
-        for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false))
-          if (tokenizer.is_special(id)) {
-            state->add_stop(tokenizer.token(id));
+      if (at != std::string::npos) {
+        // Of several without anything between them the last one ends it.
+        std::optional<int32_t> last;
+        for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
+          if (tokenizer.is_special(id))
+            last = id;
+          else if (last)
             break;
-          }
+        }
+        if (last) state->add_stop(tokenizer.token(*last));
+      }
     } catch (const UserError&) {
       // A template that refuses these messages tells nothing of its end of turn.
     }

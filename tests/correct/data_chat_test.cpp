@@ -194,6 +194,36 @@ TEST(ChatTemplate, TemplatesThatDropEarlierThinking) {
   EXPECT_EQ(chat.counts().rewritten, 1);
 }
 
+TEST(ChatTemplate, TurnsOfToolCallsAreFoundAmongDroppedThinking) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+          "{% if m.role == 'assistant' and loop.last %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ m.content }}"
+          "{% for c in m.tool_calls or [] %}{% if m.content %}{{ '\\n' }}{% endif %}{{ c.function.name }}{% endfor %}"
+          "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  const std::vector<Message> talk = {
+      {.role = "user", .content = "?"},
+      {.role = "assistant", .extra_json = R"({"tool_calls":[{"function":{"name":"f"}}]})"},
+      {.role = "tool", .content = "7"},
+      {.role = "assistant", .content = "Seven."}};
+  EXPECT_EQ(show(chat, tokenizer, talk).text,
+            "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n[[f<|im_end|>]]\n<|im_start|>tool\n7<|im_end|>\n"
+            "<|im_start|>assistant\n[[<think>\n\n</think>\n\nSeven.<|im_end|>]]\n");
+}
+
+TEST(ChatTemplate, OfTwoEndsTheFirstIsTrained) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant:' }}{% else %}{{ eos_token }}{% endif %}")
+          .open();
+  const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Yo"}};
+  EXPECT_EQ(show(ChatTemplate("", tokenizer), tokenizer, talk).text,
+            "<|im_start|>user:Hi<|im_end|>\n<|im_start|>assistant:[[Yo<|im_end|>]]\n<|endoftext|>");
+}
+
 // Shaped like DeepSeek R1's: the prompt opens a thinking block.
 TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   const Tokenizer tokenizer =
