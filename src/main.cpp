@@ -1,5 +1,6 @@
 // The commands, and the one catch: every failure leaves through here with its blame and exit code.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -12,12 +13,13 @@
 #include "base/log.h"
 #include "config/recipe.h"
 #include "data/jinja/template.h"
+#include "data/report.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "runtime/client.h"
 #include "runtime/plugin.h"
+#include "step/evaluate.h"
 #include "tokenizer/tokenizer.h"
-#include "train/evaluate.h"
 #include "train/export.h"
 #include "train/finetune.h"
 #include "train/plan.h"
@@ -129,8 +131,13 @@ int run(int argc, char** argv) {
   };
   recipe_command("train", "fine-tune a model as the recipe says", finetune);
   PlanOptions plan;
-  CLI::App* plan_command = recipe_command("plan", "compile the recipe's step and show its memory and cost",
-                                          [&](const Recipe& recipe) { return run_plan(recipe, plan, std::cout); });
+  std::string target;
+  CLI::App* plan_command =
+      recipe_command("plan", "compile the recipe's step and show its memory and cost", [&](Recipe recipe) {
+        if (!target.empty()) recipe.target = target;
+        return run_plan(recipe, plan, std::cout);
+      });
+  plan_command->add_option("--target", target, "hardware that need not be here: mi300x:8, a100-80:2x8, this");
   plan_command->add_flag("--json", plan.json, "print JSON");
   recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
                  [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
@@ -143,6 +150,14 @@ int run(int argc, char** argv) {
     fmt::print("{}\n", format_export(run_export(recipe)));
     return 0;
   });
+
+  DataOptions report;
+  CLI::App* data_command = recipe_command("data", "show what would be trained on", [&](const Recipe& recipe) {
+    report.colour = isatty(STDOUT_FILENO) == 1;
+    return run_data(recipe, report, std::cout);
+  });
+  data_command->add_flag("--json", report.json, "print JSON");
+  data_command->add_option("--rows", report.rows, "examples to show");
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...");

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/host_array.h"
 #include "graph/program.h"
-#include "train/devices.h"
-#include "train/placement.h"
+#include "step/devices.h"
+#include "step/placement.h"
 
 namespace fettle {
 

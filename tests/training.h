@@ -9,8 +9,8 @@
 
 #include "data/batches.h"
 #include "graph_run.h"
-#include "train/step.h"
-#include "train/train_state.h"
+#include "step/step.h"
+#include "step/train_state.h"
 
 namespace fettle {
 

@@ -47,17 +47,26 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
+// Shifts exponent and fraction into f32's places; the factor moves the bias and makes subnormals normal. GCC 11 has no
+// _Float16 in C++.
 float f16_to_f32(uint16_t bits) {
-  _Float16 h;
-  std::memcpy(&h, &bits, 2);
-  return static_cast<float>(h);
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, rest = bits & 0x7fffu;
+  if (rest >= 0x7c00)
+    return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13 | (rest > 0x7c00 ? 1u << 22 : 0));
+  const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
 
 uint16_t f32_to_f16(float value) {
-  const _Float16 h = static_cast<_Float16>(value);
-  uint16_t bits;
-  std::memcpy(&bits, &h, 2);
-  return bits;
+  const uint32_t bits = std::bit_cast<uint32_t>(value), rest = bits & 0x7fffffff;
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  if (rest > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+  if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
+  if (rest < 0x38800000) {                       // below f16's normal numbers: adding 0.5 rounds at the last place
+    const float shifted = std::bit_cast<float>(rest) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
+  }
+  return static_cast<uint16_t>(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
 }
 
 namespace {

@@ -75,12 +75,6 @@ void check_combinations(const Recipe& recipe) {
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
   }
-  if (!recipe.target.empty()) {
-    throw UserError(
-        "{}: target: planning for other hardware is not available in this version; `fettle plan` plans for "
-        "this machine's",
-        recipe.where("target"));
-  }
   int64_t devices = 1;
   for (const auto& [axis, size] : recipe.mesh) {
     constexpr int64_t kMostDevices = int64_t{1} << 30;

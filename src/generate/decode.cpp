@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/loss.h"
-#include "train/placement.h"
-#include "train/step.h"
+#include "step/placement.h"
+#include "step/step.h"
 
 namespace fettle {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "train/devices.h"
-#include "train/job.h"
-#include "train/train_state.h"
+#include "step/devices.h"
+#include "step/job.h"
+#include "step/train_state.h"
 
 namespace fettle {
 

@@ -16,8 +16,8 @@
 #include "data/order.h"
 #include "graph/ops.h"
 #include "models/loss.h"
-#include "train/step.h"
-#include "train/train_state.h"
+#include "step/step.h"
+#include "step/train_state.h"
 
 namespace fettle {
 namespace {

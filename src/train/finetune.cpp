@@ -7,13 +7,13 @@
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
 #include "data/dataset.h"
+#include "report/recorder.h"
+#include "step/evaluate.h"
+#include "step/memory_table.h"
+#include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
-#include "train/evaluate.h"
 #include "train/interrupt.h"
-#include "train/memory_table.h"
-#include "train/recorder.h"
 #include "train/save.h"
-#include "train/step_programs.h"
 
 namespace fettle {
 namespace {

@@ -2,44 +2,95 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "base/error.h"
 #include "checkpoint/repository.h"
-#include "train/step_programs.h"
+#include "runtime/plugin.h"
+#include "runtime/targets.h"
+#include "runtime/topology.h"
+#include "step/step.h"
+#include "step/step_programs.h"
 
 namespace fettle {
+namespace {
+
+// NAME, NAME:DEVICES or NAME:HOSTSxDEVICES.
+struct TargetWords {
+  std::string name;
+  int64_t hosts = 1, devices = 1;
+};
+
+TargetWords parse_target(const std::string& text) {
+  static const std::regex form("([^:]+)(:(([1-9][0-9]{0,4})x)?([1-9][0-9]{0,4}))?");
+  std::smatch match;
+  if (!std::regex_match(text, match, form))
+    throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
+  return {match[1], match[4].matched ? std::stoll(match[4]) : 1, match[5].matched ? std::stoll(match[5]) : 1};
+}
+
+struct Planned {
+  MemoryTable memory;
+  int64_t flops = 0;  // of a step, over all devices
+  double compile_seconds = 0;
+  double arithmetic_seconds = 0;  // at the data sheet's bf16 rate; 0 = not known
+};
+
+Planned plan_here(const Recipe& recipe, const ModelRepository& repository, const std::string& config, int64_t length) {
+  Devices devices(recipe);
+  const Job job = make_job(recipe, repository.config(), config, devices.count());
+  StepPrograms programs(devices, job);
+  return {programs.memory(length), programs.at(length).flops};
+}
+
+Planned plan_target(const Recipe& recipe, const ModelRepository& repository, const std::string& config,
+                    int64_t length) {
+  const TargetWords words = parse_target(recipe.target);
+  const Target& target = target_named(words.name);
+  const int64_t count = words.hosts * words.devices;
+  const Job job = make_job(recipe, repository.config(), config, count);
+  const Program program = build_train_step(job, length);
+  const Topology topology = Topology::create(Plugin::load(recipe.plugin.empty() ? target.plugin : recipe.plugin),
+                                             target.config, fmt::format("1x{}x{}", words.hosts, words.devices));
+  const CompiledProgram compiled =
+      topology.compile(program.text(recipe.tf32), {.num_partitions = static_cast<int>(count)});
+  Planned out{memory_table(job, length, compiled.memory_stats(), target.memory_bytes,
+                           fmt::format("{} x {}", count, target.title)),
+              program.flops()};
+  out.arithmetic_seconds = static_cast<double>(out.flops) / (static_cast<double>(count) * target.bf16_tflops * 1e12);
+  return out;
+}
+
+}  // namespace
 
 int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out) {
   require_keys(recipe, {"model_name_or_path"}, "plan");
   const ModelRepository repository =
       ModelRepository::open(recipe.model_name_or_path, ModelRepository::Weights::kIgnored);
-  Devices devices(recipe);
-  const Job job =
-      make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
-  StepPrograms programs(devices, job);
+  const std::string config = (repository.folder() / "config.json").string();
   const int64_t length = (recipe.cutoff_len + 7) / 8 * 8;
+  const bool here = recipe.target.empty() || recipe.target == "this";
   const auto start = std::chrono::steady_clock::now();
-  const MemoryTable memory = programs.memory(length);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const int64_t flops = programs.at(length).flops;
+  Planned plan = (here ? plan_here : plan_target)(recipe, repository, config, length);
+  plan.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
   if (options.json) {
-    out << nlohmann::json{{"per_device", to_json(memory)},
-                          {"fits", memory.fits()},
-                          {"step", {{"flops", flops}}},
-                          {"compile_seconds", seconds}}
-               .dump(2)
-        << "\n";
+    nlohmann::json json{{"per_device", to_json(plan.memory)},
+                        {"fits", plan.memory.fits()},
+                        {"step", {{"flops", plan.flops}}},
+                        {"compile_seconds", plan.compile_seconds}};
+    if (plan.arithmetic_seconds > 0) json["step"]["arithmetic_seconds_bound"] = plan.arithmetic_seconds;
+    out << json.dump(2) << "\n";
   } else {
-    const int64_t tokens = job.rows_per_micro_batch() * recipe.gradient_accumulation_steps * length;
-    out << fmt::format(
-        "{} parameters, {} trained; a step: {} rows of {} tokens\n{}\n{:.3g} FLOPs a step ({:.3g} a token), "
-        "matrix products only, recomputation included; compiled in {:.1f} s\n",
-        job.count(job.frozen) + job.count(job.trained), job.count(job.trained), tokens / length, length,
-        format_memory_table(memory), static_cast<double>(flops),
-        static_cast<double>(flops) / static_cast<double>(tokens), seconds);
+    out << fmt::format("a step for rows of {} tokens, compiled in {:.1f} s\n{}\n", length, plan.compile_seconds,
+                       format_memory_table(plan.memory));
+    out << fmt::format("{:.3g} FLOPs a step (matrix products, recomputation included)\n",
+                       static_cast<double>(plan.flops));
+    if (plan.arithmetic_seconds > 0)
+      out << fmt::format("at least {:.3g} s a step by arithmetic alone, at the data sheet's bf16 rate\n",
+                         plan.arithmetic_seconds);
   }
-  require_fit(job, memory);
-  return 0;
+  return plan.memory.fits() ? 0 : static_cast<int>(ExitCode::kDoesNotFit);
 }
 
 }  // namespace fettle

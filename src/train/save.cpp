@@ -11,7 +11,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
 #include "checkpoint/state.h"
-#include "train/placement.h"
+#include "step/placement.h"
 
 namespace fettle {
 namespace {

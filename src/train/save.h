@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "checkpoint/checkpoint_list.h"
-#include "train/log_files.h"
-#include "train/train_state.h"
+#include "report/log_files.h"
+#include "step/train_state.h"
 
 namespace fettle {
 

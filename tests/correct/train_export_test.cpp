@@ -12,8 +12,8 @@
 #include "models/loss.h"
 #include "temp_folder.h"
 #include "train/export.h"
-#include "train/step.h"
-#include "train/train_state.h"
+#include "step/step.h"
+#include "step/train_state.h"
 
 namespace fettle {
 namespace {

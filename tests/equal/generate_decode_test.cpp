@@ -5,7 +5,7 @@
 #include "generate/decode.h"
 #include "graph/ops.h"
 #include "models/loss.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace fettle {
 namespace {

@@ -95,10 +95,6 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
             "FILE:1: optim: paged_adamw_8bit is not available in this version; it has adamw_torch");
   EXPECT_EQ(message("report_to: [none, wandb]\n"),
             "FILE:1: report_to: wandb is not available in this version; it has none");
-  EXPECT_EQ(
-      message("target: mi300x:8\n"),
-      "FILE:1: target: planning for other hardware is not available in this version; `fettle plan` plans for this "
-      "machine's");
   EXPECT_EQ(message("load_in_4bit: true\n"), "FILE:1: quantization_bit: 4 is not available in this version");
   EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
             "FILE:1: neftune_noise_alpha is not available in this version; remove the key");

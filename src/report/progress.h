@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "train/devices.h"
-#include "train/job.h"
+#include "step/devices.h"
+#include "step/job.h"
 
 namespace fettle {
 

@@ -1,12 +1,12 @@
-#include "train/evaluate.h"
+#include "step/evaluate.h"
 
 #include <chrono>
 #include <cmath>
 
 #include "base/error.h"
 #include "data/dataset.h"
+#include "step/step.h"
 #include "tokenizer/tokenizer.h"
-#include "train/step.h"
 
 namespace fettle {
 namespace {

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "data/dataset.h"
-#include "train/evaluate.h"
-#include "train/log_files.h"
-#include "train/progress.h"
-#include "train/run_length.h"
-#include "train/train_state.h"
+#include "report/log_files.h"
+#include "report/progress.h"
+#include "report/run_length.h"
+#include "step/evaluate.h"
+#include "step/train_state.h"
 
 namespace fettle {
 

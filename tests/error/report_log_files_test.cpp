@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "temp_folder.h"
-#include "train/log_files.h"
+#include "report/log_files.h"
 
 namespace fettle {
 namespace {

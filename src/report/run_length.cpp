@@ -1,4 +1,4 @@
-#include "train/run_length.h"
+#include "report/run_length.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/memory_table.h"
+#include "step/memory_table.h"
 
 #include <fmt/ranges.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "train/placement.h"
+#include "step/placement.h"
 
 namespace fettle {
 namespace {
@@ -64,7 +64,6 @@ std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
   if (!job.lora) weights.push_back("finetuning_type: lora");
   if (job.compute == DType::kF32) weights.push_back("bf16: true");
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
-  if (job.lora && !r.quantization_bit) weights.push_back("quantization_bit: 4");
   std::vector<std::string>& first = table.temporaries * 2 > table.peak ? activations : weights;
   std::vector<std::string>& second = &first == &activations ? weights : activations;
   first.insert(first.end(), second.begin(), second.end());

@@ -10,8 +10,8 @@
 #include "graph/ops.h"
 #include "models/loss.h"
 #include "optim/schedule.h"
-#include "train/step.h"
-#include "train/train_state.h"
+#include "step/step.h"
+#include "step/train_state.h"
 
 namespace fettle {
 namespace {

@@ -1,7 +1,7 @@
-#include "train/step_programs.h"
+#include "step/step_programs.h"
 
 #include "base/log.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace fettle {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "runtime/targets.h"
-#include "train/progress.h"
+#include "report/progress.h"
 
 namespace fettle {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/step.h"
+#include "step/step.h"
 
 #include "base/error.h"
 #include "graph/grad.h"

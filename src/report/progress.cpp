@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "report/progress.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/ops.h"
+#include "report/log_files.h"
 #include "runtime/targets.h"
-#include "train/log_files.h"
-#include "train/placement.h"
+#include "step/placement.h"
 
 namespace fettle {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "temp_folder.h"
-#include "train/plot.h"
+#include "report/plot.h"
 
 namespace fettle {
 namespace {

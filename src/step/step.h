@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "graph/program.h"
-#include "train/job.h"
+#include "step/job.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "train/log_files.h"
+#include "report/log_files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "temp_folder.h"
-#include "train/plot.h"
+#include "report/plot.h"
 
 namespace fettle {
 namespace {

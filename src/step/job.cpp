@@ -1,4 +1,4 @@
-#include "train/job.h"
+#include "step/job.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "train/placement.h"
+#include "step/placement.h"
 
 #include "base/error.h"
 

@@ -1,11 +1,11 @@
-#include "train/devices.h"
+#include "step/devices.h"
 
 #include <cstdlib>
 
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "runtime/plugin.h"
-#include "train/placement.h"
+#include "step/placement.h"
 
 namespace fettle {
 namespace {

@@ -1,9 +1,9 @@
-#include "train/recorder.h"
+#include "report/recorder.h"
 
 #include <cmath>
 
 #include "base/log.h"
-#include "train/plot.h"
+#include "report/plot.h"
 
 namespace fettle {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/train_state.h"
+#include "step/train_state.h"
 
 #include <chrono>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
 #include "data/order.h"
-#include "train/placement.h"
+#include "step/placement.h"
 
 namespace fettle {
 namespace {

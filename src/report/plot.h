@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/log_files.h"
+#include "report/log_files.h"
 
 namespace fettle {
 

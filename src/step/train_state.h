@@ -7,8 +7,8 @@
 
 #include "checkpoint/repository.h"
 #include "data/batches.h"
-#include "train/devices.h"
-#include "train/job.h"
+#include "step/devices.h"
+#include "step/job.h"
 
 namespace fettle {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/example.h"
-#include "train/train_state.h"
+#include "step/train_state.h"
 
 namespace fettle {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/compiled_program.h"
-#include "train/job.h"
+#include "step/job.h"
 
 namespace fettle {
 

@@ -3,9 +3,9 @@
 
 #include <map>
 
-#include "train/devices.h"
-#include "train/job.h"
-#include "train/memory_table.h"
+#include "step/devices.h"
+#include "step/job.h"
+#include "step/memory_table.h"
 
 namespace fettle {
 

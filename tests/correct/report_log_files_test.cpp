@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temp_folder.h"
-#include "train/log_files.h"
+#include "report/log_files.h"
 
 namespace fettle {
 namespace {

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "train/devices.h"
-#include "train/memory_table.h"
-#include "train/step.h"
+#include "step/devices.h"
+#include "step/memory_table.h"
+#include "step/step.h"
 
 namespace fettle {
 namespace {
