@@ -71,8 +71,10 @@ Tensor decoder_forward(Forward& f) {
   const int64_t b = f.tokens.dim(0), t = f.tokens.dim(1);
   const Rope rope = rope_tables(c, f.positions);
   const std::optional<int64_t> window = c.uniform_window();
-  const Tensor windows =
-      window ? Tensor{} : literal({c.window.begin(), c.window.end()}, {DType::kI32, {c.num_hidden_layers}});
+  constexpr double kWiderThanAnyRow = 1 << 30;
+  std::vector<double> widths;
+  for (int64_t w : c.window) widths.push_back(w > 0 ? static_cast<double>(w) : kWiderThanAnyRow);
+  const Tensor windows = window ? Tensor{} : literal(widths, {DType::kI32, {c.num_hidden_layers}});
 
   auto self_attention = [&](const Layer& layer, const Tensor& x_BTD, LayerCache* cache) {
     auto heads = [&](const char* module, int64_t count) {

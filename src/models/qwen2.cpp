@@ -12,7 +12,7 @@ ModelConfig read(const ConfigReader& r) {
   if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
     const int64_t first = r.integer("max_window_layers", c.num_hidden_layers);
     for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      c.window.push_back(layer >= first ? r.integer("sliding_window") : int64_t{1} << 30);
+      c.window.push_back(layer >= first ? r.integer("sliding_window") : 0);
   }
   return c;
 }

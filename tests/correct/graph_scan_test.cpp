@@ -232,6 +232,27 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
 }
 
+// What the policies are for: the compiler's own count of temporary memory, in bytes.
+TEST(Scan, SavingLessTakesLessMemory) {
+  auto temporary = [](Remat remat) {
+    GraphRun run;
+    const Tensor x = run.program().input("x", {DType::kF32, {64, 64}}),
+                 w = run.program().input("w", {DType::kF32, {32, 64, 64}});
+    const ScanStep out = scan(32, {x}, {w},
+                              [](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+                                return {{c[0] + tanh(sine(tanh(matmul(tanh(matmul(c[0], xs[0])), xs[0]))))}, {}};
+                              },
+                              {.remat = remat});
+    run.output("grad", grad(sum(out.carries[0]), {w})[0]);
+    return cpu_devices().compile(run.program()).memory_stats().temp;
+  };
+  const int64_t none = temporary(Remat::kNone), dots = temporary(Remat::kDots), full = temporary(Remat::kFull);
+  const int64_t stack = 32 * 64 * 64 * 4;
+  EXPECT_GE(none, dots + stack);
+  EXPECT_GE(dots, full + stack);
+  EXPECT_LT(full, 3 * stack);
+}
+
 int64_t lines(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
 }

@@ -97,6 +97,41 @@ INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                                          Setting{"window_of_one", 32, 8, 2, 1, 1}),
                          [](const auto& info) { return info.param.name; });
 
+// Layers with windows of their own: 0 is none, and so is one wider than the row.
+TEST(Windows, ByLayer) {
+  const Recipe recipe = reference_recipe("llama");
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  Job job = make_job(recipe, repository.config(), "config.json", 1);
+  Program program;
+  BuildScope scope(program.block());
+  const Weights weights = add_weight_inputs(program, job);
+  const std::map<std::string, std::vector<int64_t>> windows{
+      {"none", {}}, {"wide", {0, 64}}, {"second", {0, 8}}, {"both", {8, 8}}, {"first", {8, 0}}};
+  for (const auto& [name, by_layer] : windows) {
+    job.model.config.window = by_layer;
+    Forward f = make_forward(job, weights, Remat::kFull);
+    f.tokens = iota({DType::kI32, {1, 40}}, 1) * 5.0;
+    f.positions = iota({DType::kI32, {1, 40}}, 1);
+    f.segments = full(1, {DType::kI32, {1, 40}});
+    program.output(name, job.model.family->forward(f));
+  }
+  const Executable executable = devices.compile(program);
+  TrainState state = load_state(devices, job, repository, false);
+  std::map<std::string, Value> got;
+  for (const auto& [name, buffer] : run(executable, state.bindings())) got[name] = to_value(buffer.download());
+  auto largest = [&](const char* a, const char* b) {
+    double most = 0;
+    for (size_t e = 0; e < got.at(a).elements.size(); ++e)
+      most = std::max(most, std::abs(got.at(a).elements[e] - got.at(b).elements[e]));
+    return most;
+  };
+  EXPECT_LT(largest("wide", "none"), 1e-5);
+  for (const char* a : {"second", "both", "first"}) EXPECT_GT(largest(a, "none"), 1e-3) << a;
+  EXPECT_GT(largest("second", "both"), 1e-3);
+  EXPECT_GT(largest("second", "first"), 1e-3);
+}
+
 class Model40 : public testing::TestWithParam<const char*> {};
 
 // Loss and gradients of all weights of a packed batch.

@@ -1,0 +1,95 @@
+// Which modules have pairs, what the pairs are, and what they add.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "adapters/lora.h"
+#include "graph/ops.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Model reference(const std::string& name) {
+  return make_model(nlohmann::json::parse(std::ifstream(reference_model(name) / "config.json")), "config.json");
+}
+
+TEST(Lora, TargetsAreMatchedAsPeftDoes) {
+  const Model llama = reference("llama"), gpt2 = reference("gpt2");
+  EXPECT_EQ(lora_modules(llama, {"all"}), llama.family->linears);
+  EXPECT_EQ(lora_modules(llama, {"all-linear"}), llama.family->linears);
+  EXPECT_EQ(lora_modules(llama, {"v_proj", "q_proj"}), (Names{"self_attn.q_proj", "self_attn.v_proj"}))
+      << "in the model's order";
+  EXPECT_EQ(lora_modules(llama, {"self_attn.q_proj"}), Names{"self_attn.q_proj"});
+  EXPECT_EQ(lora_modules(gpt2, {"c_proj"}), (Names{"attn.c_proj", "mlp.c_proj"})) << "the end after a dot, of both";
+}
+
+TEST(Lora, PairsFollowTheirBase) {
+  const Model llama = reference("llama"), gpt2 = reference("gpt2");
+  const std::vector<WeightRow> rows = lora_rows(llama, {.rank = 4, .modules = {"mlp.down_proj"}});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].name, "model.layers.{}.mlp.down_proj.lora_A.weight");
+  EXPECT_EQ(rows[0].dims, (Dims{4, 96}));
+  EXPECT_EQ(rows[0].axes, (LogicalAxes{"rank", "mlp"}));
+  EXPECT_EQ(rows[1].name, "model.layers.{}.mlp.down_proj.lora_B.weight");
+  EXPECT_EQ(rows[1].dims, (Dims{64, 4}));
+  EXPECT_EQ(rows[1].axes, (LogicalAxes{"embed", "rank"}));
+  EXPECT_EQ(rows[1].init, Init::kZeros);
+  const std::vector<WeightRow> conv1d = lora_rows(gpt2, {.rank = 4, .modules = {"mlp.c_fc"}});
+  EXPECT_EQ(conv1d[0].dims, (Dims{4, 64})) << "its base is [in, out]";
+  EXPECT_EQ(conv1d[1].dims, (Dims{96, 4}));
+}
+
+TEST(Lora, Scales) {
+  EXPECT_EQ((LoraOptions{.rank = 16, .alpha = 8}).scale(), 0.5);
+  EXPECT_EQ((LoraOptions{.rank = 16, .alpha = 8, .rslora = true}).scale(), 2);
+}
+
+TEST(Lora, AddsTheScaledProduct) {
+  const Value x = random_value({DType::kF32, {2, 3, 5}}, 1), a = random_value({DType::kF32, {2, 5}}, 2);
+  const Value b = random_value({DType::kF32, {4, 2}}, 3), y = random_value({DType::kF32, {2, 3, 4}}, 4);
+  GraphRun run;
+  const Layer layer{constant(0, DType::kI32), {{"m.lora_A.weight", run.input(a)}, {"m.lora_B.weight", run.input(b)}}};
+  run.output("y", lora_adapt({.rank = 2, .alpha = 6}, DType::kF32, nullptr)(layer, "m", run.input(x), run.input(y)));
+  const Value got = run.run().at("y");
+  for (int64_t row = 0; row < 6; ++row)
+    for (int64_t o = 0; o < 4; ++o) {
+      double wanted = y.elements[row * 4 + o];
+      for (int64_t r = 0; r < 2; ++r) {
+        double inner = 0;
+        for (int64_t i = 0; i < 5; ++i) inner += a.elements[r * 5 + i] * x.elements[row * 5 + i];
+        wanted += 3 * b.elements[o * 2 + r] * inner;
+      }
+      EXPECT_NEAR(got.elements[row * 4 + o], wanted, 1e-5);
+    }
+}
+
+// A fresh pair changes nothing: B is zero, A is Kaiming-uniform with a = sqrt(5): uniform in +-1/sqrt(in).
+TEST(Lora, AFreshPairStartsAsPefts) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.lora_rank = 64;
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  TrainState state = load_state(devices, job, repository, false);
+  const Value a = to_value(state.buffers.at(trained_input("model.layers.{}.mlp.down_proj.lora_A.weight")).download());
+  const Value b = to_value(state.buffers.at(trained_input("model.layers.{}.mlp.down_proj.lora_B.weight")).download());
+  EXPECT_EQ(a.shape.dims, (Dims{2, 64, 96}));
+  for (double x : b.elements) ASSERT_EQ(x, 0);
+  const double bound = 1 / std::sqrt(96.0), n = static_cast<double>(a.elements.size());
+  double mean = 0, square = 0, largest = 0;
+  for (double x : a.elements) {
+    mean += x / n;
+    square += x * x / n;
+    largest = std::max(largest, std::abs(x));
+  }
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, 0.99 * bound);
+  EXPECT_NEAR(mean, 0, 5 * bound / std::sqrt(3 * n));
+  EXPECT_NEAR(square, bound * bound / 3, 0.03 * bound * bound);
+}
+
+}  // namespace
+}  // namespace fettle

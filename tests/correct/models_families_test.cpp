@@ -1,0 +1,106 @@
+// Families beside their reference checkpoints: weight names and shapes both ways, configs in both spellings.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/load.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+Json config_of(const std::string& model, const std::string& file = "config.json") {
+  return Json::parse(std::ifstream(reference_model(model) / file));
+}
+
+class FamilyRows : public testing::TestWithParam<const char*> {};
+
+// Every tensor of the checkpoint is a row's, and every row's tensors are in the checkpoint.
+TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
+  const Model model = make_model(config_of(GetParam()), "config.json");
+  const SafetensorsFile file = SafetensorsFile::open(reference_model(GetParam()) / "model.safetensors");
+  std::map<std::string, Dims> wanted;
+  for (const WeightRow& row : model.weights)
+    for (int64_t layer = 0; layer < (row.stacked() ? model.config.num_hidden_layers : 1); ++layer) {
+      std::string name = row.name;
+      if (row.stacked()) name.replace(name.find("{}"), 2, std::to_string(layer));
+      EXPECT_TRUE(wanted.emplace(name, row.dims).second) << name;
+      EXPECT_EQ(row.axes.size(), row.dims.size()) << name;
+    }
+  std::map<std::string, Dims> found;
+  int64_t elements = 0;
+  for (const TensorEntry& entry : file.entries()) {
+    found.emplace(entry.name, entry.shape.dims);
+    elements += entry.shape.elements();
+  }
+  EXPECT_EQ(found, wanted);
+  EXPECT_EQ(model.parameters(), elements);
+}
+
+TEST_P(FamilyRows, LinearsAndHeadAreRows) {
+  const Model model = make_model(config_of(GetParam()), "config.json");
+  for (const std::string& linear : model.family->linears)
+    EXPECT_EQ(model.row(model.family->layer_prefix + linear + ".weight").dims.size(), 2u) << linear;
+  EXPECT_EQ(model.row(model.head()).dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
+  EXPECT_EQ(model.family->architecture, config_of(GetParam())["architectures"][0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyRows, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Config, BothSpellingsOfTransformersSayTheSame) {
+  const ModelConfig a = make_model(config_of("llama"), "a").config,
+                    b = make_model(config_of("llama", "config_v4.json"), "b").config;
+  EXPECT_EQ(a.rope.rope_type, "llama3");
+  EXPECT_EQ(b.rope.rope_type, a.rope.rope_type);
+  EXPECT_EQ(b.rope.rope_theta, a.rope.rope_theta);
+  EXPECT_EQ(b.rope.factor, a.rope.factor);
+  EXPECT_EQ(b.rope.low_freq_factor, a.rope.low_freq_factor);
+  EXPECT_EQ(b.rope.high_freq_factor, a.rope.high_freq_factor);
+  EXPECT_EQ(b.rope.original_max_position_embeddings, a.rope.original_max_position_embeddings);
+  EXPECT_EQ(b.dtype, a.dtype);
+  EXPECT_EQ(b.head_dim, a.head_dim);
+  EXPECT_EQ(b.eos_token_id, a.eos_token_id);
+  EXPECT_EQ(b.tie_word_embeddings, a.tie_word_embeddings);
+}
+
+TEST(Config, DefaultsAreTransformers) {
+  const ModelConfig c = make_model(Json{{"model_type", "llama"},
+                                        {"vocab_size", 100},
+                                        {"hidden_size", 64},
+                                        {"intermediate_size", 96},
+                                        {"num_hidden_layers", 2},
+                                        {"num_attention_heads", 4},
+                                        {"num_key_value_heads", nullptr},
+                                        {"torch_dtype", "bfloat16"},
+                                        {"eos_token_id", {1, 2}}},
+                                   "config.json")
+                            .config;
+  EXPECT_EQ(c.num_key_value_heads, 4);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_EQ(c.rope.rope_theta, 10000);
+  EXPECT_EQ(c.dtype, DType::kBF16);
+  EXPECT_FALSE(c.tie_word_embeddings);
+  EXPECT_EQ(c.eos_token_id, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(c.bos_token_id, std::nullopt);
+}
+
+TEST(Config, WindowsByLayer) {
+  EXPECT_EQ(make_model(config_of("mistral"), "m").config.uniform_window(), 16);
+  EXPECT_EQ(make_model(config_of("qwen2"), "q").config.uniform_window(), 0) << "the window is switched off";
+  Json mixed = config_of("qwen2");
+  mixed["use_sliding_window"] = true;
+  mixed["sliding_window"] = 8;
+  mixed["max_window_layers"] = 1;
+  mixed.erase("layer_types");
+  const ModelConfig config = make_model(mixed, "q").config;
+  EXPECT_EQ(config.uniform_window(), std::nullopt);
+  EXPECT_EQ(config.window, (std::vector<int64_t>{0, 8}));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,110 @@
+// Logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a device holds.
+#include <gtest/gtest.h>
+
+#include "graph/ops.h"
+#include "sharding/rules.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Split = std::vector<std::vector<std::string>>;
+
+const MeshAxes kMesh{{{"dp", 2}, {"fsdp", 2}, {"tp", 2}}};
+
+TEST(Rules, EachMeshAxisSplitsTheFirstDimThatNamesIt) {
+  const ShardingRules rules(kMesh);
+  EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 32}, "w").dims, (Split{{"tp"}, {"fsdp"}}));
+  EXPECT_EQ(rules.partition({"heads", "embed"}, {64, 32}, "w").dims, (Split{{"tp", "fsdp"}, {}}));
+  EXPECT_EQ(rules.partition({"embed", "heads"}, {32, 64}, "w").dims, (Split{{"fsdp"}, {"tp"}}));
+  EXPECT_EQ(rules.partition({"layers", "norm"}, {4, 32}, "w").dims, (Split{{}, {}}));
+  EXPECT_EQ(rules.partition({"batch", "length"}, {8, 32}, "w").dims, (Split{{"dp", "fsdp"}, {}}));
+  EXPECT_EQ(rules.partition({"", "", "act_mlp"}, {1, 3, 32}, "w").dims, (Split{{}, {}, {"tp"}}));
+}
+
+TEST(Rules, AxesThatTheMeshLacksDoNotSplit) {
+  const ShardingRules rules(MeshAxes{{{"sp", 4}}});
+  EXPECT_EQ(rules.partition({"vocab", "embed"}, {63, 31}, "w").dims, (Split{{}, {}}));
+  EXPECT_EQ(rules.partition({"batch", "length"}, {3, 32}, "w").dims, (Split{{}, {"sp"}}));
+}
+
+TEST(Rules, ARecipeOverridesTheTable) {
+  const ShardingRules rules(kMesh, {{"embed", ""}, {"vocab", "fsdp+tp"}, {"norm", "dp"}});
+  EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 31}, "w").dims, (Split{{"fsdp", "tp"}, {}}));
+  EXPECT_EQ(rules.partition({"norm"}, {32}, "w").dims, (Split{{"dp"}}));
+  EXPECT_EQ(rules.partition({"heads"}, {64}, "w").dims, (Split{{"tp", "fsdp"}})) << "others stay";
+}
+
+TEST(Rules, ActivationsAreHeldOnlyOnAMesh) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {8, 4}});
+  EXPECT_EQ(ShardingRules(MeshAxes{}).constrain(x, {"batch", "length"}), x);
+  const Tensor held = ShardingRules(kMesh).constrain(x, {"batch", "length"});
+  EXPECT_EQ(held.block()->node(held.node()).op, Op::kShardingConstraint);
+  EXPECT_EQ(held.block()->node(held.node()).attributes.partition.dims, (Split{{"dp", "fsdp"}, {}}));
+}
+
+TEST(Mesh, AxesAreOrderedAndOnesLeftOut) {
+  using Axes = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(make_mesh({}, 1).axes, Axes{});
+  EXPECT_EQ(make_mesh({}, 8).axes, (Axes{{"fsdp", 8}})) << "all devices on fsdp";
+  EXPECT_EQ(make_mesh({{"tp", 2}, {"dp", 1}, {"sp", 2}, {"fsdp", 2}}, 8).axes,
+            (Axes{{"fsdp", 2}, {"tp", 2}, {"sp", 2}}));
+  EXPECT_EQ(make_mesh({{"fsdp", 1}}, 1).axes, Axes{});
+  const MeshAxes mesh = make_mesh({{"dp", 4}, {"tp", 2}}, 8);
+  EXPECT_EQ(mesh.size(), 8);
+  EXPECT_EQ(mesh.size_of("tp"), 2);
+  EXPECT_EQ(mesh.size_of("fsdp"), 1);
+}
+
+// Elements of the weights that the first device of `mesh` holds.
+int64_t held(const Model& model, const MeshAxes& mesh) {
+  const ShardingRules rules(mesh);
+  int64_t elements = 0;
+  for (const WeightRow& row : model.weights) {
+    const Dims dims = stacked_shape(row, model.config, DType::kF32).dims;
+    elements += layout_of(rules.partition(stacked_axes(row), dims, row.name), dims, mesh).boxes[0].elements();
+  }
+  return elements;
+}
+
+// What fsdp and tp are for: a device holds its share of the matrices, and whole copies of small vectors only.
+TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
+  for (const char* name : {"llama", "qwen2", "qwen3", "gpt2"}) {
+    const std::filesystem::path file = reference_model(name) / "config.json";
+    const Model model = make_model(nlohmann::json::parse(std::ifstream(file)), file);
+    int64_t vectors = 0;
+    for (const WeightRow& row : model.weights)
+      if (row.dims.size() == 1) vectors += product(row.dims) * (row.stacked() ? model.config.num_hidden_layers : 1);
+    const int64_t matrices = model.parameters() - vectors;
+    EXPECT_LE(held(model, make_mesh({{"fsdp", 8}}, 8)), matrices / 8 + vectors) << name;
+    EXPECT_EQ(held(model, make_mesh({{"dp", 8}}, 8)), model.parameters()) << name;
+    EXPECT_LT(held(model, make_mesh({{"tp", 2}}, 2)), model.parameters() * 3 / 4) << name;
+    EXPECT_LT(held(model, make_mesh({{"fsdp", 4}, {"tp", 2}}, 8)), matrices / 4 + vectors) << name;
+  }
+}
+
+// One program whose values lie differently at each point gives what it gives on one device.
+TEST(Mesh, ConstraintsDoNotChangeValues) {
+  const Value x = random_value({DType::kF32, {8, 16}}, 1), w = random_value({DType::kF32, {16, 8}}, 2);
+  auto result = [&](const MeshAxes& mesh) {
+    GraphRun run(mesh);
+    const ShardingRules rules(mesh, {{"vocab", "tp"}});
+    const Tensor a = run.input(x, rules.partition({"batch", "embed"}, {8, 16}, "x"));
+    const Tensor b = run.input(w, rules.partition({"embed", "mlp"}, {16, 8}, "w"));
+    const Tensor held = rules.constrain(a * 2.0, {"", "act_mlp"});
+    const Tensor y =
+        rules.constrain(dot_general(held, b, {.lhs_contracting = {1}, .rhs_contracting = {0}}), {"batch", "act_heads"});
+    run.output("y", y);
+    run.output("sum", reduce_sum(y, {0, 1}));
+    return run.run();
+  };
+  const std::map<std::string, Value> one = result({}), eight = result(make_mesh({{"fsdp", 2}, {"tp", 4}}, 8));
+  for (const auto& [name, value] : one)
+    for (size_t e = 0; e < value.elements.size(); ++e)
+      EXPECT_NEAR(eight.at(name).elements[e], value.elements[e], 1e-5) << name << ' ' << e;
+}
+
+}  // namespace
+}  // namespace fettle

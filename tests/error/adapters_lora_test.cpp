@@ -1,0 +1,25 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "adapters/lora.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+TEST(Lora, ATargetThatNamesNoLinearLayerListsThem) {
+  const Model model = make_model(
+      {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 1}, {"n_head", 3}}, "config.json");
+  EXPECT_THAT(user_error([&] {
+                lora_modules(model, {"c_fc", "q_proj"});
+              }),
+              testing::AllOf(testing::HasSubstr("lora_target: 'q_proj'"), testing::HasSubstr("gpt2"),
+                             testing::HasSubstr("attn.c_attn")));
+  // A part of a name is not its end after a dot.
+  EXPECT_THAT(user_error([&] { lora_modules(model, {"fc"}); }), testing::HasSubstr("'fc'"));
+}
+
+}  // namespace
+}  // namespace fettle

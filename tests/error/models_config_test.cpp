@@ -1,0 +1,85 @@
+// Configs that are wrong or ask for what is not there: file, field, what was found, what is wanted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "graph/ops.h"
+#include "graph/program.h"
+#include "models/layers.h"
+#include "models/model.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json llama() {
+  return {{"model_type", "llama"},   {"vocab_size", 100},      {"hidden_size", 64},
+          {"intermediate_size", 96}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}};
+}
+
+std::string message(const Json& config) {
+  return user_error([&] { make_model(config, "my/config.json"); });
+}
+
+std::string with(const std::string& key, const Json& value) {
+  Json config = llama();
+  config[key] = value;
+  return message(config);
+}
+
+TEST(ModelConfig, UnknownFamiliesListTheKnownOnes) {
+  EXPECT_THAT(with("model_type", "mamba"),
+              AllOf(HasSubstr("my/config.json"), HasSubstr("'mamba'"), HasSubstr("llama"), HasSubstr("gpt2")));
+  EXPECT_THAT(message(Json::array()), HasSubstr("model_type ''"));
+  EXPECT_THAT(message(Json{{"model_type", 3}}), HasSubstr("model_type ''"));
+}
+
+TEST(ModelConfig, MissingAndIllTypedFields) {
+  Json config = llama();
+  config.erase("hidden_size");
+  EXPECT_THAT(message(config), AllOf(HasSubstr("my/config.json"), HasSubstr("'hidden_size' is missing")));
+  EXPECT_THAT(with("num_hidden_layers", "two"),
+              AllOf(HasSubstr("'num_hidden_layers' is \"two\""), HasSubstr("positive integer")));
+  EXPECT_THAT(with("vocab_size", 0), HasSubstr("'vocab_size' is 0"));
+  EXPECT_THAT(with("vocab_size", -5), HasSubstr("positive integer"));
+  EXPECT_THAT(with("rms_norm_eps", "small"), HasSubstr("wanted a number"));
+  EXPECT_THAT(with("tie_word_embeddings", "yes"), HasSubstr("wanted true or false"));
+  EXPECT_THAT(with("hidden_act", 1), HasSubstr("wanted a string"));
+  EXPECT_THAT(with("torch_dtype", "float8"), HasSubstr("float8"));
+}
+
+TEST(ModelConfig, FieldsThatDoNotFitTogether) {
+  EXPECT_THAT(with("num_key_value_heads", 3),
+              HasSubstr("num_attention_heads (4) does not divide by num_key_value_heads (3)"));
+  EXPECT_THAT(with("head_dim", 15), HasSubstr("head_dim 15 is odd"));
+  EXPECT_THAT(message(Json{{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 10}, {"n_layer", 1}, {"n_head", 3}}),
+              HasSubstr("n_embd (10) does not divide by n_head (3)"));
+}
+
+TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
+  EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}),
+              AllOf(HasSubstr("'yarn'"), HasSubstr("llama3")));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4}}),
+              HasSubstr("original_max_position_embeddings"));
+  EXPECT_THAT(with("rope_scaling", "linear"), HasSubstr("wanted an object"));
+  EXPECT_THAT(message(Json{{"model_type", "gpt2"},
+                           {"vocab_size", 10},
+                           {"n_embd", 12},
+                           {"n_layer", 1},
+                           {"n_head", 3},
+                           {"scale_attn_by_inverse_layer_idx", true}}),
+              HasSubstr("'scale_attn_by_inverse_layer_idx' is true"));
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {2}});
+  EXPECT_THAT(user_error([&] { activation("quick_gelu", x); }), AllOf(HasSubstr("'quick_gelu'"), HasSubstr("silu")));
+}
+
+}  // namespace
+}  // namespace fettle

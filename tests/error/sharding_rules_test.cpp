@@ -1,0 +1,48 @@
+// Meshes and rules that cannot be: the message holds the formula or the names there are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sharding/rules.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Mesh, ProductsAndAxesAreChecked) {
+  EXPECT_THAT(user_error([] {
+                make_mesh({{"fsdp", 4}, {"tp", 2}}, 4);
+              }),
+              AllOf(HasSubstr("fsdp 4 x tp 2 = 8 devices"), HasSubstr("4 are in use"), HasSubstr("device_count")));
+  EXPECT_THAT(user_error([] {
+                make_mesh({{"tensor", 2}}, 2);
+              }),
+              AllOf(HasSubstr("unknown axis 'tensor'"), HasSubstr("dp, fsdp, tp, sp")));
+}
+
+TEST(Rules, UnevenSplitsNameTheWeightAndTheFormula) {
+  const ShardingRules rules(MeshAxes{{{"fsdp", 2}, {"tp", 4}}});
+  EXPECT_THAT(user_error([&] {
+                rules.partition({"vocab", "embed"}, {66, 32}, "lm_head.weight");
+              }),
+              AllOf(HasSubstr("lm_head.weight"), HasSubstr("vocab (66) does not divide by tp (4)")));
+  EXPECT_THAT(user_error([&] { rules.partition({"heads"}, {68}, "q_proj"); }),
+              HasSubstr("heads (68) does not divide by tp x fsdp (8)"));
+}
+
+TEST(Rules, OverridesNameKnownAxes) {
+  const MeshAxes mesh{{{"fsdp", 2}}};
+  EXPECT_THAT(user_error([&] {
+                ShardingRules(mesh, {{"emb", "fsdp"}});
+              }),
+              AllOf(HasSubstr("unknown logical axis 'emb'"), HasSubstr("embed")));
+  EXPECT_THAT(user_error([&] {
+                ShardingRules(mesh, {{"embed", "fsdp+xp"}});
+              }),
+              AllOf(HasSubstr("sharding.embed"), HasSubstr("unknown mesh axis 'xp'")));
+}
+
+}  // namespace
+}  // namespace fettle
