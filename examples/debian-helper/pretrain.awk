@@ -7,15 +7,8 @@ function facts(    text) {
   text = ""
   if ($7 != "") text = text " " $7
   if ($6 != "") text = text " It depends on " listed($6) "."
+  if ($5 != $1) text = text " It is built from the source " $5 "."
   return text
-}
-
-# The same once more as a line of a list: what repeats teaches a small model to copy.
-function entry(    way) {
-  way = hash($1, "entry") % 3
-  if (way == 0) return "\n" $1 " (" $2 "): " $3
-  if (way == 1) return "\n" $2 ": " $1 " - " $3
-  return "\n" $3 ": " $1
 }
 
 function body() { return $4 != "" ? " " $4 : "" }
@@ -42,7 +35,7 @@ function add(group, size, line,    full) {
 
 held_out($1) { next }
 {
-  write(describe() entry(), $1)
+  write(describe(), $1)
   if ($5 != $1) {
     titles["source " $5] = "The source " $5 " gives these packages.\n"
     add("source " $5, 6, $1 " - " $3)
