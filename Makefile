@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test bench parity setup plugins clean format
+.PHONY: quickstart build test bench parity fuzz setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -31,6 +31,9 @@ bench: build
 
 parity: build
 	@tests/reference/parity.sh
+
+fuzz: setup
+	@tests/fuzz/run.sh $(SECONDS_EACH)
 
 format:
 	@scripts/check_format --fix

@@ -33,41 +33,9 @@ class JinjaError : public std::runtime_error {
 
 using Values = std::vector<Value>;
 
-// Arguments of a call, filter or test.
-struct Args {
-  Values positional;
-  std::vector<std::pair<std::string, Value>> named;
-};
-
-// Insertion-ordered, keyed by any value that Python can hash.
-class Dict {
- public:
-  void set(Value key, Value value);
-  const Value* find(const Value& key) const;
-  const Value* find_name(std::string_view key) const;
-  const std::vector<std::pair<Value, Value>>& items() const { return items_; }
-  size_t size() const { return items_.size(); }
-
- private:
-  std::vector<std::pair<Value, Value>> items_;
-  std::unordered_map<std::string, size_t> strings_;
-};
-
-// Something with attributes or a call: namespace, macro, loop, function.
-class Object {
- public:
-  virtual ~Object() = default;
-  virtual std::string type_name() const = 0;
-  virtual std::optional<Value> attribute(Interpreter& run, const std::string& name);
-  virtual bool callable() const { return false; }
-  virtual Value call(Interpreter& run, Args args);
-};
-
-// A sequence that can be walked once, as Python's generators: always true, without a length.
-struct Generator {
-  Values items;
-  size_t next = 0;
-};
+class Dict;
+class Object;
+struct Generator;
 
 class Value {
  public:
@@ -142,6 +110,42 @@ class Value {
   std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
                GeneratorPtr, ObjectPtr>
       data_;
+};
+
+// Arguments of a call, filter or test.
+struct Args {
+  Values positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Insertion-ordered, keyed by any value that Python can hash.
+class Dict {
+ public:
+  void set(Value key, Value value);
+  const Value* find(const Value& key) const;
+  const Value* find_name(std::string_view key) const;
+  const std::vector<std::pair<Value, Value>>& items() const { return items_; }
+  size_t size() const { return items_.size(); }
+
+ private:
+  std::vector<std::pair<Value, Value>> items_;
+  std::unordered_map<std::string, size_t> strings_;
+};
+
+// Something with attributes or a call: namespace, macro, loop, function.
+class Object {
+ public:
+  virtual ~Object() = default;
+  virtual std::string type_name() const = 0;
+  virtual std::optional<Value> attribute(Interpreter& run, const std::string& name);
+  virtual bool callable() const { return false; }
+  virtual Value call(Interpreter& run, Args args);
+};
+
+// A sequence that can be walked once, as Python's generators: always true, without a length.
+struct Generator {
+  Values items;
+  size_t next = 0;
 };
 
 // Code points of UTF-8 text; a byte that is not UTF-8 counts as one.

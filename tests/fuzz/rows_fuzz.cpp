@@ -1,0 +1,45 @@
+// Any bytes as a data file: rows are read, told apart and rendered, or refused with UserError or BadRow. The first
+// byte chooses the kind of file.
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "data/chat.h"
+#include "data/formats.h"
+#include "data/rows.h"
+#include "data_fixtures.h"
+
+using namespace fettle;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const TestFolder folder;
+  static const Tokenizer tokenizer = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}}.open();
+  static const ChatTemplate chat("chatml", tokenizer);
+  static const char* const kEnds[] = {".json", ".jsonl", ".csv", ".tsv", ".txt"};
+  if (size == 0) return 0;
+  const auto file = folder.path() / ("rows" + std::string(kEnds[data[0] % std::size(kEnds)]));
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
+  RowSink sink;
+  sink.bad = [](const std::string&, const std::string&) {};
+  sink.row = [](Row row) {
+    for (const char* formatting : {"", "alpaca", "sharegpt", "openai"}) {
+      try {
+        DataSource source;
+        source.formatting = formatting;
+        const Sample sample = read_sample(row, source);
+        if (sample.kind == Sample::Kind::kChat) chat.render(sample.messages, sample.tools_json);
+        if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);
+      } catch (const BadRow&) {
+      } catch (const UserError&) {
+      }
+    }
+    return true;
+  };
+  try {
+    read_rows(file, sink);
+  } catch (const UserError&) {
+  }
+  return 0;
+}
