@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "generate/session.h"
-#include "train/interrupt.h"
 
 namespace fettle {
 namespace {

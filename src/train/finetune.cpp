@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
 #include "data/dataset.h"
@@ -12,7 +13,6 @@
 #include "step/memory_table.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
-#include "train/interrupt.h"
 #include "train/save.h"
 
 namespace fettle {
