@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "temp_folder.h"
 #include "report/log_files.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {

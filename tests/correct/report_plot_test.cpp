@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "temp_folder.h"
 #include "report/plot.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "runtime/targets.h"
 #include "report/progress.h"
+#include "runtime/targets.h"
 
 namespace fettle {
 namespace {

@@ -10,10 +10,10 @@
 #include "checkpoint/model_writer.h"
 #include "graph/ops.h"
 #include "models/loss.h"
-#include "temp_folder.h"
-#include "train/export.h"
 #include "step/step.h"
 #include "step/train_state.h"
+#include "temp_folder.h"
+#include "train/export.h"
 
 namespace fettle {
 namespace {

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temp_folder.h"
 #include "report/log_files.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "temp_folder.h"
 #include "report/plot.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
