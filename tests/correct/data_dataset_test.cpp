@@ -126,6 +126,28 @@ TEST_F(Data, ReadsCompressedFiles) {
   EXPECT_EQ(load().train.size(), 1u);
 }
 
+// Files that pyarrow wrote (tests/reference/data/make_columns.py).
+TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
+  const std::filesystem::path folder = FETTLE_SOURCE_DIR "/tests/reference/data";
+  auto rows = [&](const char* name) {
+    std::vector<Row> out;
+    const RowSink sink{.row = [&](Row row) { return out.push_back(std::move(row)), true; }, .bad = nullptr};
+    read_rows(folder / name, sink);
+    return out;
+  };
+  const std::vector<Row> expected = rows("rows.jsonl");
+  ASSERT_EQ(expected.size(), 7u);
+  for (const char* name : {"rows.parquet", "rows.arrow", "rows.feather"}) {
+    SCOPED_TRACE(name);
+    const std::vector<Row> read = rows(name);
+    ASSERT_EQ(read.size(), expected.size());
+    for (size_t i = 0; i < read.size(); ++i) {
+      EXPECT_EQ(nlohmann::json(read[i].value), nlohmann::json(expected[i].value));
+      EXPECT_EQ(read[i].source, (folder / name).string() + ":" + std::to_string(i + 1));
+    }
+  }
+}
+
 TEST_F(Data, KnowsLinesInsideJsonArrays) {
   recipe.dataset = {file("a.json",
                          "[\n  {\"prompt\": \"q\",\n   \"completion\": \"a, ]\\\"\"},\n\n  {\"prompt\": \"r\", "

@@ -55,7 +55,11 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
 TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("a.jsonl", ""), "holds no rows");
   expect_says(failure_of("a.json", "[]"), "holds no rows");
-  expect_says(failure_of("a.parquet", "PAR1"), "files of kind '.parquet' are not read");
+  expect_says(failure_of("a.xlsx", "PK"), "files of kind '.xlsx' are not read");
+  expect_says(failure_of("a.parquet", "PAR1"), "a.parquet: ");
+  expect_says(failure_of("b.parquet", "PAR1" + std::string(100, 'x') + "PAR1"), "b.parquet: ");
+  expect_says(failure_of("a.arrow", "ARROW1"), "a.arrow: ");
+  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow: ");
   expect_says(failure_of("a.jsonl", "\xff\xfe{\0"), "UTF-16");
   expect_says(failure_of("a.jsonl.gz", "\x1f\x8b\x08"), "the gzip data ends early");
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),

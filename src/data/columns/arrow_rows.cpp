@@ -1,0 +1,140 @@
+// Parquet and Arrow files as rows. Built as a module that is loaded when the first such file is read, so that the
+// program itself does not need the Arrow library.
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/ipc/reader.h>
+#include <parquet/arrow/reader.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "data/rows.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+void check(const arrow::Status& status, const std::string& file) {
+  if (!status.ok()) throw UserError("{}: {}", file, status.message());
+}
+
+template <typename T>
+T value_of(arrow::Result<T> result, const std::string& file) {
+  check(result.status(), file);
+  return std::move(result).ValueUnsafe();
+}
+
+// A type that rows cannot hold, as images' bytes; the column is left out unless the row needs it.
+ordered_json text_or_null(std::string_view bytes) {
+  try {
+    const ordered_json text = std::string(bytes);
+    text.dump();
+    return text;
+  } catch (const nlohmann::json::type_error&) {
+    return nullptr;
+  }
+}
+
+ordered_json to_json(const arrow::Array& array, int64_t i);
+
+template <typename List>
+ordered_json list_to_json(const List& list, int64_t i) {
+  ordered_json out = ordered_json::array();
+  for (int64_t at = list.value_offset(i); at < list.value_offset(i) + list.value_length(i); ++at)
+    out.push_back(to_json(*list.values(), at));
+  return out;
+}
+
+ordered_json to_json(const arrow::Array& array, int64_t i) {
+  using arrow::Type;
+  if (array.IsNull(i)) return nullptr;
+  switch (array.type_id()) {
+    case Type::NA: return nullptr;
+    case Type::BOOL: return static_cast<const arrow::BooleanArray&>(array).Value(i);
+    case Type::INT8: return static_cast<const arrow::Int8Array&>(array).Value(i);
+    case Type::INT16: return static_cast<const arrow::Int16Array&>(array).Value(i);
+    case Type::INT32: return static_cast<const arrow::Int32Array&>(array).Value(i);
+    case Type::INT64: return static_cast<const arrow::Int64Array&>(array).Value(i);
+    case Type::UINT8: return static_cast<const arrow::UInt8Array&>(array).Value(i);
+    case Type::UINT16: return static_cast<const arrow::UInt16Array&>(array).Value(i);
+    case Type::UINT32: return static_cast<const arrow::UInt32Array&>(array).Value(i);
+    case Type::UINT64: return static_cast<const arrow::UInt64Array&>(array).Value(i);
+    case Type::FLOAT: return static_cast<const arrow::FloatArray&>(array).Value(i);
+    case Type::DOUBLE: return static_cast<const arrow::DoubleArray&>(array).Value(i);
+    case Type::STRING: return text_or_null(static_cast<const arrow::StringArray&>(array).GetView(i));
+    case Type::LARGE_STRING: return text_or_null(static_cast<const arrow::LargeStringArray&>(array).GetView(i));
+    case Type::STRING_VIEW: return text_or_null(static_cast<const arrow::StringViewArray&>(array).GetView(i));
+    case Type::BINARY: return text_or_null(static_cast<const arrow::BinaryArray&>(array).GetView(i));
+    case Type::LIST: return list_to_json(static_cast<const arrow::ListArray&>(array), i);
+    case Type::LARGE_LIST: return list_to_json(static_cast<const arrow::LargeListArray&>(array), i);
+    case Type::FIXED_SIZE_LIST: return list_to_json(static_cast<const arrow::FixedSizeListArray&>(array), i);
+    case Type::STRUCT: {
+      const auto& fields = static_cast<const arrow::StructArray&>(array);
+      ordered_json out = ordered_json::object();
+      for (int f = 0; f < fields.num_fields(); ++f) {
+        ordered_json value = to_json(*fields.field(f), i);
+        // A struct has every field that any row has; the ones that this row lacks are null.
+        if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
+      }
+      return out;
+    }
+    case Type::MAP: {
+      const auto& map = static_cast<const arrow::MapArray&>(array);
+      ordered_json out = ordered_json::object();
+      for (int64_t at = map.value_offset(i); at < map.value_offset(i) + map.value_length(i); ++at) {
+        const ordered_json key = to_json(*map.keys(), at);
+        out[key.is_string() ? key.get<std::string>() : key.dump()] = to_json(*map.items(), at);
+      }
+      return out;
+    }
+    case Type::DICTIONARY: {
+      const auto& words = static_cast<const arrow::DictionaryArray&>(array);
+      return to_json(*words.dictionary(), words.GetValueIndex(i));
+    }
+    default: {
+      const auto scalar = array.GetScalar(i);  // dates, decimals: as they are written
+      return scalar.ok() ? text_or_null((*scalar)->ToString()) : ordered_json(nullptr);
+    }
+  }
+}
+
+std::shared_ptr<arrow::RecordBatchReader> open(const std::string& file,
+                                               std::unique_ptr<parquet::arrow::FileReader>& parquet) {
+  char magic[6] = {};
+  std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
+  auto input = value_of(arrow::io::ReadableFile::Open(file), file);
+  if (std::string_view(magic, 4) == "PAR1") {
+    parquet = value_of(parquet::arrow::OpenFile(input, arrow::default_memory_pool()), file);
+    return value_of(parquet->GetRecordBatchReader(), file);
+  }
+  if (std::string_view(magic, 6) == "ARROW1") {
+    auto reader = value_of(arrow::ipc::RecordBatchFileReader::Open(input), file);
+    arrow::RecordBatchVector batches;
+    for (int i = 0; i < reader->num_record_batches(); ++i)
+      batches.push_back(value_of(reader->ReadRecordBatch(i), file));
+    return value_of(arrow::RecordBatchReader::Make(std::move(batches), reader->schema()), file);
+  }
+  return value_of(arrow::ipc::RecordBatchStreamReader::Open(input), file);
+}
+
+}  // namespace
+
+// Found by name after the module is loaded (rows.cpp).
+extern "C" void fettle_read_columns(const std::string& file, const RowSink& sink) {
+  std::unique_ptr<parquet::arrow::FileReader> parquet;
+  const auto batches = open(file, parquet);
+  int64_t number = 0;
+  while (true) {
+    const std::shared_ptr<arrow::RecordBatch> batch = value_of(batches->Next(), file);
+    if (!batch) return;
+    check(batch->ValidateFull(), file);
+    for (int64_t i = 0; i < batch->num_rows(); ++i) {
+      Row row{ordered_json::object(), fmt::format("{}:{}", file, ++number)};
+      for (int c = 0; c < batch->num_columns(); ++c) row.value[batch->column_name(c)] = to_json(*batch->column(c), i);
+      if (!sink.row(std::move(row))) return;
+    }
+  }
+}
+
+}  // namespace fettle

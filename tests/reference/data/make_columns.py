@@ -1,0 +1,34 @@
+"""Writes rows.parquet, rows.arrow (stream) and rows.feather (file format) beside this file, with pyarrow, and the same
+rows as rows.jsonl for comparison."""
+
+import json
+import pathlib
+
+import pyarrow
+import pyarrow.feather
+import pyarrow.ipc
+import pyarrow.parquet
+
+here = pathlib.Path(__file__).parent
+rows = []
+for i in range(7):
+    messages = [{"role": "user", "content": f"question {i} é 🎉"}, {"role": "assistant", "content": "answer " * (i + 1)}]
+    if i % 3 == 0:
+        messages.insert(0, {"role": "system", "content": "Be brief."})
+    if i == 5:
+        messages[-1]["weight"] = 0
+        messages += [{"role": "user", "content": "again"}, {"role": "assistant", "content": "once more"}]
+    rows.append({"id": i, "score": i / 4, "good": i % 2 == 0, "tags": ["a"] * (i % 3), "messages": messages})
+table = pyarrow.Table.from_pylist(rows)
+table = table.set_column(0, "id", table["id"].cast(pyarrow.int32()))
+kind = pyarrow.array(["x", "y", "x", None, "y", "x", "x"]).dictionary_encode()
+table = table.append_column("kind", kind)
+pyarrow.parquet.write_table(table, here / "rows.parquet", row_group_size=3, compression="zstd")
+with pyarrow.ipc.new_stream(here / "rows.arrow", table.schema) as writer:
+    writer.write_table(table, max_chunksize=2)
+pyarrow.feather.write_feather(table, here / "rows.feather", compression="lz4")
+lines = []
+for row in table.to_pylist():
+    row["messages"] = [{k: v for k, v in message.items() if v is not None} for message in row["messages"]]
+    lines.append(json.dumps(row, ensure_ascii=False))
+(here / "rows.jsonl").write_text("\n".join(lines) + "\n")
