@@ -105,7 +105,7 @@ std::span<const OpRow> op_table();
 // Infers the shapes, appends the node to the current block and returns its first result.
 Tensor make_node(Op op, std::vector<Tensor> operands, Attributes attributes = {});
 
-// Floating-point operations of one execution of `block`, loops counted with their trips; per path when asked.
+// Floating-point operations of one execution of `block`, loops counted with their trips.
 int64_t count_flops(const Block& block);
 
 }  // namespace fettle

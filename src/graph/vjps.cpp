@@ -236,7 +236,11 @@ Tensors reduce(const VjpArgs& a) {
 }
 
 Tensors take(const VjpArgs& a) {
-  return {make_node(Op::kTakeTranspose, {ct(a), y(a)}, {.high = {x(a).dims()[0]}}), Tensor{}};
+  // scatter skips ids out of range, where gather clamps them.
+  const int64_t rows = x(a).dims()[0];
+  const Tensor last = constant(static_cast<double>(rows - 1), DType::kI32);
+  const Tensor ids = fettle::minimum(fettle::maximum(y(a), constant(0, DType::kI32)), last);
+  return {make_node(Op::kTakeTranspose, {ct(a), ids}, {.high = {rows}}), Tensor{}};
 }
 
 Tensors custom_gradient(const VjpArgs& a) {

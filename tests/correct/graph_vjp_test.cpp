@@ -105,6 +105,8 @@ void add_shape(Cases& c) {
     });
   c.add(Op::kTake, "ids that repeat", {any({4, 3}), i32({2, 3}, {0, 3, 3, 1, 3, 0})},
         [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
+  c.add(Op::kTake, "ids that are clamped", {any({4, 3}), i32({3}, {-2, 9, 1})},
+        [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
 }
 
 void add_dot(Cases& c) {
