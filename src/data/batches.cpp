@@ -1,10 +1,10 @@
 #include "data/batches.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "data/order.h"
+#include "data/packing.h"
 
 namespace fettle {
 namespace {
@@ -54,34 +54,17 @@ Batches::Batches(const std::vector<Example>& examples, BatchOptions options)
   }
 }
 
-// Best fit, longest first: each example goes into the fullest row that still has room for it. The rows are made once,
-// so every epoch has as many; the epochs shuffle them.
+// The rows are made once, so every epoch has as many; the epochs shuffle them.
 void Batches::pack() {
   const auto count = static_cast<int64_t>(examples_.size());
-  const int64_t capacity = options_.lengths.back();
-  std::vector<int64_t> order(examples_.size());
-  for (int64_t i = 0; i < count; ++i)
+  std::vector<int64_t> order(examples_.size()), lengths(examples_.size());
+  for (int64_t i = 0; i < count; ++i) {
     order[i] = options_.shuffle ? permuted_index(i, count, options_.seed, kPackStream) : i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return examples_[a].length() > examples_[b].length(); });
-  std::vector<std::vector<int64_t>> rows;
-  std::map<int64_t, std::vector<int64_t>> by_room;  // room left -> rows with it
-  for (int64_t example : order) {
-    const int64_t length = examples_[example].length();
-    auto found = by_room.lower_bound(length);
-    int64_t row = 0, room = capacity;
-    if (found == by_room.end()) {
-      row = static_cast<int64_t>(rows.size());
-      rows.emplace_back();
-    } else {
-      room = found->first;
-      row = found->second.back();
-      found->second.pop_back();
-      if (found->second.empty()) by_room.erase(found);
-    }
-    rows[row].push_back(example);
-    by_room[room - length].push_back(row);
+    lengths[i] = examples_[order[i]].length();
   }
+  std::vector<std::vector<int64_t>> rows = pack_lengths(lengths, options_.lengths.back());
+  for (auto& row : rows)
+    for (int64_t& index : row) index = order[index];
   for (auto& row : rows) std::sort(row.begin(), row.end());
   std::sort(rows.begin(), rows.end());
   row_starts_.push_back(0);

@@ -7,6 +7,7 @@
 
 #include "data/batches.h"
 #include "data/order.h"
+#include "data/packing.h"
 
 namespace fettle {
 namespace {
@@ -138,6 +139,36 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
   EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:3");
   EXPECT_DOUBLE_EQ(batches.use(), 1.0);
+}
+
+TEST(Packing, FillsRowsOfFewDocumentsOfAlikeLengths) {
+  // Five or so to a row: rows filled by best fit alone would stay 4 % empty.
+  std::vector<int64_t> lengths;
+  int64_t sum = 0;
+  for (uint64_t i = 0; i < 4000; ++i) {
+    lengths.push_back(static_cast<int64_t>(35 + mix_bits(7, i) % 20 + mix_bits(8, i) % 20));
+    sum += lengths.back();
+  }
+  const auto rows = pack_lengths(lengths, 256);
+  EXPECT_GT(static_cast<double>(sum) / (256.0 * static_cast<double>(rows.size())), 0.99);
+  std::vector<bool> seen(lengths.size());
+  for (const auto& row : rows) {
+    int64_t used = 0;
+    for (int64_t i : row) {
+      ASSERT_FALSE(seen[static_cast<size_t>(i)]);
+      seen[static_cast<size_t>(i)] = true;
+      used += lengths[static_cast<size_t>(i)];
+    }
+    ASSERT_LE(used, 256);
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 4000);
+}
+
+TEST(Packing, FindsExactFills) {
+  EXPECT_EQ(pack_lengths({6, 3, 4, 3}, 10), (std::vector<std::vector<int64_t>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(pack_lengths({5, 5, 5, 5}, 10).size(), 2u);
+  EXPECT_EQ(pack_lengths({7, 2, 1, 3, 3, 4}, 10).size(), 2u);
+  EXPECT_EQ(pack_lengths({}, 10).size(), 0u);
 }
 
 TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
