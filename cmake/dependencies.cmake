@@ -7,6 +7,7 @@ find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(GTest REQUIRED)
+find_package(Protobuf REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc icu-i18n)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
@@ -22,6 +23,17 @@ endif()
 # pjrt_c_api.h and xla/ffi/api, from the set-up's cache.
 add_library(fettle_headers INTERFACE)
 target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)
+
+# The reader of compiled programs, made from the fields that the plan names.
+set(fettle_proto_folder ${CMAKE_BINARY_DIR}/proto)
+file(MAKE_DIRECTORY ${fettle_proto_folder})
+add_custom_command(
+  OUTPUT ${fettle_proto_folder}/hlo.pb.cc ${fettle_proto_folder}/hlo.pb.h
+  COMMAND protobuf::protoc --cpp_out=${fettle_proto_folder} --proto_path=${CMAKE_SOURCE_DIR}/src/plan hlo.proto
+  DEPENDS ${CMAKE_SOURCE_DIR}/src/plan/hlo.proto)
+add_library(fettle_hlo_proto STATIC ${fettle_proto_folder}/hlo.pb.cc)
+target_include_directories(fettle_hlo_proto SYSTEM PUBLIC ${fettle_proto_folder})
+target_link_libraries(fettle_hlo_proto PUBLIC protobuf::libprotobuf-lite)
 
 # The Arrow library, from the set-up's cache.
 if(NOT EXISTS ${FETTLE_CACHE}/lib/libparquet.so.2600)

@@ -89,25 +89,25 @@ Target make(Target target, const Chip& chip) {
   return target;
 }
 
-// name, title, plugin, memory, dense bf16 TFLOP/s, memory GB/s, link GB/s
+// name, title, plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s
 const std::vector<Target>& table() {
   static const std::vector<Target> rows = {
-      make({"mi250", "AMD Instinct MI250 (one die)", "rocm", 64 * kGiB, 181.0, 1638.4, 150, {}}, kMI250),
-      make({"mi300x", "AMD Instinct MI300X", "rocm", 192 * kGiB, 1307.4, 5300, 448, {}}, kMI300X),
-      make({"mi325x", "AMD Instinct MI325X", "rocm", 256 * kGiB, 1307.4, 6000, 448, {}}, kMI300X),
-      make({"mi350x", "AMD Instinct MI350X", "rocm", 288 * kGiB, 2306.9, 8000, 537.6, {}}, kMI350X),
-      make({"mi355x", "AMD Instinct MI355X", "rocm", 288 * kGiB, 2516.6, 8000, 537.6, {}}, kMI355X),
-      make({"a100-40", "NVIDIA A100 SXM 40GB", "cuda", 42331013120, 312, 1555.2, 300, {}}, kA100),
-      make({"a100-80", "NVIDIA A100 SXM 80GB", "cuda", 85100068864, 312, 2039, 300, {}}, kA100),
-      make({"h100", "NVIDIA H100 SXM 80GB", "cuda", 84942979072, 989.4, 3352.3, 450, {}}, kH100),
-      make({"h200", "NVIDIA H200 141GB", "cuda", 151397597184, 989.4, 4800, 450, {}}, kH100),
-      make({"b200", "NVIDIA B200", "cuda", 191514411008, 2250, 7672.3, 900, {}}, kB200),
-      make({"gb200", "NVIDIA GB200", "cuda", 197897748480, 2500, 7928, 900, {}}, kGB200),
-      make({"b300", "NVIDIA B300", "cuda", 297021865984, 2250, 7936, 900, {}}, kB300),
-      make({"gb300", "NVIDIA GB300", "cuda", 297021079552, 2500, 7928, 900, {}}, kGB300),
-      make({"l40s", "NVIDIA L40S", "cuda", 45458 * kMiB, 362, 864, 32, {}}, kL40S),
-      make({"rtx4090", "NVIDIA GeForce RTX 4090", "cuda", 24208 * kMiB, 165.2, 1008, 32, {}}, kRTX4090),
-      make({"rtx5090", "NVIDIA GeForce RTX 5090", "cuda", 32109 * kMiB, 209.5, 1792, 64, {}}, kRTX5090),
+      make({"mi250", "AMD Instinct MI250 (one die)", "rocm", 64 * kGiB, 181.0, 45.3, 1638.4, 150, 3, 12.5, {}}, kMI250),
+      make({"mi300x", "AMD Instinct MI300X", "rocm", 192 * kGiB, 1307.4, 163.4, 5300, 448, 7, 50, {}}, kMI300X),
+      make({"mi325x", "AMD Instinct MI325X", "rocm", 256 * kGiB, 1307.4, 163.4, 6000, 448, 7, 50, {}}, kMI300X),
+      make({"mi350x", "AMD Instinct MI350X", "rocm", 288 * kGiB, 2306.9, 144.2, 8000, 537.6, 7, 50, {}}, kMI350X),
+      make({"mi355x", "AMD Instinct MI355X", "rocm", 288 * kGiB, 2516.6, 157.3, 8000, 537.6, 7, 50, {}}, kMI355X),
+      make({"a100-40", "NVIDIA A100 SXM 40GB", "cuda", 42331013120, 312, 19.5, 1555.2, 300, 0, 25, {}}, kA100),
+      make({"a100-80", "NVIDIA A100 SXM 80GB", "cuda", 85100068864, 312, 19.5, 2039, 300, 0, 25, {}}, kA100),
+      make({"h100", "NVIDIA H100 SXM 80GB", "cuda", 84942979072, 989.4, 66.9, 3352.3, 450, 0, 50, {}}, kH100),
+      make({"h200", "NVIDIA H200 141GB", "cuda", 151397597184, 989.4, 66.9, 4800, 450, 0, 50, {}}, kH100),
+      make({"b200", "NVIDIA B200", "cuda", 191514411008, 2250, 75, 7672.3, 900, 0, 50, {}}, kB200),
+      make({"gb200", "NVIDIA GB200", "cuda", 197897748480, 2500, 80, 7928, 900, 0, 50, {}}, kGB200),
+      make({"b300", "NVIDIA B300", "cuda", 297021865984, 2250, 75, 7936, 900, 0, 100, {}}, kB300),
+      make({"gb300", "NVIDIA GB300", "cuda", 297021079552, 2500, 80, 7928, 900, 0, 100, {}}, kGB300),
+      make({"l40s", "NVIDIA L40S", "cuda", 45458 * kMiB, 362, 91.6, 864, 32, 0, 12.5, {}}, kL40S),
+      make({"rtx4090", "NVIDIA GeForce RTX 4090", "cuda", 24208 * kMiB, 165.2, 82.6, 1008, 32, 0, 12.5, {}}, kRTX4090),
+      make({"rtx5090", "NVIDIA GeForce RTX 5090", "cuda", 32109 * kMiB, 209.5, 104.8, 1792, 64, 0, 12.5, {}}, kRTX5090),
   };
   return rows;
 }
