@@ -135,10 +135,13 @@ int run(int argc, char** argv) {
   CLI::App* plan_command =
       recipe_command("plan", "compile the recipe's step and show its memory and cost", [&](Recipe recipe) {
         if (!target.empty()) recipe.target = target;
+        plan.colour = isatty(STDOUT_FILENO) == 1;
         return run_plan(recipe, plan, std::cout);
       });
   plan_command->add_option("--target", target, "hardware that need not be here: mi300x:8, a100-80:2x8, this");
   plan_command->add_flag("--json", plan.json, "print JSON");
+  plan_command->add_flag("--shards", plan.shards,
+                         "show how weights, state, batch and activations lie over the devices; compiles nothing");
   recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
                  [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
   recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset", [](const Recipe& recipe) {

@@ -1,5 +1,7 @@
 #include "train/plan.h"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -9,6 +11,7 @@
 #include "runtime/plugin.h"
 #include "runtime/targets.h"
 #include "runtime/topology.h"
+#include "step/shards.h"
 #include "step/step.h"
 #include "step/step_programs.h"
 
@@ -61,6 +64,34 @@ Planned plan_target(const Recipe& recipe, const ModelRepository& repository, con
   return out;
 }
 
+int show_shards(const Recipe& recipe, const PlanOptions& options, const ModelRepository& repository,
+                const std::string& config, int64_t length, std::ostream& out) {
+  int64_t count = 0;
+  std::string title;
+  if (recipe.target.empty() || recipe.target == "this") {
+    const Devices devices(recipe);
+    count = devices.count();
+    title = devices.title();
+  } else {
+    const TargetWords words = parse_target(recipe.target);
+    count = words.hosts * words.devices;
+    title = fmt::format("{} x {}", count, target_named(words.name).title);
+  }
+  const Job job = make_job(recipe, repository.config(), config, count);
+  const std::vector<PlacedArray> arrays = placed_arrays(job, length);
+  const MeshAxes& mesh = job.sharding.mesh();
+  if (options.json) {
+    out << nlohmann::json{{"device", title}, {"shards", placed_json(arrays, mesh)}}.dump(2) << "\n";
+    return 0;
+  }
+  std::vector<std::string> axes;
+  for (const auto& [axis, size] : mesh.axes) axes.push_back(fmt::format("{} {}", axis, size));
+  out << fmt::format("where a step's arrays lie on {}{}; boxes name the devices that hold a part\n\n{}", title,
+                     axes.empty() ? "" : fmt::format(", mesh {}", fmt::join(axes, " x ")),
+                     format_placed(arrays, mesh, options.colour));
+  return 0;
+}
+
 }  // namespace
 
 int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out) {
@@ -70,6 +101,7 @@ int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out
   const std::string config = (repository.folder() / "config.json").string();
   const int64_t length = (recipe.cutoff_len + 7) / 8 * 8;
   const bool here = recipe.target.empty() || recipe.target == "this";
+  if (options.shards) return show_shards(recipe, options, repository, config, length, out);
   const auto start = std::chrono::steady_clock::now();
   Planned plan = (here ? plan_here : plan_target)(recipe, repository, config, length);
   plan.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

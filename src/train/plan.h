@@ -9,6 +9,8 @@ namespace fettle {
 
 struct PlanOptions {
   bool json = false;
+  bool shards = false;  // only show how the step's arrays lie over the devices: compiles nothing
+  bool colour = false;  // of that picture
 };
 
 // Needs only config.json, no weights and no data. Returns 0, or 3 when the step does not fit.

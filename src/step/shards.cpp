@@ -1,0 +1,46 @@
+#include "step/shards.h"
+
+namespace fettle {
+namespace {
+
+// "model.layers.{}.mlp.up_proj.weight" -> "mlp.up_proj"
+std::string short_name(const Job& job, const std::string& row) {
+  const std::string& prefix = job.model.family->layer_prefix;
+  std::string name = row.starts_with(prefix) ? row.substr(prefix.size()) : row;
+  if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
+  return name;
+}
+
+}  // namespace
+
+std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
+  std::vector<PlacedArray> out;
+  auto add = [&](const std::string& kind, const std::string& name, const std::string& label, const Shape& shape,
+                 const LogicalAxes& axes) {
+    out.push_back({kind, name, label, shape, axes, job.sharding.partition(axes, shape.dims, name)});
+  };
+  auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype,
+                      const std::string& suffix) {
+    for (const WeightRow& row : rows)
+      add(kind, row.name + suffix, short_name(job, row.name), stacked_shape(row, job.model.config, dtype),
+          stacked_axes(row));
+  };
+  add_rows("frozen weights", job.frozen, job.frozen_dtype, "");
+  add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype, "");
+  add_rows("optimizer state, each of Adam's two moments", job.trained, DType::kF32, " (m, v)");
+
+  const ModelConfig& c = job.model.config;
+  const int64_t rows = job.rows_per_micro_batch();
+  for (const char* name : {"tokens", "targets", "positions", "segments"})
+    add("batch", name, name, {DType::kI32, {job.recipe.gradient_accumulation_steps, rows, length}},
+        {"", "batch", "length"});
+  const std::string kind = "activations of a layer and micro-batch";
+  add(kind, "residual stream", "residual stream", {job.compute, {rows, length, c.hidden_size}},
+      {"batch", "length", "act_embed"});
+  add(kind, "attention heads", "attention heads", {job.compute, {rows, length, c.num_attention_heads, c.head_dim}},
+      {"batch", "length", "act_heads", ""});
+  add(kind, "mlp", "mlp", {job.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
+  return out;
+}
+
+}  // namespace fettle
