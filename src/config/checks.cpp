@@ -81,7 +81,7 @@ void check_combinations(const Recipe& recipe) {
     if (size > kMostDevices / devices) throw UserError("{}: {} = {} is too large", recipe.where("mesh"), axis, size);
     devices *= size;
   }
-  if (recipe.device_count && !recipe.mesh.empty() && devices != *recipe.device_count) {
+  if (recipe.device_count && !recipe.mesh.empty() && !recipe.mesh_is_auto() && devices != *recipe.device_count) {
     std::vector<std::string> factors;
     for (const auto& [axis, size] : recipe.mesh) factors.push_back(fmt::format("{} {}", axis, size));
     throw UserError("{}: the mesh has {} = {} devices, but device_count is {}", recipe.where("mesh"),

@@ -503,10 +503,13 @@ std::vector<Key> hardware_keys() {
       {.name = "mesh",
        .group = Group::kHardware,
        .member = &Recipe::mesh,
-       .help = "Devices by axis, as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`; empty puts all on fsdp. mp means tp.",
+       .help =
+           "Devices by axis, as `{fsdp: 4, tp: 2}` or `fsdp=4,tp=2`; empty puts all on fsdp, auto compiles several and "
+           "takes the fastest that fits. mp means tp.",
        .values = {"dp", "fsdp", "tp", "sp", "ep", "pp"},
        .spellings = {{"mp", "tp"}, {"cp", "sp"}},
-       .min = 1},
+       .min = 1,
+       .may_be_auto = true},
       {.name = "sharding",
        .group = Group::kHardware,
        .member = &Recipe::sharding,

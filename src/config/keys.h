@@ -34,6 +34,7 @@ struct Key {
   bool above_min = false;       // min itself is not allowed
   bool below_max = false;       // max itself is not allowed
   bool share_or_count = false;  // a number below 1 is a share; from 1 on it must be whole
+  bool may_be_auto = false;     // a map that may also be the word auto, kept as {auto: 1}
 };
 
 // All rows, by group, in the order of the reference.

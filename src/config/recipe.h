@@ -104,7 +104,7 @@ struct Recipe {
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: see below
   std::map<std::string, std::string> sharding;  // logical axis -> mesh axis, over the defaults
   std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best there is
   std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes as many
@@ -116,6 +116,8 @@ struct Recipe {
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
+  // `mesh: auto`: plan/mesh_choice.h settles it; rows a step are then per_device_train_batch_size x all devices.
+  bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Where the key was set, for messages ("recipe.yaml:12"); the file when it was not.
   std::string where(const std::string& key) const;
 };

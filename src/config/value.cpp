@@ -162,6 +162,12 @@ void assign(std::vector<std::string>& to, const Key& key, const GivenValue& give
 
 template <typename T>
 void assign(std::map<std::string, T>& to, const Key& key, const GivenValue& given) {
+  if constexpr (std::is_same_v<T, int64_t>) {
+    if (key.may_be_auto && given.node.IsScalar() && given.node.Scalar() == "auto") {
+      to = {{"auto", 1}};
+      return;
+    }
+  }
   std::map<std::string, T> read_entries;
   for (const auto& [raw, node] : entries(key, given)) {
     std::string name = entry_name(key, given, raw);
@@ -210,6 +216,7 @@ std::string print(const std::vector<std::string>& value) {
 }
 template <typename T>
 std::string print(const std::map<std::string, T>& value) {
+  if (value.size() == 1 && value.contains("auto")) return "auto";
   std::vector<std::string> items;
   for (const auto& [name, entry] : value) items.push_back(fmt::format("{}: {}", quoted(name), print(entry)));
   return items.empty() ? "" : fmt::format("{{{}}}", fmt::join(items, ", "));
@@ -247,6 +254,7 @@ void set_value(Recipe& recipe, const Key& key, const GivenValue& given) {
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given) {
   std::string name = entry_name(key, given, entry);
   if (const auto* sizes = std::get_if<std::map<std::string, int64_t> Recipe::*>(&key.member)) {
+    (recipe.**sizes).erase("auto");
     (recipe.**sizes)[name] = read<int64_t>(key, given, given.node);
   } else if (const auto* texts = std::get_if<std::map<std::string, std::string> Recipe::*>(&key.member)) {
     (recipe.**texts)[name] = read<std::string>(key, given, given.node);
@@ -287,7 +295,8 @@ std::string describe_type(const Key& key) {
       return key.values.empty() ? "a list, or text with commas" : "a list, each " + one_of(key);
     }
     std::string operator()(std::map<std::string, int64_t> Recipe::*) const {
-      return "a map of " + join(key.values) + " to whole numbers" + describe_range(key);
+      return (key.may_be_auto ? "auto, or a map of " : "a map of ") + join(key.values) + " to whole numbers" +
+             describe_range(key);
     }
     std::string operator()(std::map<std::string, std::string> Recipe::*) const { return "a map of names"; }
   };

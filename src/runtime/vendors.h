@@ -25,6 +25,9 @@ struct Vendor {
   Staging staging = Staging::kWholeBox;
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
+  // Memory outside the program's, of one device: context, code and the libraries' workspaces; and with more devices the
+  // communication library's buffers. From the vendors' documents and common experience, to be on the safe side.
+  int64_t library_bytes = 0, communication_bytes = 0;
   std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
   // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;

@@ -87,7 +87,7 @@ Tensor ShardingRules::constrain(const Tensor& x, const LogicalAxes& axes) const 
 
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) {
   MeshAxes out;
-  if (mesh.empty()) {
+  if (mesh.empty() || mesh.contains("auto")) {
     if (devices > 1) out.axes.emplace_back("fsdp", devices);
     return out;
   }

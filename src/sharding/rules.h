@@ -33,7 +33,7 @@ class ShardingRules {
 };
 
 // The mesh of a recipe: axes in the order dp, fsdp, tp, sp, with sizes of 1 left out; all devices on fsdp when `mesh`
-// is empty. Throws UserError on an unknown axis or when the product is not `devices`.
+// is empty or auto (and nobody chose). Throws UserError on an unknown axis or when the product is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 }  // namespace fettle

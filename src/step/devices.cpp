@@ -12,7 +12,7 @@ namespace {
 
 ClientOptions client_options(const Recipe& recipe) {
   int64_t wanted = recipe.device_count.value_or(0);
-  if (wanted == 0 && !recipe.mesh.empty()) {
+  if (wanted == 0 && !recipe.mesh.empty() && !recipe.mesh_is_auto()) {
     wanted = 1;
     for (const auto& [axis, size] : recipe.mesh) wanted *= size;
   }

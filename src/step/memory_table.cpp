@@ -29,13 +29,6 @@ int64_t batch_bytes(const Job& job, int64_t length) {
   return kArrays * layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(DType::kI32);
 }
 
-std::string size_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (std::abs(value) >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
-  if (std::abs(value) < 1e5) return fmt::format("{:.2f} KB", value / 1e3);
-  return fmt::format("{:.2f} MB", value / 1e6);
-}
-
 struct Line {
   std::string what;
   int64_t bytes;
@@ -72,15 +65,31 @@ std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
 
 }  // namespace
 
-MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device) {
-  MemoryTable table{.device = std::move(device), .adapters = job.lora.has_value(), .peak = stats.peak, .limit = limit};
+std::string size_text(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  if (std::abs(value) >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
+  if (std::abs(value) < 1e5) return fmt::format("{:.2f} KB", value / 1e3);
+  return fmt::format("{:.2f} MB", value / 1e6);
+}
+
+int64_t held_bytes(const Job& job, int64_t length) {
+  return shard_bytes(job, job.frozen, job.frozen_dtype) + shard_bytes(job, job.trained, job.trained_dtype) +
+         2 * shard_bytes(job, job.trained, DType::kF32) + batch_bytes(job, length);
+}
+
+MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
+                         int64_t allowance) {
+  MemoryTable table{.device = std::move(device),
+                    .adapters = job.lora.has_value(),
+                    .peak = stats.peak,
+                    .allowance = allowance,
+                    .limit = limit};
   table.frozen = shard_bytes(job, job.frozen, job.frozen_dtype);
   table.trained = shard_bytes(job, job.trained, job.trained_dtype);
   table.gradients = shard_bytes(job, job.trained, DType::kF32);
   table.optimizer = 2 * table.gradients;
   table.batch = batch_bytes(job, length);
-  const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
-  table.temporaries = std::max<int64_t>(0, table.peak - held);
+  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(job, length));
   return table;
 }
 
@@ -92,6 +101,9 @@ std::string format_memory_table(const MemoryTable& table) {
                         100 * static_cast<double>(line.bytes) / peak);
   text += fmt::format("    of which gradients up to{:>14}\n", size_text(table.gradients));
   text += fmt::format("  {:<26}{:>12}", "peak (compiler's count)", size_text(table.peak));
+  if (table.allowance > 0)
+    text += fmt::format("\n  {:<26}{:>12}  (context, workspaces, communication: a guess)", "allowance for libraries",
+                        size_text(table.allowance));
   if (table.limit == 0) return text + "\n  the device's limit is not known";
   text += fmt::format("\n  {:<26}{:>12}\n  {:<26}{:>12}", "limit", size_text(table.limit), "head-room",
                       size_text(table.head_room()));
@@ -100,11 +112,18 @@ std::string format_memory_table(const MemoryTable& table) {
 }
 
 nlohmann::json to_json(const MemoryTable& table) {
-  nlohmann::json out{{"device", table.device},       {"frozen", table.frozen}, {"trained", table.trained},
-                     {"optimizer", table.optimizer}, {"batch", table.batch},   {"temporaries", table.temporaries},
-                     {"gradients", table.gradients}, {"peak", table.peak},     {"fits", table.fits()}};
-  out["limit"] = table.limit > 0 ? nlohmann::json(table.limit) : nlohmann::json(nullptr);
-  out["head_room"] = table.limit > 0 ? nlohmann::json(table.head_room()) : nlohmann::json(nullptr);
+  nlohmann::json out{{"device", table.device},
+                     {"frozen_bytes", table.frozen},
+                     {"adapter_bytes", table.adapters ? table.trained : 0},
+                     {"trained_bytes", table.trained},
+                     {"gradient_bytes", table.gradients},
+                     {"optimizer_bytes", table.optimizer},
+                     {"batch_bytes", table.batch},
+                     {"temporary_bytes", table.temporaries},
+                     {"peak_bytes", table.peak},
+                     {"allowance_bytes", table.allowance}};
+  out["limit_bytes"] = table.limit > 0 ? nlohmann::json(table.limit) : nlohmann::json(nullptr);
+  out["head_room_bytes"] = table.limit > 0 ? nlohmann::json(table.head_room()) : nlohmann::json(nullptr);
   return out;
 }
 
@@ -114,10 +133,11 @@ void require_fit(const Job& job, const MemoryTable& table) {
   const auto largest =
       std::max_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.bytes < b.bytes; });
   throw DoesNotFit(
-      "the step needs {} on each device of {}, which has {}: {} too little. The largest part is {} ({}). "
+      "the step needs {}{} on each device of {}, which has {}: {} too little. The largest part is {} ({}). "
       "Smaller make it: {}",
-      size_text(table.peak), table.device, size_text(table.limit), size_text(-table.head_room()), largest->what,
-      size_text(largest->bytes), fmt::join(remedies(job, table), "; "));
+      size_text(table.peak), table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "",
+      table.device, size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
+      fmt::join(remedies(job, table), "; "));
 }
 
 }  // namespace fettle

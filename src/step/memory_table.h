@@ -21,18 +21,27 @@ struct MemoryTable {
   int64_t temporaries = 0;  // activations, gradients, scratch: what the compiler adds to the above
   int64_t gradients = 0;    // f32, part of temporaries: they live inside the step only
   int64_t peak = 0;         // the compiler's count at the worst moment
+  int64_t allowance = 0;    // for what the compiler does not see: context, libraries, communication buffers
   int64_t limit = 0;        // what the device has; 0 = not known
 
-  int64_t head_room() const { return limit - peak; }
-  bool fits() const { return limit == 0 || peak <= limit; }
+  int64_t head_room() const { return limit - peak - allowance; }
+  bool fits() const { return limit == 0 || peak + allowance <= limit; }
 };
 
+// Bytes of one device that are there before and after a step: weights, optimizer state and the batch.
+int64_t held_bytes(const Job& job, int64_t length);
+
 // `length`: positions of a row, as given to build_train_step. `stats` are the compiled step's.
-MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device);
+MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
+                         int64_t allowance = 0);
 
 // A small table for people, sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);
+// Sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
+
+// "12.34 GB" (10^9 bytes), MB or KB.
+std::string size_text(int64_t bytes);
 
 // Throws DoesNotFit with the shortfall, the largest part and which keys make it smaller, unless the table fits.
 void require_fit(const Job& job, const MemoryTable& table);

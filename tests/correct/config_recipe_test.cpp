@@ -198,6 +198,9 @@ TEST_F(RecipeFile, ReadsNumbers) {
 TEST_F(RecipeFile, ReadsMeshes) {
   EXPECT_EQ(read("mesh: {fsdp: 4, mp: 2}\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
   EXPECT_EQ(read("mesh: fsdp=4,tp=2\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
+  EXPECT_TRUE(read("mesh: auto\ndevice_count: 8\n").mesh_is_auto());
+  EXPECT_EQ(read("mesh: auto\n", {"mesh.tp=2"}).mesh, (Mesh{{"tp", 2}}));
+  EXPECT_NE(to_yaml(read("mesh: auto\n")).find("mesh: auto\n"), std::string::npos);
   EXPECT_EQ(read("dp_shard_size: 4\ntensor_parallel_size: 2\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
   EXPECT_EQ(read("sharding: {mlp: tp}\n").sharding.at("mlp"), "tp");
 }

@@ -104,12 +104,24 @@ TEST(MemoryTable, Printed) {
 
 TEST(MemoryTable, Json) {
   const nlohmann::json known = to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, kGB, "x"));
-  EXPECT_EQ(known["peak"], 10'000'000);
-  EXPECT_EQ(known["head_room"], 990'000'000);
-  EXPECT_EQ(known["fits"], true);
+  EXPECT_EQ(known["peak_bytes"], 10'000'000);
+  EXPECT_EQ(known["limit_bytes"], kGB);
+  EXPECT_EQ(known["frozen_bytes"], 4 * kBase);
+  EXPECT_EQ(known["adapter_bytes"], 4 * kPairs);
+  EXPECT_EQ(known["optimizer_bytes"], 8 * kPairs);
+  EXPECT_EQ(known["head_room_bytes"], 990'000'000);
   const nlohmann::json unknown = to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, 0, "x"));
-  EXPECT_TRUE(unknown["limit"].is_null());
-  EXPECT_TRUE(unknown["head_room"].is_null());
+  EXPECT_TRUE(unknown["limit_bytes"].is_null());
+  EXPECT_TRUE(unknown["head_room_bytes"].is_null());
+}
+
+TEST(MemoryTable, AnAllowanceIsKeptFree) {
+  const Job job = job_for(small_recipe());
+  const MemoryTable tight = memory_table(job, 40, {.peak = kGB - 10}, kGB, "x", 20);
+  EXPECT_FALSE(tight.fits());
+  EXPECT_EQ(tight.head_room(), -10);
+  EXPECT_TRUE(memory_table(job, 40, {.peak = kGB - 20}, kGB, "x", 20).fits());
+  EXPECT_THAT(format_memory_table(tight), HasSubstr("allowance for libraries"));
 }
 
 }  // namespace

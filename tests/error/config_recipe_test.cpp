@@ -79,7 +79,7 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
             "cosine_with_restarts, constant, constant_with_warmup, polynomial, inverse_sqrt, warmup_stable_decay");
   EXPECT_EQ(message("mesh: {tpp: 2}\n"), "FILE:1: mesh: found 'tpp', wanted names among dp, fsdp, tp, sp, ep, pp");
   EXPECT_EQ(message("mesh: {tp: 0}\n"),
-            "FILE:1: mesh: found 0, wanted a map of dp, fsdp, tp, sp, ep, pp to whole numbers >= 1");
+            "FILE:1: mesh: found 0, wanted auto, or a map of dp, fsdp, tp, sp, ep, pp to whole numbers >= 1");
   EXPECT_EQ(message("mesh: {tp: 2, mp: 2}\n"), "FILE:1: mesh: 'tp' is given twice");
   EXPECT_EQ(message("adapter: ia3\n"), "FILE:1: adapter: found 'ia3', wanted one of lora, qlora");
 }
