@@ -155,6 +155,12 @@ void check_calls(const HloModule& module) {
 
 }  // namespace
 
+double HloInstruction::bytes() const {
+  double sum = 0;
+  for (const HloArray& array : results) sum += static_cast<double>(array.bytes());
+  return sum;
+}
+
 HloModule read_hlo(std::string_view bytes) {
   hlo::ModuleWithConfig message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || message.module().computations().empty())

@@ -26,7 +26,8 @@ struct HloArray {
   bool operator==(const HloArray&) const = default;
 };
 
-struct DotDims {
+// Dims of a dot that are summed over, and those that both sides have.
+struct HloDot {
   Dims lhs_contracting, rhs_contracting, lhs_batch, rhs_batch;
 };
 
@@ -40,7 +41,7 @@ struct HloInstruction {
   int64_t parameter_number = 0;   // of a parameter
   int64_t tuple_index = 0;        // of a get-tuple-element
   std::vector<int64_t> dimensions;
-  DotDims dot;
+  HloDot dot;
   int64_t convolution_outputs = -1;  // of a convolution: which of the kernel's dims are output features
   int64_t trip_count = -1;           // of a while; -1: the compiler does not know
   std::string fusion_kind;           // "kLoop", "kCustom", ...
@@ -51,6 +52,8 @@ struct HloInstruction {
   std::vector<std::vector<int64_t>> groups;
   std::vector<std::pair<int64_t, int64_t>> pairs;
   std::optional<int64_t> channel;
+
+  double bytes() const;  // of all results
 };
 
 struct HloComputation {

@@ -1,15 +1,222 @@
 #include "plan/timeline.h"
 
-#include "base/error.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "plan/cost.h"
 
 namespace fettle {
+namespace {
 
-std::vector<std::string> describe(const Assumptions&) {
-  return {};
+constexpr size_t kLargest = 12;
+
+// Where an instruction comes from in the model: its own word, that of the last part of a fusion that has one, or its
+// name.
+std::string origin(const HloModule& module, const HloInstruction& instruction) {
+  if (!instruction.op_name.empty()) return instruction.op_name;
+  if (instruction.opcode == "fusion" && !instruction.called.empty()) {
+    const HloComputation& inner = module.computations[instruction.called[0]];
+    for (auto part = inner.instructions.rbegin(); part != inner.instructions.rend(); ++part) {
+      if (!part->op_name.empty()) return part->op_name;
+    }
+  }
+  return instruction.name;
 }
 
-Timeline estimate(const HloModule&, const MeshAxes&, const Target&, int64_t, const Assumptions&) {
-  throw InternalError("plan: no timeline yet");
+class Walk {
+ public:
+  Walk(const HloModule& module, const MeshAxes& mesh, const Target& target, int64_t devices_per_host,
+       const Assumptions& assumptions)
+      : module_(&module),
+        mesh_(&mesh),
+        target_(&target),
+        devices_per_host_(devices_per_host),
+        assumptions_(&assumptions) {}
+
+  // Moves the clock over the computation's instructions; what they take counts `times`.
+  void run(int computation, double times) {
+    const HloComputation& here = module_->computations[computation];
+    std::map<int, double> ends;  // of transfers that were started, by the position of their start
+    for (int i = 0; i < static_cast<int>(here.instructions.size()); ++i) {
+      const HloInstruction& instruction = here.instructions[i];
+      if (instruction.opcode == "while") {
+        run_loop(instruction, times);
+      } else if (instruction.opcode == "conditional") {
+        run_longest(instruction, times);
+      } else if (instruction.opcode == "call") {
+        for (int called : instruction.called) run(called, times);
+      } else if (instruction.opcode.ends_with("-start")) {
+        ends[i] = start(here, instruction, times);
+      } else if (instruction.opcode.ends_with("-done")) {
+        const int begun = instruction.operands.empty() ? -1 : start_of(here, instruction.operands[0]);
+        if (const auto end = ends.find(begun); end != ends.end()) wait(end->second, times, here.instructions[begun]);
+      } else if (const auto transfer = transfer_at(here, instruction)) {
+        wait(begin(*transfer, times, instruction), times, instruction);
+      } else {
+        compute(here, instruction, times);
+      }
+    }
+  }
+
+  Timeline take() {
+    out_.hidden_seconds = out_.transfer_seconds - out_.exposed_seconds;
+    out_.seconds = out_.arithmetic_seconds + out_.memory_seconds + out_.exposed_seconds;
+    for (auto& [key, contributor] : contributors_) out_.largest.push_back(std::move(contributor));
+    std::stable_sort(out_.largest.begin(), out_.largest.end(),
+                     [](const Contributor& a, const Contributor& b) { return a.exposed_seconds > b.exposed_seconds; });
+    if (out_.largest.size() > kLargest) out_.largest.resize(kLargest);
+    out_.unknown_loops.assign(loops_.begin(), loops_.end());
+    out_.unknown_kernels.assign(kernels_.begin(), kernels_.end());
+    return std::move(out_);
+  }
+
+ private:
+  std::optional<Transfer> transfer_at(const HloComputation& computation, const HloInstruction& instruction) const {
+    return transfer_of(computation, instruction, module_->devices, *mesh_, devices_per_host_);
+  }
+
+  Contributor& contributor(const HloInstruction& instruction, const std::string& work) {
+    const std::string from = origin(*module_, instruction);
+    Contributor& found = contributors_[{from, work}];
+    found.op_name = from;
+    found.work = work;
+    return found;
+  }
+
+  void compute(const HloComputation& computation, const HloInstruction& instruction, double times) {
+    const Cost cost = cost_of(*module_, computation, instruction);
+    if (!cost.counted) kernels_.insert(instruction.custom_call_target);
+    if (cost.flops() == 0 && cost.memory_bytes == 0) return;
+    const double ideal =
+        cost.flops_bf16 / (target_->bf16_tflops * 1e12) + cost.flops_f32 / (target_->f32_tflops * 1e12);
+    const double loads = cost.memory_bytes / (target_->memory_gb_per_s * 1e9);
+    const double arithmetic = ideal / assumptions_->arithmetic_share;
+    const double memory = std::max(loads / assumptions_->memory_share, assumptions_->kernel_seconds);
+    const bool limited_by_arithmetic = arithmetic >= memory;
+    const double seconds = std::max(arithmetic, memory);
+    now_ += seconds;
+    (limited_by_arithmetic ? out_.arithmetic_seconds : out_.memory_seconds) += times * seconds;
+    out_.arithmetic_bound += times * ideal;
+    out_.memory_bound += times * loads;
+    out_.flops += times * cost.flops();
+    out_.memory_bytes += times * cost.memory_bytes;
+    Contributor& place = contributor(instruction, limited_by_arithmetic ? "arithmetic" : "memory");
+    place.seconds += times * seconds;
+    place.exposed_seconds += times * seconds;
+  }
+
+  // Queues the transfer; gives the moment of its end.
+  double begin(const Transfer& transfer, double times, const HloInstruction& instruction) {
+    const double seconds = seconds_of(transfer, *target_, *assumptions_);
+    links_free_ = std::max(now_, links_free_) + seconds;
+    out_.transfer_seconds += times * seconds;
+    out_.link_bound += times * seconds_of(transfer, *target_, {.link_share = 1, .transfer_seconds = 0});
+    out_.link_bytes += times * transfer.link_bytes;
+    out_.network_bytes += times * transfer.network_bytes;
+    work_[&instruction] = transfer.collective + " over " + (transfer.axes.empty() ? "all devices" : transfer.axes);
+    contributor(instruction, work_[&instruction]).seconds += times * seconds;
+    return links_free_;
+  }
+
+  // The end of what an instruction starts. Work that is no transfer is done at once.
+  double start(const HloComputation& computation, const HloInstruction& instruction, double times) {
+    if (const auto transfer = transfer_at(computation, instruction)) return begin(*transfer, times, instruction);
+    double end = now_;
+    for (int called : instruction.called) {
+      const HloComputation& inner = module_->computations[called];
+      for (const HloInstruction& part : inner.instructions) {
+        if (const auto transfer = transfer_at(inner, part)) {
+          end = begin(*transfer, times, instruction);
+        } else {
+          compute(inner, part, times);
+        }
+      }
+    }
+    if (instruction.called.empty()) compute(computation, instruction, times);
+    return std::max(end, now_);
+  }
+
+  // The start that a done, or an update before it, belongs to.
+  static int start_of(const HloComputation& computation, int position) {
+    while (computation.instructions[position].opcode == "async-update" &&
+           !computation.instructions[position].operands.empty())
+      position = computation.instructions[position].operands[0];
+    return position;
+  }
+
+  void wait(double end, double times, const HloInstruction& instruction) {
+    const double exposed = std::max(0.0, end - now_);
+    now_ += exposed;
+    out_.exposed_seconds += times * exposed;
+    if (const auto work = work_.find(&instruction); work != work_.end())
+      contributor(instruction, work->second).exposed_seconds += times * exposed;
+  }
+
+  // The first iteration meets the transfers that are under way; all others are like the second.
+  void run_loop(const HloInstruction& loop, double times) {
+    if (loop.trip_count < 0) loops_.insert(loop.name);
+    const double iterations = static_cast<double>(std::max<int64_t>(loop.trip_count, loop.trip_count < 0 ? 1 : 0));
+    if (iterations == 0) return;
+    for (int called : loop.called) run(called, times);
+    if (iterations == 1) return;
+    const double before = now_;
+    for (int called : loop.called) run(called, times * (iterations - 1));
+    const double rest = (now_ - before) * (iterations - 2);
+    now_ += rest;
+    links_free_ += rest;
+  }
+
+  void run_longest(const HloInstruction& conditional, double times) {
+    const Walk start = *this;
+    for (int called : conditional.called) {
+      Walk branch = start;
+      branch.run(called, times);
+      if (branch.now_ >= now_) *this = branch;
+    }
+  }
+
+  const HloModule* module_;
+  const MeshAxes* mesh_;
+  const Target* target_;
+  int64_t devices_per_host_;
+  const Assumptions* assumptions_;
+  Timeline out_;
+  double now_ = 0;         // of the device
+  double links_free_ = 0;  // when the last transfer ends
+  std::map<std::pair<std::string, std::string>, Contributor> contributors_;
+  std::map<const HloInstruction*, std::string> work_;  // of started transfers
+  std::set<std::string> loops_, kernels_;
+};
+
+}  // namespace
+
+std::vector<std::string> describe(const Assumptions& assumptions) {
+  return {fmt::format("matrix products reach {:.0f}% of the data sheet's rate", 100 * assumptions.arithmetic_share),
+          fmt::format("memory reaches {:.0f}% of its bandwidth, links and network {:.0f}%",
+                      100 * assumptions.memory_share, 100 * assumptions.link_share),
+          fmt::format("a kernel takes at least {:.0f} us, a collective {:.0f} us and its bytes",
+                      1e6 * assumptions.kernel_seconds, 1e6 * assumptions.transfer_seconds)};
+}
+
+double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions) {
+  double links = target.link_gb_per_s * 1e9 * assumptions.link_share;
+  const double peers = static_cast<double>(transfer.on_host - 1);
+  if (target.link_peers > 0 && peers > 0) links *= std::min(1.0, peers / target.link_peers);
+  const double network = target.network_gb_per_s * 1e9 * assumptions.link_share;
+  const double on_links = transfer.link_bytes > 0 ? transfer.link_bytes / links : 0;
+  const double on_network = transfer.network_bytes > 0 ? transfer.network_bytes / network : 0;
+  return std::max(on_links, on_network) + assumptions.transfer_seconds;
+}
+
+Timeline estimate(const HloModule& module, const MeshAxes& mesh, const Target& target, int64_t devices_per_host,
+                  const Assumptions& assumptions) {
+  Walk walk(module, mesh, target, devices_per_host, assumptions);
+  walk.run(module.entry, 1);
+  return walk.take();
 }
 
 }  // namespace fettle
