@@ -16,13 +16,13 @@
 #include "data/report.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
+#include "plan/command.h"
 #include "runtime/client.h"
 #include "runtime/plugin.h"
 #include "step/evaluate.h"
 #include "tokenizer/tokenizer.h"
 #include "train/export.h"
 #include "train/finetune.h"
-#include "train/plan.h"
 
 namespace fettle {
 namespace {
@@ -139,6 +139,8 @@ int run(int argc, char** argv) {
         return run_plan(recipe, plan, std::cout);
       });
   plan_command->add_option("--target", target, "hardware that need not be here: mi300x:8, a100-80:2x8, this");
+  plan_command->add_option("--fit", plan.fit, "find the largest batch or seq(uence) that fits, by compiling")
+      ->check(CLI::IsMember({"batch", "seq"}));
   plan_command->add_flag("--json", plan.json, "print JSON");
   plan_command->add_flag("--shards", plan.shards,
                          "show how weights, state, batch and activations lie over the devices; compiles nothing");

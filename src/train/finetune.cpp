@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
 #include "data/dataset.h"
+#include "plan/mesh_choice.h"
 #include "report/recorder.h"
 #include "step/evaluate.h"
 #include "step/memory_table.h"
@@ -59,17 +60,18 @@ void write_root(const Job& job, const ModelRepository& repository, const TrainSt
 
 }  // namespace
 
-int finetune(const Recipe& recipe) {
-  require_keys(recipe, {"model_name_or_path", "dataset", "output_dir"}, "train");
+int finetune(const Recipe& asked) {
+  require_keys(asked, {"model_name_or_path", "dataset", "output_dir"}, "train");
   const InterruptScope interrupts;
 
   // What the recipe asks for, checked before any weight is read.
   const ModelRepository repository =
-      ModelRepository::open(recipe.model_name_or_path, recipe.train_from_scratch ? ModelRepository::Weights::kIgnored
-                                                                                 : ModelRepository::Weights::kRequired);
-  Devices devices(recipe);
-  const Job job =
-      make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count());
+      ModelRepository::open(asked.model_name_or_path, asked.train_from_scratch ? ModelRepository::Weights::kIgnored
+                                                                               : ModelRepository::Weights::kRequired);
+  const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
+  Devices devices(asked);
+  const Recipe recipe = settle_mesh(asked, config, devices);
+  const Job job = make_job(recipe, config.json, config.file, devices.count());
   const auto resume = checkpoint_to_resume(recipe);
   prepare_output(job, resume.has_value());
 

@@ -1,0 +1,99 @@
+#include "plan/fit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "models/model.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kMostRows = 65536;  // a batch larger than any that is trained with
+constexpr int64_t kPadding = 8;       // rows are padded to a multiple of this
+
+const char* key_of(FitBy by) {
+  return by == FitBy::kBatch ? "per_device_train_batch_size" : "cutoff_len";
+}
+
+Recipe with_size(Recipe recipe, FitBy by, int64_t size) {
+  (by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len) = size;
+  return recipe;
+}
+
+// Sequences are compared at 64 sizes between a power of two and the next.
+int64_t sequence_grain(int64_t length, int64_t splits) {
+  const int64_t fine = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length))) / 64;
+  return std::max(fine, kPadding * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));
+}
+
+}  // namespace
+
+std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try_size, int64_t start,
+                                    const std::function<int64_t(int64_t)>& grain, int64_t most) {
+  auto round_down = [&](int64_t size) { return size / grain(size) * grain(size); };
+  const int64_t smallest = grain(1);
+  most = round_down(most);
+  if (most < smallest) return std::nullopt;
+  auto on_grain = [&](double size) {
+    const double within = std::clamp(size, static_cast<double>(smallest), static_cast<double>(most));
+    return std::max(smallest, round_down(static_cast<int64_t>(within)));
+  };
+  std::optional<SizeTried> low, high;  // the largest that fits, the smallest that does not
+  std::optional<SizeTried> before, last;
+  int64_t next = on_grain(static_cast<double>(start));
+  while (true) {
+    const SizeTried tried = try_size(next);
+    before = std::exchange(last, tried);
+    std::optional<SizeTried>& side = tried.fits() ? low : high;
+    side = tried;
+    const int64_t least = low ? low->size + grain(low->size) : smallest;
+    const int64_t greatest = high ? round_down(high->size - 1) : most;
+    if (least > greatest) break;
+    if (!before) {
+      next = std::clamp(on_grain(static_cast<double>(tried.size) * (tried.fits() ? 2 : 0.5)), least, greatest);
+      continue;
+    }
+    const double slope =
+        static_cast<double>(tried.needed_bytes - before->needed_bytes) / static_cast<double>(tried.size - before->size);
+    const double room = static_cast<double>(tried.limit_bytes - tried.needed_bytes);
+    // Where memory does not grow with the size (or shrinks), the middle is the better guess; without an upper end,
+    // twice.
+    const double guess = slope > 0 ? static_cast<double>(tried.size) + room / slope
+                                   : static_cast<double>(high ? (least + greatest) / 2 : tried.size * 2);
+    next = std::clamp(on_grain(guess), least, greatest);
+  }
+  return low ? std::optional(low->size) : std::nullopt;
+}
+
+StepPlan largest_fit(const Recipe& recipe, const ConfigFile& config, const Machine& machine, FitBy by) {
+  if (machine.memory_limit() == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
+  const Model model = make_model(config.json, config.file);
+  const auto sp = recipe.mesh.find("sp");
+  const int64_t splits = sp == recipe.mesh.end() ? 1 : sp->second;
+  const int64_t start = by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len;
+  const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(model.config.max_position_embeddings, start);
+  std::map<int64_t, StepPlan> plans;
+  std::string smallest;
+  auto try_size = [&](int64_t size) -> SizeTried {
+    StepPlan plan = plan_step(with_size(recipe, by, size), config, machine);
+    const MemoryTable memory = plan.memory;
+    smallest = size_text(memory.peak + memory.allowance);
+    info("{} {}: {} of {}, {}", key_of(by), size, smallest, size_text(memory.limit),
+         memory.fits() ? "fits" : "does not fit");
+    if (memory.fits()) plans.insert_or_assign(size, std::move(plan));
+    return {size, memory.peak + memory.allowance, memory.limit};
+  };
+  auto grain = [&](int64_t size) { return by == FitBy::kBatch ? 1 : sequence_grain(size, splits); };
+  const auto best = largest_size(try_size, start, grain, most);
+  if (!best)
+    throw DoesNotFit("no {} fits {}: even {} needs {} of {}", key_of(by), machine.title(), grain(1), smallest,
+                     size_text(machine.memory_limit()));
+  return std::move(plans.at(*best));
+}
+
+}  // namespace fettle

@@ -1,0 +1,185 @@
+#include "plan/mesh_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace fettle {
+namespace {
+
+constexpr int kCompiled = 4;          // candidates that are compiled when the first ones fit
+constexpr int kMostCompiled = 8;      // and at most, when they do not
+constexpr double kLikeBounds = 0.02;  // bounds so near are one
+
+// Rates of a machine that says nothing: those of a usual server, in the proportions that decide.
+struct Rates {
+  double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
+};
+
+Rates rates_of(const Machine& machine) {
+  if (!machine.target()) return {};
+  const Target& target = *machine.target();
+  return {target.bf16_tflops * 1e12, target.memory_gb_per_s * 1e9, std::max(1.0, target.link_gb_per_s) * 1e9,
+          std::max(1.0, target.network_gb_per_s) * 1e9};
+}
+
+// Seconds of a step from sizes alone: arithmetic or the reading of weights, whichever takes longer, and the transfers
+// after it. A weight is used three times a micro-batch (forward, forward again, backward), an fsdp shard is gathered
+// for two of them; tp adds up the activations twice a layer and pass; sp gathers keys and values.
+double guess_seconds(const Job& job, int64_t length, const Machine& machine) {
+  const Rates rates = rates_of(machine);
+  const Recipe& r = job.recipe;
+  const ModelConfig& model = job.model.config;
+  const MeshAxes& mesh = job.sharding.mesh();
+  const double dp = static_cast<double>(mesh.size_of("dp")), fsdp = static_cast<double>(mesh.size_of("fsdp"));
+  const double tp = static_cast<double>(mesh.size_of("tp")), sp = static_cast<double>(mesh.size_of("sp"));
+  const double bytes = static_cast<double>(byte_size(job.compute));
+  const double micro_batches = static_cast<double>(r.gradient_accumulation_steps);
+  const double parameters = static_cast<double>(job.model.parameters());
+  const double weights = parameters * static_cast<double>(byte_size(job.frozen_dtype)) / tp;
+  const double tokens = static_cast<double>(r.per_device_train_batch_size * length) / sp;  // of a device, a micro-batch
+  const double layers = static_cast<double>(model.num_hidden_layers);
+  const double passes = r.gradient_checkpointing == "none" ? 2 : 3;
+  auto share = [](double ways) { return (ways - 1) / ways; };
+  // Axes from the outside in: an axis crosses hosts when the devices inside it do not fill one.
+  const double per_host = static_cast<double>(machine.devices_per_host());
+  auto rate = [&](double inside, double ways) { return inside * ways > per_host ? rates.network : rates.link; };
+
+  const double flops = 2 * (passes + (job.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
+  const double read = passes * weights * micro_batches;
+  const double gathered = 2 * weights * share(fsdp) * micro_batches / rate(sp * tp, fsdp);
+  const double gradients = 4 * static_cast<double>(job.count(job.trained)) / tp *
+                           (2 * share(dp) / fsdp / rate(sp * tp * fsdp, dp) + share(fsdp) / rate(sp * tp, fsdp));
+  const double reduced = 2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) /
+                         rate(sp, tp) * micro_batches;
+  const double keys = passes * layers * tokens * sp *
+                      static_cast<double>(2 * model.num_key_value_heads * model.head_dim) * bytes / tp * share(sp) /
+                      rate(1, sp) * micro_batches;
+  return std::max(flops / rates.flops, read / rates.memory) + gathered + gradients + reduced + keys;
+}
+
+struct Enumerated {
+  std::vector<MeshCandidate> candidates;
+  int64_t smallest_held = 0;  // of those that divide but hold too much
+  std::string why_not;        // the last one's reason
+};
+
+Enumerated enumerate(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+  Enumerated out;
+  const int64_t devices = machine.count(), length = row_length(recipe);
+  for (int64_t tp = 1; tp <= devices; ++tp)
+    for (int64_t sp = 1; sp * tp <= devices; ++sp)
+      for (int64_t fsdp = 1; fsdp * sp * tp <= devices; ++fsdp) {
+        const int64_t dp = devices / (fsdp * sp * tp);
+        if (dp * fsdp * sp * tp != devices || length % (8 * sp) != 0) continue;
+        MeshCandidate candidate{.recipe = recipe};
+        candidate.recipe.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
+        candidate.recipe.per_device_train_batch_size *= tp * sp;
+        try {
+          const Job job = make_job(candidate.recipe, config.json, config.file, devices);
+          candidate.text = mesh_title(job.sharding.mesh());
+          candidate.held_bytes = held_bytes(job, length);
+          candidate.guessed_seconds = guess_seconds(job, length, machine);
+        } catch (const UserError& error) {
+          out.why_not = error.what();  // a size does not divide
+          continue;
+        }
+        if (machine.memory_limit() > 0 && candidate.held_bytes + machine.allowance() > machine.memory_limit()) {
+          if (out.smallest_held == 0 || candidate.held_bytes < out.smallest_held)
+            out.smallest_held = candidate.held_bytes;
+          continue;
+        }
+        out.candidates.push_back(std::move(candidate));
+      }
+  std::stable_sort(out.candidates.begin(), out.candidates.end(),
+                   [](const auto& a, const auto& b) { return a.guessed_seconds < b.guessed_seconds; });
+  return out;
+}
+
+double bound(const MeshCandidate& candidate) {
+  return candidate.plan->timeline ? candidate.plan->seconds_bound() : candidate.guessed_seconds;
+}
+
+double estimated(const MeshCandidate& candidate) {
+  return candidate.plan->timeline ? candidate.plan->timeline->seconds : candidate.guessed_seconds;
+}
+
+bool fits(const MeshCandidate& candidate) {
+  return candidate.plan && candidate.plan->memory.fits();
+}
+
+}  // namespace
+
+std::vector<MeshCandidate> mesh_candidates(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+  return enumerate(recipe, config, machine).candidates;
+}
+
+MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+  Enumerated found = enumerate(recipe, config, machine);
+  if (found.candidates.empty() && found.smallest_held > 0)
+    throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
+                     size_text(found.smallest_held), machine.title(), size_text(machine.memory_limit()));
+  if (found.candidates.empty())
+    throw UserError("mesh: auto: no mesh of {} devices divides this model; the last one tried: {}", machine.count(),
+                    found.why_not);
+  MeshChoice choice{std::move(found.candidates)};
+  int compiled = 0, fitting = 0;
+  for (MeshCandidate& candidate : choice.candidates) {
+    const bool usual = candidate.recipe.mesh.at("fsdp") == machine.count();  // what an empty `mesh` means: to compare
+    if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
+      candidate.verdict = "not compiled";
+      continue;
+    }
+    live_line(fmt::format("compiling for {}", candidate.text));
+    candidate.plan = plan_step(candidate.recipe, config, machine);
+    ++compiled;
+    fitting += fits(candidate) ? 1 : 0;
+    candidate.verdict = fits(candidate) ? "slower" : "does not fit";
+  }
+  std::vector<MeshCandidate>& all = choice.candidates;
+  auto least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
+    return fits(a) != fits(b) ? fits(a) : fits(a) && bound(a) < bound(b);
+  });
+  if (!fits(*least))
+    throw DoesNotFit("mesh: auto: none of the {} meshes that were compiled for {} fits: {} needs {} of {}", compiled,
+                     machine.title(), all.front().text, size_text(all.front().plan->memory.peak),
+                     size_text(machine.memory_limit()));
+  const double near = bound(*least) * (1 + kLikeBounds);
+  for (auto it = all.begin(); it != all.end(); ++it)
+    if (fits(*it) && bound(*it) <= near && estimated(*it) < estimated(*least)) least = it;
+  least->verdict = "taken";
+  std::rotate(all.begin(), least, least + 1);
+  std::stable_sort(all.begin() + 1, all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
+    return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value() : a.plan && bound(a) < bound(b);
+  });
+  return choice;
+}
+
+Recipe settle_mesh(const Recipe& recipe, const ConfigFile& config, Devices& devices) {
+  if (!recipe.mesh_is_auto()) return recipe;
+  const MeshChoice choice = choose_mesh(recipe, config, Machine(devices));
+  info("mesh: auto\n{}", format_choice(choice));
+  return choice.taken().recipe;
+}
+
+std::string format_choice(const MeshChoice& choice) {
+  std::string text = fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}  {}\n", "mesh", "batch", "peak", "bound",
+                                 "schedule", "over links", "");
+  for (const MeshCandidate& c : choice.candidates) {
+    text += fmt::format("{:<28}{:>10}", c.text, c.recipe.per_device_train_batch_size);
+    if (c.plan)
+      text += fmt::format("{:>12}{:>10.3g} s{:>10.3g} s{:>14}  {}\n", size_text(c.plan->memory.peak), bound(c),
+                          estimated(c), size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic))), c.verdict);
+    else
+      text += fmt::format("{:>12}{:>10.3g} s{:>12}{:>14}  {} (a guess from sizes)\n", "", c.guessed_seconds, "", "",
+                          c.verdict);
+  }
+  return text;
+}
+
+}  // namespace fettle

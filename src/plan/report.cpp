@@ -1,0 +1,173 @@
+#include "plan/report.h"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+namespace fettle {
+namespace {
+
+std::string bytes_text(double bytes) {
+  return size_text(static_cast<int64_t>(bytes));
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
+}
+
+std::string format_traffic(const std::vector<Traffic>& rows) {
+  if (rows.empty()) return "";
+  std::string text = "one device sends in a step:\n";
+  for (const Traffic& row : rows)
+    text += fmt::format("  {:<18} over {:<10} {:>6} x {:>12}  {} asynchronous{}\n", row.collective, row.axes,
+                        row.executions, bytes_text(row.sent_bytes()),
+                        row.asynchronous == row.executions ? "all" : fmt::format("{}", row.asynchronous),
+                        row.across_hosts ? fmt::format(", {} of it between hosts", bytes_text(row.network_bytes)) : "");
+  return text;
+}
+
+std::string format_time(const StepPlan& plan) {
+  const Timeline& t = *plan.timeline;
+  const double tokens = static_cast<double>(plan.tokens());
+  std::string text = "time of a step:\n";
+  text += fmt::format("  at least  {:>10} by arithmetic, {} by memory, {} by links (data sheets' rates)\n",
+                      seconds_text(t.arithmetic_bound), seconds_text(t.memory_bound), seconds_text(t.link_bound));
+  text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
+                      tokens / plan.seconds_bound());
+  text +=
+      fmt::format("  schedule  {:>10} = {:.4g} tokens/s: arithmetic {}, memory {}, transfers {} of which {} hidden\n",
+                  seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds),
+                  seconds_text(t.memory_seconds), seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
+  text += fmt::format("  assuming  {}\n", fmt::join(describe(Assumptions{}), ", "));
+  constexpr size_t kShown = 5;
+  text += "  most of it in:\n";
+  for (size_t i = 0; i < std::min(kShown, t.largest.size()); ++i)
+    text += fmt::format("    {:>10}  {} at {}\n", seconds_text(t.largest[i].exposed_seconds), t.largest[i].work,
+                        t.largest[i].op_name);
+  if (!t.unknown_loops.empty())
+    text += fmt::format("  counted once, since the compiler does not say how often they run: {}\n",
+                        fmt::join(t.unknown_loops, ", "));
+  if (!t.unknown_kernels.empty())
+    text += fmt::format("  without their arithmetic, which is not known: {}\n", fmt::join(t.unknown_kernels, ", "));
+  return text;
+}
+
+nlohmann::json traffic_json(const std::vector<Traffic>& rows) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Traffic& row : rows)
+    out.push_back({{"collective", row.collective},
+                   {"axes", row.axes},
+                   {"group", row.group},
+                   {"across_hosts", row.across_hosts},
+                   {"executions", row.executions},
+                   {"asynchronous", row.asynchronous},
+                   {"payload_bytes", row.payload_bytes},
+                   {"link_bytes", row.link_bytes},
+                   {"network_bytes", row.network_bytes}});
+  return out;
+}
+
+nlohmann::json time_json(const StepPlan& plan) {
+  if (!plan.timeline) return nullptr;
+  const Timeline& t = *plan.timeline;
+  nlohmann::json largest = nlohmann::json::array();
+  for (const Contributor& part : t.largest)
+    largest.push_back({{"op_name", part.op_name},
+                       {"work", part.work},
+                       {"seconds", part.seconds},
+                       {"exposed_seconds", part.exposed_seconds}});
+  return {{"seconds", t.seconds},
+          {"tokens_per_second", static_cast<double>(plan.tokens()) / t.seconds},
+          {"arithmetic_seconds", t.arithmetic_seconds},
+          {"memory_seconds", t.memory_seconds},
+          {"transfer_seconds", t.transfer_seconds},
+          {"hidden_seconds", t.hidden_seconds},
+          {"exposed_seconds", t.exposed_seconds},
+          {"largest", largest},
+          {"assumptions", describe(Assumptions{})}};
+}
+
+nlohmann::json mesh_json(const std::map<std::string, int64_t>& mesh) {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [axis, size] : mesh)
+    if (size > 1) out[axis] = size;
+  return out;
+}
+
+nlohmann::json choice_json(const MeshChoice& choice) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const MeshCandidate& c : choice.candidates) {
+    nlohmann::json row{{"mesh", mesh_json(c.recipe.mesh)},
+                       {"per_device_train_batch_size", c.recipe.per_device_train_batch_size},
+                       {"guessed_seconds", c.guessed_seconds},
+                       {"verdict", c.verdict}};
+    if (c.plan) {
+      row["peak_bytes"] = c.plan->memory.peak;
+      row["seconds_bound"] = c.plan->seconds_bound();
+      if (c.plan->timeline) row["seconds"] = c.plan->timeline->seconds;
+    }
+    out.push_back(row);
+  }
+  return out;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const PlanResult& result) {
+  const StepPlan& plan = result.plan;
+  nlohmann::json mesh = nlohmann::json::object();
+  for (const auto& [axis, size] : plan.mesh.axes) mesh[axis] = size;
+  nlohmann::json step{{"flops", plan.flops},
+                      {"rows", plan.rows},
+                      {"length", plan.length},
+                      {"tokens", plan.tokens()},
+                      {"collective_bytes", static_cast<int64_t>(collective_bytes(plan.traffic))},
+                      {"collectives", traffic_json(plan.traffic)},
+                      {"schedule", time_json(plan)},
+                      {"seconds_bound", nullptr}};
+  if (plan.timeline) {
+    step["seconds_bound"] = plan.seconds_bound();
+    step["bounds"] = {{"arithmetic_seconds", plan.timeline->arithmetic_bound},
+                      {"memory_seconds", plan.timeline->memory_bound},
+                      {"link_seconds", plan.timeline->link_bound}};
+    step["tokens_per_second_bound"] = static_cast<double>(plan.tokens()) / plan.seconds_bound();
+  }
+  nlohmann::json out{{"per_device", to_json(plan.memory)},
+                     {"fits", plan.memory.fits()},
+                     {"mesh", mesh},
+                     {"per_device_train_batch_size", plan.recipe.per_device_train_batch_size},
+                     {"gradient_accumulation_steps", plan.recipe.gradient_accumulation_steps},
+                     {"cutoff_len", plan.recipe.cutoff_len},
+                     {"step", step},
+                     {"compile_seconds", plan.compile_seconds}};
+  if (result.choice) out["meshes"] = choice_json(*result.choice);
+  if (!plan.memory.fits()) {
+    out["remedies"] = nlohmann::json::array();
+    for (const Remedy& remedy : result.remedies)
+      out["remedies"].push_back({{"change", remedy.change}, {"peak_bytes", remedy.memory.peak}});
+  }
+  return out;
+}
+
+std::string format_plan(const StepPlan& plan) {
+  std::string text = fmt::format("a step of {} rows of {} tokens on {}, {}; compiled in {:.1f} s\n", plan.rows,
+                                 plan.length, plan.memory.device, mesh_title(plan.mesh), plan.compile_seconds);
+  text += format_memory_table(plan.memory) + "\n";
+  text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n",
+                      static_cast<double>(plan.flops));
+  text += format_traffic(plan.traffic);
+  if (plan.timeline) text += format_time(plan);
+  return text;
+}
+
+std::string format_remedies(const std::vector<Remedy>& remedies) {
+  if (remedies.empty())
+    return "it does not fit, and no single change of batch, length or devices that was compiled makes it fit\n";
+  std::string text = "it does not fit; each of these alone was compiled and does:\n";
+  for (const Remedy& remedy : remedies)
+    text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),
+                        size_text(remedy.memory.limit));
+  return text;
+}
+
+}  // namespace fettle

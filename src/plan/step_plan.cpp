@@ -1,0 +1,49 @@
+#include "plan/step_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "plan/hlo.h"
+#include "step/step.h"
+
+namespace fettle {
+
+double StepPlan::seconds_bound() const {
+  return timeline ? std::max({timeline->arithmetic_bound, timeline->memory_bound, timeline->link_bound}) : 0;
+}
+
+std::string mesh_title(const MeshAxes& mesh) {
+  std::vector<std::string> parts;
+  for (const auto& [axis, size] : mesh.axes) parts.push_back(fmt::format("{} {}", axis, size));
+  return parts.empty() ? "one device" : fmt::format("mesh {}", fmt::join(parts, " x "));
+}
+
+int64_t row_length(const Recipe& recipe) {
+  return (recipe.cutoff_len + 7) / 8 * 8;
+}
+
+StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+  const auto start = std::chrono::steady_clock::now();
+  const Job job = make_job(recipe, config.json, config.file, machine.count());
+  const int64_t length = row_length(recipe);
+  const Program program = build_train_step(job, length);
+  const CompiledStep compiled = machine.compile(program, recipe.tf32);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  StepPlan plan{.recipe = recipe,
+                .mesh = job.sharding.mesh(),
+                .rows = job.rows_per_micro_batch() * recipe.gradient_accumulation_steps,
+                .length = length,
+                .memory = memory_table(job, length, compiled.memory, machine.memory_limit(), machine.title(),
+                                       machine.allowance()),
+                .flops = program.flops(),
+                .compile_seconds = seconds.count()};
+  const HloModule module = read_hlo(compiled.optimized);
+  plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());
+  if (machine.target()) plan.timeline = estimate(module, plan.mesh, *machine.target(), machine.devices_per_host());
+  return plan;
+}
+
+}  // namespace fettle

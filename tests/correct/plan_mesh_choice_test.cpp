@@ -1,0 +1,81 @@
+// The meshes that are considered, and what is taken, on eight CPU devices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "plan/mesh_choice.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+const std::string kFile = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+
+nlohmann::json llama() {
+  return nlohmann::json::parse(std::ifstream(kFile));
+}
+
+Recipe recipe_for(int64_t devices) {
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.device_count = devices;
+  recipe.mesh = {{"auto", 1}};
+  recipe.lora_rank = 4;
+  recipe.per_device_train_batch_size = 2;
+  recipe.cutoff_len = 64;
+  return recipe;
+}
+
+TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
+  const Recipe recipe = recipe_for(8);
+  const nlohmann::json json = llama();
+  const ConfigFile config{json, kFile};
+  const Machine machine = Machine::of(recipe);
+  ASSERT_EQ(machine.count(), 8);
+  const std::vector<MeshCandidate> found = mesh_candidates(recipe, config, machine);
+  std::set<std::string> texts;
+  for (const MeshCandidate& candidate : found) {
+    EXPECT_TRUE(texts.insert(candidate.text).second) << candidate.text;
+    const Job job = make_job(candidate.recipe, json, kFile, 8);
+    EXPECT_EQ(job.sharding.mesh().size(), 8) << candidate.text;
+    EXPECT_EQ(job.rows_per_micro_batch(), 16) << candidate.text;
+    EXPECT_GT(candidate.guessed_seconds, 0);
+  }
+  EXPECT_TRUE(texts.contains("mesh fsdp 8"));
+  EXPECT_TRUE(texts.contains("mesh dp 8"));
+  EXPECT_TRUE(texts.contains("mesh dp 2 x fsdp 2 x tp 2"));
+  EXPECT_TRUE(texts.contains("mesh fsdp 2 x sp 4"));
+  EXPECT_FALSE(texts.contains("mesh tp 8")) << "two key heads do not divide by 8";
+  EXPECT_TRUE(std::is_sorted(found.begin(), found.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
+    return a.guessed_seconds < b.guessed_seconds;
+  }));
+}
+
+TEST(ChooseMesh, TakesOneThatWasCompiledAndSaysWhatItLeft) {
+  const Recipe recipe = recipe_for(4);
+  const nlohmann::json json = llama();
+  const MeshChoice choice = choose_mesh(recipe, {json, kFile}, Machine::of(recipe));
+  const MeshCandidate& taken = choice.taken();
+  ASSERT_TRUE(taken.plan);
+  EXPECT_TRUE(taken.plan->memory.fits());
+  EXPECT_EQ(taken.verdict, "taken");
+  EXPECT_FALSE(taken.recipe.mesh_is_auto());
+  EXPECT_EQ(taken.plan->rows, 8);
+  for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
+  EXPECT_THAT(format_choice(choice), HasSubstr(taken.text));
+}
+
+TEST(ChooseMesh, SaysWhenNothingDivides) {
+  Recipe recipe = recipe_for(7);
+  recipe.cutoff_len = 64;
+  const nlohmann::json json = llama();
+  // dp always divides: seven copies.
+  EXPECT_EQ(choose_mesh(recipe, {json, kFile}, Machine::of(recipe)).taken().text, "mesh dp 7");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,77 @@
+// `fettle plan` as a script and a person see it: the JSON's keys, the exit codes, `mesh: auto`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<std::string> plan_words(const std::vector<std::string>& more) {
+  return with({"plan", "model_name_or_path=" + reference_model("llama").string(), "lora_rank=4",
+               "per_device_train_batch_size=2", "cutoff_len=64"},
+              more);
+}
+
+TEST(Plan, ThisMachineAsJson) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, plan_words({"plugin=cpu", "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const nlohmann::json json = nlohmann::json::parse(run.out);
+  EXPECT_EQ(json["fits"], true);
+  const nlohmann::json& device = json["per_device"];
+  for (const char* key :
+       {"peak_bytes", "limit_bytes", "frozen_bytes", "adapter_bytes", "optimizer_bytes", "temporary_bytes"})
+    EXPECT_GT(device[key], 0) << key;
+  EXPECT_EQ(device["optimizer_bytes"], 2 * device["adapter_bytes"].get<int64_t>());
+  EXPECT_GT(json["step"]["flops"], 0);
+  EXPECT_EQ(json["step"]["collective_bytes"], 0) << "one device";
+  EXPECT_EQ(json["step"]["tokens"], 128);
+  EXPECT_TRUE(json["step"]["seconds_bound"].is_null()) << "nothing is known of this machine's rates";
+  EXPECT_GT(json["compile_seconds"], 0);
+}
+
+TEST(Plan, ATargetsTrafficAndBounds) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, plan_words({"--target", "mi300x:2", "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const nlohmann::json json = nlohmann::json::parse(run.out);
+  const nlohmann::json& step = json["step"];
+  EXPECT_GT(step["seconds_bound"], 0);
+  EXPECT_EQ(step["seconds_bound"],
+            std::max({step["bounds"]["arithmetic_seconds"].get<double>(),
+                      step["bounds"]["memory_seconds"].get<double>(), step["bounds"]["link_seconds"].get<double>()}));
+  double sent = 0;
+  for (const nlohmann::json& row : step["collectives"]) {
+    EXPECT_EQ(row["axes"], "fsdp");
+    sent += row["link_bytes"].get<double>();
+  }
+  EXPECT_GT(sent, 0);
+  EXPECT_NEAR(step["collective_bytes"].get<double>(), sent, 1);
+  EXPECT_GE(step["schedule"]["seconds"], step["seconds_bound"]);
+  EXPECT_GT(json["per_device"]["allowance_bytes"], 0);
+}
+
+double last_loss(const std::filesystem::path& output) {
+  return nlohmann::json::parse(read_text(output / "all_results.json"))["train_loss"];
+}
+
+// The mesh is chosen and the rows of a step stay the same, so the losses do.
+TEST(Train, MeshAutoTrainsAsTheUsualMesh) {
+  TempFolder folder;
+  const std::vector<std::string> four{"device_count=4", "per_device_train_batch_size=1", "max_steps=3"};
+  const Outcome usual = run_fettle(folder, with(train_words(folder.path() / "usual"), four));
+  ASSERT_EQ(usual.code, 0) << usual.err;
+  const Outcome chosen = run_fettle(folder, with(with(train_words(folder.path() / "auto"), four), {"mesh=auto"}));
+  ASSERT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_THAT(chosen.err, AllOf(HasSubstr("mesh: auto"), HasSubstr("taken")));
+  EXPECT_NEAR(last_loss(folder.path() / "auto"), last_loss(folder.path() / "usual"), 1e-4);
+}
+
+}  // namespace
+}  // namespace fettle
