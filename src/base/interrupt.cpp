@@ -14,15 +14,16 @@ void remember(int signal) {
 
 }  // namespace
 
+// A signal caught by the scope around this one has set its handler back already, and stays caught.
 InterruptScope::InterruptScope() {
-  caught = 0;
-  std::signal(SIGINT, remember);
-  std::signal(SIGTERM, remember);
+  interrupt_before_ = std::signal(SIGINT, remember);
+  terminate_before_ = std::signal(SIGTERM, remember);
+  if (interrupt_before_ != remember && terminate_before_ != remember) caught = 0;
 }
 
 InterruptScope::~InterruptScope() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, caught == SIGINT ? SIG_DFL : interrupt_before_);
+  std::signal(SIGTERM, caught == SIGTERM ? SIG_DFL : terminate_before_);
 }
 
 int InterruptScope::signal() {

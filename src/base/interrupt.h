@@ -3,7 +3,7 @@
 
 namespace fettle {
 
-// While alive, the first SIGINT or SIGTERM is remembered; a second one ends the process at once.
+// While alive, the first SIGINT or SIGTERM is remembered; a second one ends the process at once. Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();
@@ -12,6 +12,10 @@ class InterruptScope {
 
   // The signal that came, or 0. The exit code for it is 128 + signal.
   static int signal();
+
+ private:
+  using Handler = void (*)(int);
+  Handler interrupt_before_, terminate_before_;
 };
 
 }  // namespace fettle

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -71,6 +73,11 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: val_size and eval_dataset both name held-out rows; keep one of them",
                     recipe.where("val_size"));
   }
+  if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
+    throw UserError("{}: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat",
+                    recipe.where("interleave_probs"));
+  }
+  recipe.interleave_weights();
   check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
@@ -87,6 +94,23 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: the mesh has {} = {} devices, but device_count is {}", recipe.where("mesh"),
                     fmt::join(factors, " x "), devices, *recipe.device_count);
   }
+}
+
+std::vector<double> Recipe::interleave_weights() const {
+  std::vector<double> weights;
+  for (const std::string& text : interleave_probs) {
+    double weight = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
+    if (error != std::errc() || end != text.data() + text.size() || !(weight > 0) || !std::isfinite(weight)) {
+      throw UserError("{}: interleave_probs: numbers above 0 are wanted, found '{}'", where("interleave_probs"), text);
+    }
+    weights.push_back(weight);
+  }
+  if (!weights.empty() && weights.size() != dataset.size()) {
+    throw UserError("{}: interleave_probs has {} numbers for {} data sets; one for each is wanted",
+                    where("interleave_probs"), weights.size(), dataset.size());
+  }
+  return weights;
 }
 
 std::string Recipe::where(const std::string& key) const {

@@ -166,6 +166,23 @@ std::vector<Key> data_keys() {
        .member = &Recipe::on_bad_row,
        .help = "Stop at a row that cannot be read, or count and skip it.",
        .values = {"error", "skip"}},
+      {.name = "mix_strategy",
+       .group = Group::kData,
+       .member = &Recipe::mix_strategy,
+       .help =
+           "Several data sets one after another (concat), or taking turns until the first (interleave_under) or the "
+           "last of them is used up (interleave_over).",
+       .values = {"concat", "interleave_under", "interleave_over"}},
+      {.name = "interleave_probs",
+       .group = Group::kData,
+       .member = &Recipe::interleave_probs,
+       .help = "How often each data set has its turn, as `0.7,0.3`; empty: equally, in rotation."},
+      {.name = "data_cache",
+       .group = Group::kData,
+       .member = &Recipe::data_cache,
+       .help = "Folder of tokenised rows, reused as long as nothing that made them changes; empty takes the default, "
+               "off keeps none.",
+       .aliases = {"tokenized_path", "dataset_prepared_path"}},
   };
 }
 

@@ -46,8 +46,11 @@ struct Recipe {
   double val_size = 0;  // < 1: share of the rows; >= 1: a count
   std::optional<int64_t> max_samples;
   bool disable_shuffling = false;
-  std::string overlength = "cut";    // cut, drop, error
-  std::string on_bad_row = "error";  // error, skip
+  std::string overlength = "cut";             // cut, drop, error
+  std::string on_bad_row = "error";           // error, skip
+  std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
+  std::vector<std::string> interleave_probs;  // a share for each of `dataset`; see interleave_weights
+  std::string data_cache;                     // folder; empty: the default; "off": none
 
   // Training.
   int64_t per_device_train_batch_size = 8;
@@ -115,6 +118,8 @@ struct Recipe {
   std::filesystem::path file;                 // where it was read from; relative paths are the caller's cwd
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
+  // interleave_probs as numbers. Throws UserError when they are not, or not one above 0 for each of `dataset`.
+  std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   // `mesh: auto`: plan/mesh_choice.h settles it; rows a step are then per_device_train_batch_size x all devices.
   bool mesh_is_auto() const { return mesh.contains("auto"); }

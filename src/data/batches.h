@@ -5,12 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/host_array.h"
-#include "data/example.h"
+#include "data/store/examples.h"
 
 namespace fettle {
 
@@ -42,9 +43,9 @@ struct BatchOptions {
 // Safe to use from several threads at once.
 class Batches {
  public:
-  // Keeps the examples by reference. Throws UserError when there is none, or none with a trained token, and for an
+  // Throws UserError when there is none, or none with a trained token, and for an
   // example longer than the largest length.
-  Batches(const std::vector<Example>& examples, BatchOptions options);
+  Batches(Examples examples, BatchOptions options);
 
   int64_t steps_per_epoch() const;  // the last step of an epoch may be part filler rows
   int64_t examples() const;
@@ -57,15 +58,23 @@ class Batches {
 
  private:
   void pack();
+  // Steps first .. first + steps that are made of the same rows, which are sorted by length.
+  struct Window {
+    int64_t first = 0, steps = 0;
+    std::vector<int64_t> rows;
+    uint64_t stream = 0;  // of the seed, for the order of these steps
+  };
+  std::optional<Window> window_of(int64_t step) const;
   // The rows of `step`, in order; fewer than A * B at an epoch's end.
-  std::vector<int64_t> rows_of_step(int64_t step) const;
-  std::span<const int64_t> row(int64_t index) const;
-  int64_t row_length(int64_t index) const;
+  std::vector<int64_t> rows_of_step(int64_t step, const std::optional<Window>& window) const;
+  int64_t row_at(int64_t epoch, int64_t i) const;
+  std::vector<int64_t> examples_of(int64_t row) const;
+  int64_t row_length(int64_t row) const;
   int64_t padded_length(std::span<const int64_t> rows) const;
 
-  const std::vector<Example>& examples_;
+  Examples examples_;
   BatchOptions options_;
-  // Row i holds the examples row_examples_[row_starts_[i] .. row_starts_[i + 1]).
+  // With packing, row i holds the examples row_examples_[row_starts_[i] .. row_starts_[i + 1]); else the example i.
   std::vector<int64_t> row_starts_, row_examples_;
 };
 

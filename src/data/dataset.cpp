@@ -1,299 +1,222 @@
 #include "data/dataset.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cmath>
-#include <exception>
-#include <functional>
-#include <optional>
-#include <thread>
-#include <unordered_set>
+#include <numeric>
 
 #include "base/error.h"
-#include "data/chat.h"
-#include "data/dataset_info.h"
-#include "data/formats.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "data/mix.h"
 #include "data/order.h"
-#include "data/rows.h"
+#include "data/read/dataset_info.h"
+#include "data/store/data_cache.h"
+#include "data/store/row_pipeline.h"
+#include "data/tokenise.h"
 
 namespace fettle {
 namespace {
 
-constexpr size_t kBlock = 4096;  // rows that are in memory as JSON at a time
-constexpr size_t kNotesOfAKind = 5;
+constexpr int64_t kNotesOfAKind = 5;
 constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
 
-// Runs body(0..count-1) on all cores. The failure of the lowest index is thrown, whatever ran first.
-void for_all(size_t count, const std::function<void(size_t)>& body) {
-  std::vector<std::exception_ptr> failures(count);
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) try {
-        body(i);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What a store remembers of the rows that made it. Files are numbers, so that it holds wherever they lie.
+struct Tally {
+  struct Note {
+    std::string kind, what;
+    uint32_t file = 0;
+    int64_t line = 0;
   };
-  std::vector<std::thread> threads;
-  for (size_t n = 1; n < std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), count); ++n)
-    threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
-}
+  int64_t rows = 0, truncated = 0, dropped = 0, empty = 0, bad_rows = 0;
+  std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds;
+  std::vector<Note> notes;
+  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // ChatTemplate::Counts
 
-// What became of one row.
-struct Outcome {
-  std::vector<Example> examples;
-  std::string bad;             // why it cannot be used
-  int64_t truncated_from = 0;  // its tokens before it was cut
-  std::string dropped;         // why it was left out
-  bool empty = false;
-  std::map<std::string, int64_t> tokens_by_role, trained_by_role;
+  void note(const std::string& kind, uint32_t file, int64_t line, const std::string& what) {
+    if (++kinds[kind] <= kNotesOfAKind) notes.push_back({kind, what, file, line});
+  }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
+                                   kinds, notes, rewritten, prompt_thinks, without_end)
 
-uint64_t digest(const Example& example) {
-  const uint64_t ids = XXH3_64bits(example.input_ids.data(), example.input_ids.size() * sizeof(int32_t));
-  return XXH3_64bits_withSeed(example.labels.data(), example.labels.size() * sizeof(int32_t), ids);
-}
+// Tokenises the rows of one data set into a store.
+class Filling {
+ public:
+  Filling(const Recipe& recipe, const DataSource& source, TokenWriter& writer)
+      : recipe_(recipe), source_(source), writer_(writer) {}
+
+  void run(const RowTokeniser& tokeniser) {
+    const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
+    for_each_row(source_.files, recipe_.max_samples.value_or(INT64_MAX), work,
+                 [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); });
+    const ChatTemplate::Counts counts = tokeniser.counts();
+    tally_.rewritten = counts.rewritten;
+    tally_.prompt_thinks = counts.prompt_thinks;
+    tally_.without_end = counts.without_end;
+    if (seconds_since(start_) > 2)
+      info("data: {} rows of {} in {:.0f} s, {:.0f} a second", tally_.rows, source_.name, seconds_since(start_),
+           rate());
+  }
+  const Tally& tally() const { return tally_; }
+
+ private:
+  void take(uint32_t file, int64_t line, Outcome& outcome) {
+    ++tally_.rows;
+    if (seconds_since(shown_) > 0.5) {
+      shown_ = Clock::now();
+      live_line(fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate()));
+      if (const int signal = InterruptScope::signal())
+        throw Error(static_cast<ExitCode>(128 + signal), "interrupted while the rows were read; nothing is kept");
+    }
+    if (!outcome.bad.empty()) {
+      if (recipe_.on_bad_row != "skip")
+        throw UserError("{}:{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)",
+                        source_.files[file].string(), line, outcome.bad);
+      ++tally_.bad_rows;
+      return tally_.note("skipped", file, line, outcome.bad);
+    }
+    if (!outcome.dropped.empty()) {
+      ++tally_.dropped;
+      tally_.empty += outcome.empty;
+      tally_.note("dropped", file, line, outcome.dropped);
+      if (outcome.examples.empty()) return;
+    }
+    if (outcome.truncated_from) {
+      ++tally_.truncated;
+      tally_.note("cut", file, line,
+                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
+    }
+    for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
+    for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;
+    for (const Example& example : outcome.examples) writer_.add(example, file, line);
+  }
+
+  double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }
+
+  const Recipe& recipe_;
+  const DataSource& source_;
+  TokenWriter& writer_;
+  Tally tally_;
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
+};
 
 class Loader {
  public:
   Loader(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, DataReport& report)
-      : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size), report_(report) {}
+      : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size), cache_(recipe), report_(report) {}
 
-  std::vector<Example> load(const std::vector<std::string>& names) {
-    std::vector<Example> all;
+  // The rows of all sets one after another, or mixed by mix_strategy.
+  Examples load(const std::vector<std::string>& names, bool mixed) {
+    Examples all, whole;
+    std::vector<int64_t> sizes;
     for (const std::string& name : names) {
-      std::vector<Example> examples = load_source(find_source(name, recipe_.dataset_dir));
-      all.insert(all.end(), std::make_move_iterator(examples.begin()), std::make_move_iterator(examples.end()));
+      const DataSource source = find_source(name, recipe_.dataset_dir);
+      Examples rows = load_source(source);
+      whole.append(rows);
+      if (source.num_samples) rows = sampled(rows, *source.num_samples);
+      sizes.push_back(static_cast<int64_t>(rows.size()));
+      if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
+      all.append(rows);
     }
-    finish(names, all);
-    return all;
+    if (all.empty()) nothing_left(names);
+    count_duplicates(whole);
+    if (!mixed || recipe_.mix_strategy == "concat" || names.size() < 2) return all;
+    for (size_t set = 0; set < names.size(); ++set)
+      if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
+    return all.select(mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed()));
   }
 
  private:
-  std::vector<Example> load_source(const DataSource& source) {
-    std::vector<Example> out;
-    std::vector<Row> block;
-    int64_t rows = 0;
-    const int64_t most = recipe_.max_samples.value_or(INT64_MAX);
-    RowSink sink;
-    sink.row = [&](Row row) {
-      if (rows >= most) return false;
-      ++rows;
-      block.push_back(std::move(row));
-      if (block.size() == kBlock) process(block, source, out);
-      return rows < most;
-    };
-    sink.bad = [&](const std::string& where, const std::string& why) {
-      // Rows before it come first, so that the first broken row of the file is the one that is named.
-      process(block, source, out);
-      ++report_.rows;
-      bad_row(where, why);
-    };
-    for (const auto& file : source.files) {
-      if (rows >= most) break;
-      read_rows(file, sink);
+  uint64_t seed() const { return static_cast<uint64_t>(recipe_.seed); }
+
+  Examples load_source(const DataSource& source) {
+    const std::string key = cache_.key(source, tokenizer_, vocab_size_);
+    std::shared_ptr<const TokenStore> store = cache_.find(key);
+    if (!store) {
+      TokenWriter writer(cache_.draft(key));
+      Filling filling(recipe_, source, writer);
+      filling.run(RowTokeniser(recipe_, tokenizer_, vocab_size_));
+      writer.finish(filling.tally(), cache_.place(key));
+      store = cache_.take(key);
     }
-    process(block, source, out);
-    if (source.num_samples) out = sampled(std::move(out), *source.num_samples);
-    return out;
+    std::vector<std::string> files;
+    for (const auto& file : source.files) files.push_back(file.string());
+    const Examples rows(store, files);
+    count(store->report().get<Tally>(), rows, files);
+    return rows;
   }
 
   // As many examples as asked for: all as often as they fit, the rest chosen by the seed; in the order of the file.
-  std::vector<Example> sampled(std::vector<Example> all, int64_t wanted) const {
+  Examples sampled(const Examples& all, int64_t wanted) const {
     const auto count = static_cast<int64_t>(all.size());
-    std::vector<Example> out;
-    if (count == 0) return out;
-    for (int64_t whole = 0; whole < wanted / count; ++whole) out.insert(out.end(), all.begin(), all.end());
-    std::vector<int64_t> rest;
-    for (int64_t i = 0; i < wanted % count; ++i)
-      rest.push_back(permuted_index(i, count, static_cast<uint64_t>(recipe_.seed), kSampleStream));
-    std::sort(rest.begin(), rest.end());
-    for (int64_t i : rest) out.push_back(all[static_cast<size_t>(i)]);
-    return out;
+    if (count == 0) return all;
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < wanted / count * count; ++i) rows.push_back(i % count);
+    for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, seed(), kSampleStream));
+    std::sort(rows.end() - wanted % count, rows.end());
+    return all.select(rows);
   }
 
-  void process(std::vector<Row>& block, const DataSource& source, std::vector<Example>& out) {
-    std::vector<Outcome> outcomes(block.size());
-    std::vector<Sample> samples(block.size());
-    for_all(block.size(), [&](size_t i) {
-      try {
-        samples[i] = read_sample(block[i], source);
-      } catch (const BadRow& error) {
-        outcomes[i].bad = error.what();
-      }
-    });
-    for (size_t i = 0; i < block.size() && !template_ && recipe_.stage != "pt"; ++i)
-      if (outcomes[i].bad.empty() && samples[i].kind == Sample::Kind::kChat)
-        template_.emplace(recipe_.template_name, tokenizer_);
-    for_all(block.size(), [&](size_t i) {
-      if (outcomes[i].bad.empty()) tokenise(samples[i], block[i].source, outcomes[i]);
-    });
-    for (size_t i = 0; i < block.size(); ++i) take(outcomes[i], block[i].source, out);
-    block.clear();
-  }
-
-  void tokenise(Sample& sample, const std::string& where, Outcome& outcome) const {
-    switch (sample.kind) {
-      case Sample::Kind::kChat: return chat(sample, where, outcome);
-      case Sample::Kind::kText: return text(sample, where, outcome);
-      case Sample::Kind::kTokens: {
-        outcome.tokens_by_role["tokens"] = static_cast<int64_t>(sample.input_ids.size());
-        return fit({std::move(sample.input_ids), std::move(sample.labels), where}, "tokens", outcome);
-      }
-    }
-  }
-
-  void chat(Sample& sample, const std::string& where, Outcome& outcome) const {
-    if (recipe_.stage == "pt") {
-      outcome.bad = "stage pt trains plain text (a column `text` or `content`), this is a conversation; use stage: sft";
-      return;
-    }
-    auto& messages = sample.messages;
-    if (!recipe_.default_system.empty() && messages[0].role != "system")
-      messages.insert(messages.begin(), {.role = "system", .content = recipe_.default_system});
-    if (recipe_.mask_history) {
-      bool last = true;
-      for (auto message = messages.rbegin(); message != messages.rend(); ++message)
-        if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
-    }
-    Example example;
-    example.source = where;
-    try {
-      for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
-        const bool train = piece.trained || (recipe_.train_on_prompt && piece.role != "assistant");
-        // What cutoff_len cuts off is not counted.
-        const int64_t room = std::max<int64_t>(0, recipe_.cutoff_len - example.length());
-        const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
-        outcome.tokens_by_role[piece.role] += kept;
-        if (train) outcome.trained_by_role[piece.role] += kept;
-        example.input_ids.insert(example.input_ids.end(), piece.ids.begin(), piece.ids.end());
-        if (train)
-          example.labels.insert(example.labels.end(), piece.ids.begin(), piece.ids.end());
-        else
-          example.labels.resize(example.input_ids.size(), kIgnore);
-      }
-    } catch (const UserError& error) {
-      outcome.bad = error.what();
-      return;
-    }
-    fit(std::move(example), "", outcome);
-  }
-
-  void text(const Sample& sample, const std::string& where, Outcome& outcome) const {
-    if (sample.text.empty()) {
-      outcome.dropped = "the text is empty";
-      outcome.empty = true;
-      return;
-    }
-    std::vector<int32_t> ids = tokenizer_.encode(sample.text, true);
-    const auto bos = tokenizer_.bos_id(), eos = tokenizer_.eos_id();
-    if (bos && ids.size() > 1 && ids[0] == *bos && ids[1] == *bos) ids.erase(ids.begin());
-    if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
-    outcome.tokens_by_role["text"] = static_cast<int64_t>(ids.size());
-    const auto most = static_cast<size_t>(recipe_.cutoff_len);
-    if (recipe_.stage != "pt" || ids.size() <= most) return fit({ids, ids, where}, "text", outcome);
-    // Long texts are read on in further rows.
-    for (size_t at = 0; at + 1 < ids.size(); at += most) {
-      const std::vector<int32_t> part(ids.begin() + static_cast<std::ptrdiff_t>(at),
-                                      ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size())));
-      fit({part, part, where}, "text", outcome);
-    }
-  }
-
-  // Checks the ids, cuts what is too long and keeps what has something to train. `role` is counted when not empty.
-  void fit(Example example, const std::string& role, Outcome& outcome) const {
-    for (int32_t id : example.input_ids)
-      if (vocab_size_ > 0 && id >= vocab_size_)
-        throw UserError(
-            "{}: token id {} ('{}') is beyond the model's vocabulary of {}; the tokenizer does not belong to "
-            "this model, or the model's embedding was never made larger for added tokens",
-            example.source, id, tokenizer_.token(id), vocab_size_);
-    if (example.length() > recipe_.cutoff_len) {
-      if (recipe_.overlength == "error")
-        throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop",
-                        example.source, example.length(), recipe_.cutoff_len);
-      if (recipe_.overlength == "drop") {
-        outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", example.length(), recipe_.cutoff_len);
-        return;
-      }
-      outcome.truncated_from = example.length();
-      example.input_ids.resize(static_cast<size_t>(recipe_.cutoff_len));
-      example.labels.resize(static_cast<size_t>(recipe_.cutoff_len));
-    }
-    if (example.trained_tokens() == 0) {
-      outcome.dropped =
-          outcome.truncated_from ? "cut to cutoff_len, it has no trained token left" : "no token is trained";
-      return;
-    }
-    if (!role.empty()) outcome.trained_by_role[role] += example.trained_tokens();
-    outcome.examples.push_back(std::move(example));
-  }
-
-  void take(Outcome& outcome, const std::string& where, std::vector<Example>& out) {
-    ++report_.rows;
-    if (!outcome.bad.empty()) return bad_row(where, outcome.bad);
-    if (!outcome.dropped.empty()) {
-      ++report_.dropped;
-      report_.empty += outcome.empty;
-      note("dropped", where, outcome.dropped);
-      if (outcome.examples.empty()) return;
-    }
-    if (outcome.truncated_from) {
-      ++report_.truncated;
-      note("cut", where, fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
-    }
-    for (const auto& [role, count] : outcome.tokens_by_role) report_.tokens_by_role[role] += count;
-    for (const auto& [role, count] : outcome.trained_by_role) report_.trained_by_role[role] += count;
-    for (Example& example : outcome.examples) {
-      ++report_.examples;
-      if (!seen_.insert(digest(example)).second) {
-        ++report_.duplicates;
-        note("duplicate", where, "an earlier row has the same tokens");
-      }
-      report_.tokens += example.length();
-      report_.trained_tokens += example.trained_tokens();
-      out.push_back(std::move(example));
-    }
-  }
-
-  void bad_row(const std::string& where, const std::string& why) {
-    if (recipe_.on_bad_row != "skip")
-      throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", where, why);
-    ++report_.bad_rows;
-    note("skipped", where, why);
-  }
-
-  void note(const std::string& kind, const std::string& where, const std::string& what) {
-    if (++notes_[kind] <= kNotesOfAKind) report_.notes.push_back(fmt::format("{}: {}: {}", kind, where, what));
-  }
-
-  void finish(const std::vector<std::string>& names, const std::vector<Example>& all) {
-    for (const auto& [kind, count] : notes_)
+  void count(const Tally& tally, const Examples& rows, const std::vector<std::string>& files) {
+    report_.rows += tally.rows;
+    report_.truncated += tally.truncated;
+    report_.dropped += tally.dropped;
+    report_.empty += tally.empty;
+    report_.bad_rows += tally.bad_rows;
+    for (const auto& [role, count] : tally.tokens_by_role) report_.tokens_by_role[role] += count;
+    for (const auto& [role, count] : tally.trained_by_role) report_.trained_by_role[role] += count;
+    for (const Tally::Note& note : tally.notes)
+      report_.notes.push_back(fmt::format("{}: {}:{}: {}", note.kind, files[note.file], note.line, note.what));
+    for (const auto& [kind, count] : tally.kinds)
       if (count > kNotesOfAKind) report_.notes.push_back(fmt::format("{}: {} more rows", kind, count - kNotesOfAKind));
-    if (template_) {
-      const ChatTemplate::Counts counts = template_->counts();
-      if (counts.rewritten)
-        report_.notes.push_back(
-            fmt::format("template: {} earlier turns are shown in another way than when they were the "
-                        "last (as templates do that drop thinking)",
-                        counts.rewritten));
-      if (counts.prompt_thinks)
-        report_.notes.push_back(
-            fmt::format("template: {} prompts open a thinking block that the rows do not have", counts.prompt_thinks));
-      if (counts.without_end)
-        report_.notes.push_back(
-            fmt::format("template: {} trained turns end without an end-of-turn token: the model will "
-                        "not learn to stop there",
-                        counts.without_end));
+    if (tally.rewritten)
+      report_.notes.push_back(
+          fmt::format("template: {} earlier turns are shown in another way than when they were the "
+                      "last (as templates do that drop thinking)",
+                      tally.rewritten));
+    if (tally.prompt_thinks)
+      report_.notes.push_back(
+          fmt::format("template: {} prompts open a thinking block that the rows do not have", tally.prompt_thinks));
+    if (tally.without_end)
+      report_.notes.push_back(
+          fmt::format("template: {} trained turns end without an end-of-turn token: the model will "
+                      "not learn to stop there",
+                      tally.without_end));
+    report_.examples += static_cast<int64_t>(rows.size());
+    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
+      report_.tokens += rows.length(i);
+      report_.trained_tokens += rows.trained_tokens(i);
     }
-    if (!all.empty()) return;
+  }
+
+  void count_duplicates(const Examples& rows) {
+    std::vector<std::pair<uint64_t, int64_t>> digests;
+    digests.reserve(rows.size());
+    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) digests.emplace_back(rows.digest(i), i);
+    std::sort(digests.begin(), digests.end());
+    std::vector<int64_t> again;
+    for (size_t i = 1; i < digests.size(); ++i)
+      if (digests[i].first == digests[i - 1].first) again.push_back(digests[i].second);
+    report_.duplicates = static_cast<int64_t>(again.size());
+    const auto shown = std::min<int64_t>(kNotesOfAKind, report_.duplicates);
+    std::partial_sort(again.begin(), again.begin() + shown, again.end());
+    for (int64_t i = 0; i < shown; ++i)
+      report_.notes.push_back(
+          fmt::format("duplicate: {}: an earlier row has the same tokens", rows.source(again[static_cast<size_t>(i)])));
+    if (report_.duplicates > shown)
+      report_.notes.push_back(fmt::format("duplicate: {} more rows", report_.duplicates - shown));
+  }
+
+  [[noreturn]] void nothing_left(const std::vector<std::string>& names) const {
     std::string why;
     for (const std::string& one : report_.notes) why += "\n  " + one;
     throw UserError("{}: of {} rows none has a trained token left ({} dropped, {} bad){}", fmt::join(names, ", "),
@@ -303,33 +226,33 @@ class Loader {
   const Recipe& recipe_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
+  DataCache cache_;
   DataReport& report_;
-  std::optional<ChatTemplate> template_;
-  std::map<std::string, size_t> notes_;
-  std::unordered_set<uint64_t> seen_;
 };
 
 // Moves the share or count `val_size` of the examples, chosen by the seed, from `train` to the result.
-std::vector<Example> split_off(std::vector<Example>& train, double val_size, uint64_t seed) {
+Examples split_off(Examples& train, double val_size, uint64_t seed) {
   const auto count = static_cast<int64_t>(train.size());
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
   if (wanted >= count) throw UserError("val_size: {} leaves nothing to train of {} examples", val_size, count);
   std::vector<bool> chosen(train.size());
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
-  std::vector<Example> kept, eval;
-  for (size_t i = 0; i < train.size(); ++i) (chosen[i] ? eval : kept).push_back(std::move(train[i]));
-  train = std::move(kept);
-  return eval;
+  std::vector<int64_t> kept, eval;
+  for (int64_t i = 0; i < count; ++i) (chosen[static_cast<size_t>(i)] ? eval : kept).push_back(i);
+  const Examples apart = train.select(eval);
+  train = train.select(kept);
+  return apart;
 }
 
 }  // namespace
 
 Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size) {
   if (recipe.dataset.empty()) throw UserError("dataset: is missing; give a file, or a name of dataset_info.json");
+  const InterruptScope interrupts;
   Datasets data;
-  data.train = Loader(recipe, tokenizer, model_vocab_size, data.report).load(recipe.dataset);
+  data.train = Loader(recipe, tokenizer, model_vocab_size, data.report).load(recipe.dataset, true);
   if (!recipe.eval_dataset.empty())
-    data.eval = Loader(recipe, tokenizer, model_vocab_size, data.eval_report).load(recipe.eval_dataset);
+    data.eval = Loader(recipe, tokenizer, model_vocab_size, data.eval_report).load(recipe.eval_dataset, false);
   else if (recipe.val_size > 0)
     data.eval = split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed));
   return data;

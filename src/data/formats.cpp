@@ -307,8 +307,7 @@ Sample tokens(const ordered_json& row) {
 
 }  // namespace
 
-Sample read_sample(const Row& row, const DataSource& source) {
-  const ordered_json& value = row.value;
+Sample read_sample(const ordered_json& value, const DataSource& source) {
   auto has = [&](const char* column) { return find(value, column) != nullptr; };
   if (has("input_ids")) return tokens(value);
   if (source.formatting == "sharegpt") return sharegpt(value, source, source.column("messages", "conversations"));

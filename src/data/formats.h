@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "data/chat.h"
-#include "data/dataset_info.h"
-#include "data/rows.h"
+#include "data/read/dataset_info.h"
 
 namespace fettle {
 
@@ -30,6 +30,6 @@ struct Sample {
 // Formats, told by the row's columns unless the source says: pre-tokenised (input_ids, labels, attention_mask), openai
 // (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction, input, output, system,
 // history), prompt and completion (texts or messages), text (text or content). Throws BadRow.
-Sample read_sample(const Row& row, const DataSource& source);
+Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

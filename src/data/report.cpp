@@ -21,9 +21,9 @@ std::string percent(int64_t part, int64_t whole) {
   return fmt::format("{:.1f} %", whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
 }
 
-std::vector<int64_t> sorted_lengths(const std::vector<Example>& examples) {
-  std::vector<int64_t> lengths;
-  for (const Example& example : examples) lengths.push_back(example.length());
+std::vector<int64_t> sorted_lengths(const Examples& examples) {
+  std::vector<int64_t> lengths(examples.size());
+  for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = examples.length(static_cast<int64_t>(i));
   std::sort(lengths.begin(), lengths.end());
   return lengths;
 }
@@ -189,20 +189,23 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
                                      .packing = recipe.packing,
                                      .shuffle = !recipe.disable_shuffling,
                                      .seed = static_cast<uint64_t>(recipe.seed)});
+  const int64_t shown = std::clamp<int64_t>(options.rows, 0, batches.examples());
   if (options.json) {
     ordered_json report = data_report_json(data, batches, recipe);
     report["samples"] = ordered_json::array();
-    for (size_t i = 0; i < std::min(data.train.size(), static_cast<size_t>(std::max<int64_t>(options.rows, 0))); ++i)
-      report["samples"].push_back({{"source", data.train[i].source},
-                                   {"text", format_example(data.train[i], tokenizer, false)},
-                                   {"input_ids", data.train[i].input_ids},
-                                   {"labels", data.train[i].labels}});
+    for (int64_t i = 0; i < shown; ++i) {
+      const Example example = data.train[i];
+      report["samples"].push_back({{"source", example.source},
+                                   {"text", format_example(example, tokenizer, false)},
+                                   {"input_ids", example.input_ids},
+                                   {"labels", example.labels}});
+    }
     out << report.dump(2, ' ', false, ordered_json::error_handler_t::replace) << "\n";
     return 0;
   }
   out << format_data_report(data, batches, recipe);
-  for (size_t i = 0; i < std::min(data.train.size(), static_cast<size_t>(std::max<int64_t>(options.rows, 0))); ++i) {
-    const Example& example = data.train[i];
+  for (int64_t i = 0; i < shown; ++i) {
+    const Example example = data.train[i];
     out << fmt::format("\n{}: {} tokens, {} trained ({})\n{}\n", example.source, example.length(),
                        example.trained_tokens(), options.colour ? "in colour" : "between ⟦ and ⟧",
                        format_example(example, tokenizer, options.colour));

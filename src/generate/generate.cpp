@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
+#include "data/read/rows.h"
 #include "generate/session.h"
 
 namespace fettle {
@@ -38,24 +39,25 @@ std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
 std::vector<Asked> ask_rows(const Session& session, const Recipe& recipe) {
   std::vector<Asked> asked;
   auto wanted = [&] { return !recipe.max_samples || static_cast<int64_t>(asked.size()) < *recipe.max_samples; };
-  auto bad = [&](const std::string& source, const std::string& why) {
-    if (recipe.on_bad_row != "skip") throw UserError("{}: {}", source, why);
-    warn("{}: {}; skipped", source, why);
-  };
   for (const std::string& name : recipe.dataset) {
     const DataSource source = find_source(name, recipe.dataset_dir);
-    auto add = [&](const Row& row) {
-      if (!wanted()) return false;
-      try {
-        asked.push_back({prompt_of(session, read_sample(row, source)), row.source});
-      } catch (const BadRow& error) {
-        bad(row.source, error.what());
-        return true;
-      }
-      session.check_prompt(asked.back().ids, row.source);
-      return true;
-    };
-    for (const std::filesystem::path& file : source.files) read_rows(file, {.row = add, .bad = bad});
+    for (const std::filesystem::path& file : source.files) {
+      if (!wanted()) break;
+      read_rows(file, [&](Row row) {
+        const std::string where = fmt::format("{}:{}", file.string(), row.line);
+        row.parse();
+        try {
+          if (!row.bad.empty()) throw BadRow(row.bad);
+          asked.push_back({prompt_of(session, read_sample(row.value, source)), where});
+        } catch (const BadRow& error) {
+          if (recipe.on_bad_row != "skip") throw UserError("{}: {}", where, error.what());
+          warn("{}: {}; skipped", where, error.what());
+          return true;
+        }
+        session.check_prompt(asked.back().ids, where);
+        return wanted();
+      });
+    }
   }
   return asked;
 }

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <optional>
 
+#include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/vendors.h"
@@ -34,28 +35,6 @@ std::string cpu_features() {
   }
   return "";
 }
-
-// Hashes each field with its length, so that two lists of fields never run together.
-class Key {
- public:
-  Key() : state_(XXH3_createState()) { XXH3_128bits_reset(state_); }
-  ~Key() { XXH3_freeState(state_); }
-  Key(const Key&) = delete;
-  Key& operator=(const Key&) = delete;
-  Key& add(std::string_view field) {
-    const uint64_t length = field.size();
-    XXH3_128bits_update(state_, &length, sizeof length);
-    XXH3_128bits_update(state_, field.data(), field.size());
-    return *this;
-  }
-  std::string text() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  XXH3_state_t* state_;
-};
 
 std::optional<std::string> read_entry(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -92,7 +71,7 @@ CompileCache::CompileCache(fs::path folder) : folder_(std::move(folder)) {}
 
 fs::path CompileCache::file_of(const Client& client, const std::string& module_text,
                                const CompileOptions& options) const {
-  Key key;
+  ContentKey key;
   key.add(client.plugin().content_hash()).add(client.platform_version());
   key.add(client.encoded_options(options)).add(module_text);
   for (const DeviceInfo& device : client.devices()) key.add(device.kind);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/cache.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "runtime/plugin.h"
@@ -26,12 +27,6 @@ Client make_client(const Recipe& recipe) {
   return Client(plugin, options);
 }
 
-std::filesystem::path default_cache() {
-  if (const char* folder = std::getenv("FETTLE_CACHE")) return std::filesystem::path(folder) / "compiled";
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "." : home) / ".cache/fettle/compiled";
-}
-
 }  // namespace
 
 Devices::Devices(const Recipe& recipe) : client_(make_client(recipe)), tf32_(recipe.tf32) {
@@ -43,7 +38,8 @@ Devices::Devices(const Recipe& recipe) : client_(make_client(recipe)), tf32_(rec
     count_ = wanted;
   }
   if (recipe.compile_cache != "off")
-    cache_.emplace(recipe.compile_cache.empty() ? default_cache() : std::filesystem::path(recipe.compile_cache));
+    cache_.emplace(recipe.compile_cache.empty() ? cache_folder("compiled")
+                                                : std::filesystem::path(recipe.compile_cache));
 }
 
 std::string Devices::title() const {

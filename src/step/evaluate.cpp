@@ -41,7 +41,7 @@ std::map<std::string, double> Evaluation::metrics() const {
           {"eval_tokens", static_cast<double>(tokens)}};
 }
 
-Evaluator::Evaluator(Devices& devices, const Job& job, const std::vector<Example>& examples)
+Evaluator::Evaluator(Devices& devices, const Job& job, const Examples& examples)
     : devices_(devices), job_(job), batches_(examples, eval_batches(job)) {}
 
 Evaluation Evaluator::run(TrainState& state) {
@@ -92,7 +92,7 @@ int run_eval(const Recipe& recipe, std::ostream& out) {
   Recipe held_out = recipe;
   if (!recipe.eval_dataset.empty()) held_out.dataset = recipe.eval_dataset, held_out.eval_dataset.clear();
   const Datasets data = load_datasets(held_out, tokenizer, job.model.config.vocab_size);
-  const std::vector<Example>& examples = data.eval.empty() ? data.train : data.eval;
+  const Examples& examples = data.eval.empty() ? data.train : data.eval;
   TrainState state = load_state(devices, job, repository, false);
   for (const auto& [name, value] : Evaluator(devices, job, examples).run(state).metrics())
     out << fmt::format("{:<26} {:.6g}\n", name, value);

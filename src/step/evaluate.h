@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/example.h"
+#include "data/store/examples.h"
 #include "step/train_state.h"
 
 namespace fettle {
@@ -26,8 +26,8 @@ struct Evaluation {
 // The evaluation programs of a job, compiled once for each length, and the examples in their batches.
 class Evaluator {
  public:
-  // Keeps all by reference.
-  Evaluator(Devices& devices, const Job& job, const std::vector<Example>& examples);
+  // Keeps devices and job by reference.
+  Evaluator(Devices& devices, const Job& job, const Examples& examples);
   Evaluation run(TrainState& state);
 
  private:

@@ -183,6 +183,7 @@ TEST_F(RecipeFile, ReadsValuesThatAreSpelledAsBools) {
   EXPECT_EQ(read("resume_from_checkpoint: false\n").resume_from_checkpoint, "");
   EXPECT_EQ(read("resume_from_checkpoint: out/checkpoint-5\n").resume_from_checkpoint, "out/checkpoint-5");
   EXPECT_EQ(read("compile_cache: off\n").compile_cache, "off");
+  EXPECT_EQ(read("data_cache: off\n").data_cache, "off");
   EXPECT_EQ(read("prompt: yes\n").prompt, "yes");
 }
 
@@ -193,6 +194,14 @@ TEST_F(RecipeFile, ReadsNumbers) {
   EXPECT_DOUBLE_EQ(read("learning_rate: .001\n").learning_rate, 0.001);
   EXPECT_DOUBLE_EQ(read("val_size: 200\n").val_size, 200);
   EXPECT_DOUBLE_EQ(read("lora_alpha: 16\n").effective_lora_alpha(), 16);
+}
+
+TEST_F(RecipeFile, ReadsSharesOfDataSets) {
+  const std::string two = "dataset: a,b\nmix_strategy: interleave_under\n";
+  EXPECT_EQ(read(two + "interleave_probs: 0.7, 0.3\n").interleave_weights(), (std::vector<double>{0.7, 0.3}));
+  EXPECT_EQ(read(two + "interleave_probs: [3, 1]\n").interleave_weights(), (std::vector<double>{3, 1}));
+  EXPECT_TRUE(read(two).interleave_weights().empty());
+  EXPECT_EQ(read("tokenized_path: rows\nstreaming: true\n").data_cache, "rows");
 }
 
 TEST_F(RecipeFile, ReadsMeshes) {

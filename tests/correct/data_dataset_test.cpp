@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "data/dataset.h"
-#include "data/rows.h"
+#include "data/read/rows.h"
 #include "data_fixtures.h"
 
 namespace fettle {
@@ -36,13 +36,15 @@ struct Data : ::testing::Test {
   Data() {
     recipe.template_name = "none";
     recipe.dataset_dir = folder.path().string();
+    recipe.data_cache = "off";
   }
   std::string file(const std::string& name, const std::string& text) { return folder.write(name, text).string(); }
   // The rows of one file, shown.
   std::vector<std::string> rows(const std::string& name, const std::string& text) {
     recipe.dataset = {file(name, text)};
     std::vector<std::string> out;
-    for (const Example& example : load().train) out.push_back(show(tokenizer, example));
+    const Examples train = load().train;
+    for (size_t i = 0; i < train.size(); ++i) out.push_back(show(tokenizer, train[i]));
     return out;
   }
   Datasets load() { return load_datasets(recipe, tokenizer, tokenizer.vocab_size()); }
@@ -131,8 +133,11 @@ TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
   const std::filesystem::path folder = FETTLE_SOURCE_DIR "/tests/reference/data";
   auto rows = [&](const char* name) {
     std::vector<Row> out;
-    const RowSink sink{.row = [&](Row row) { return out.push_back(std::move(row)), true; }, .bad = nullptr};
-    read_rows(folder / name, sink);
+    read_rows(folder / name, [&](Row row) {
+      row.parse();
+      out.push_back(std::move(row));
+      return true;
+    });
     return out;
   };
   const std::vector<Row> expected = rows("rows.jsonl");
@@ -143,7 +148,7 @@ TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
     ASSERT_EQ(read.size(), expected.size());
     for (size_t i = 0; i < read.size(); ++i) {
       EXPECT_EQ(nlohmann::json(read[i].value), nlohmann::json(expected[i].value));
-      EXPECT_EQ(read[i].source, (folder / name).string() + ":" + std::to_string(i + 1));
+      EXPECT_EQ(read[i].line, static_cast<int64_t>(i) + 1);
     }
   }
 }
@@ -182,7 +187,7 @@ TEST_F(Data, FollowsDatasetInfo) {
   file("text.json", R"([{"body": "words"}])");
   recipe.dataset = {"mapped", "chat", "plain"};
   Rows shown;
-  for (const Example& example : load().train) shown.push_back(show(tokenizer, example));
+  for (int i = 0; i < 4; ++i) shown.push_back(show(tokenizer, load().train[i]));
   EXPECT_EQ(shown, (Rows{"q[[a</s>]]", "r[[b</s>]]", "S:q[[a</s>]]", "[[words</s>]]"}));
   recipe.dataset = {"few"};
   EXPECT_EQ(load().train.size(), 3u);
@@ -285,6 +290,35 @@ TEST_F(Data, SkipsBadRowsWhenAsked) {
   EXPECT_NE(report.notes[0].find("a.jsonl:2"), std::string::npos);
 }
 
+TEST_F(Data, SkipsALineTooLongToBeARow) {
+  // 300 MiB of one line, small when compressed.
+  const std::string block(size_t{1} << 20, 'x');
+  const std::string path = (folder.path() / "long.jsonl.gz").string();
+  gzFile out = gzopen(path.c_str(), "wb1");
+  gzputs(out, "{\"text\": \"a\"}\n{\"text\": \"");
+  for (int i = 0; i < 300; ++i) gzwrite(out, block.data(), static_cast<unsigned>(block.size()));
+  gzputs(out, "\"}\n{\"text\": \"b\"}\n");
+  gzclose(out);
+  recipe.dataset = {path};
+  recipe.on_bad_row = "skip";
+  const Datasets data = load();
+  ASSERT_EQ(data.train.size(), 2u);
+  EXPECT_EQ(data.train.source(1), path + ":3");
+  EXPECT_EQ(data.report.bad_rows, 1);
+  EXPECT_NE(data.report.notes[0].find(path + ":2: longer than 256 MiB"), std::string::npos) << data.report.notes[0];
+}
+
+TEST_F(Data, TakesTheFirstRowsOfAllFiles) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "{\"text\": \"" + std::string(200, 'x') + "\"}\n";
+  recipe.dataset = {file("set/a.jsonl", text), file("set/b.jsonl", text)};
+  recipe.dataset = {(folder.path() / "set").string()};
+  recipe.max_samples = 3001;
+  const Datasets data = load();
+  ASSERT_EQ(data.train.size(), 3001u);
+  EXPECT_TRUE(data.train.source(3000).ends_with("b.jsonl:1"));
+}
+
 TEST_F(Data, OrderDoesNotDependOnThreads) {
   std::string text;
   for (int i = 0; i < 10'000; ++i)
@@ -293,8 +327,8 @@ TEST_F(Data, OrderDoesNotDependOnThreads) {
   const Datasets data = load();
   ASSERT_EQ(data.train.size(), 10'000u);
   for (int i = 0; i < 10'000; ++i) {
-    ASSERT_EQ(data.train[static_cast<size_t>(i)].source, recipe.dataset[0] + ":" + std::to_string(i + 1));
-    ASSERT_EQ(data.train[static_cast<size_t>(i)].length(), i % 50 + 2);
+    ASSERT_EQ(data.train.source(i), recipe.dataset[0] + ":" + std::to_string(i + 1));
+    ASSERT_EQ(data.train.length(i), i % 50 + 2);
   }
 }
 

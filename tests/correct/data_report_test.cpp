@@ -17,6 +17,7 @@ struct Report : ::testing::Test {
     folder.write("config.json", R"({"vocab_size": 258})");
     recipe.model_name_or_path = folder.path().string();
     recipe.template_name = "none";
+    recipe.data_cache = "off";
     recipe.per_device_train_batch_size = 2;
     recipe.dataset = {folder
                           .write("rows.jsonl", R"({"prompt": "q\n", "completion": "a\u001b[2J"}

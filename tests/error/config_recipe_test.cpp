@@ -49,6 +49,18 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
             "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
 }
 
+TEST_F(BadRecipe, SharesOfDataSets) {
+  const std::string two = "dataset: a,b\nmix_strategy: interleave_over\n";
+  EXPECT_EQ(message(two + "interleave_probs: 0.5\n"),
+            "FILE:3: interleave_probs has 1 numbers for 2 data sets; one for each is wanted");
+  EXPECT_EQ(message(two + "interleave_probs: 0.5, half\n"),
+            "FILE:3: interleave_probs: numbers above 0 are wanted, found 'half'");
+  EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"),
+            "FILE:3: interleave_probs: numbers above 0 are wanted, found '0'");
+  EXPECT_EQ(message("dataset: a,b\ninterleave_probs: 1,2\n"),
+            "FILE:2: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat");
+}
+
 TEST_F(BadRecipe, IllTypedValues) {
   EXPECT_EQ(message("lora_rank: eight\n"), "FILE:1: lora_rank: found 'eight', wanted a whole number >= 1");
   EXPECT_EQ(message("lora_rank: 8.5\n"), "FILE:1: lora_rank: found 8.5, wanted a whole number >= 1");

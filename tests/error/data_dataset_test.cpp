@@ -15,6 +15,7 @@ struct DataErrors : ::testing::Test {
   DataErrors() {
     recipe.template_name = "none";
     recipe.dataset_dir = folder.path().string();
+    recipe.data_cache = "off";
   }
   std::string failure() {
     try {

@@ -13,6 +13,7 @@ TEST(Report, NeedsAModelFolderWithItsVocabularySize) {
   TestFolder folder;
   TestTokenizer().save(folder.path());
   Recipe recipe;
+  recipe.data_cache = "off";
   recipe.dataset = {folder.write("a.jsonl", "{\"text\": \"a\"}\n").string()};
   std::ostringstream out;
   auto said = [&]() -> std::string {

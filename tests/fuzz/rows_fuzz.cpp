@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "data/chat.h"
 #include "data/formats.h"
-#include "data/rows.h"
+#include "data/read/rows.h"
 #include "data_fixtures.h"
 
 using namespace fettle;
@@ -21,14 +21,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = folder.path() / ("rows" + std::string(kEnds[data[0] % std::size(kEnds)]));
   std::ofstream(file, std::ios::binary)
       .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
-  RowSink sink;
-  sink.bad = [](const std::string&, const std::string&) {};
-  sink.row = [](Row row) {
+  auto take = [](Row row) {
+    row.parse();
+    if (!row.bad.empty()) return true;
     for (const char* formatting : {"", "alpaca", "sharegpt", "openai"}) {
       try {
         DataSource source;
         source.formatting = formatting;
-        const Sample sample = read_sample(row, source);
+        const Sample sample = read_sample(row.value, source);
         if (sample.kind == Sample::Kind::kChat) chat.render(sample.messages, sample.tools_json);
         if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);
       } catch (const BadRow&) {
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return true;
   };
   try {
-    read_rows(file, sink);
+    read_rows(file, take);
   } catch (const UserError&) {
   }
   return 0;

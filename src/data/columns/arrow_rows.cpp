@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "data/rows.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -121,7 +121,7 @@ std::shared_ptr<arrow::RecordBatchReader> open(const std::string& file,
 }  // namespace
 
 // Found by name after the module is loaded (rows.cpp).
-extern "C" void fettle_read_columns(const std::string& file, const RowSink& sink) {
+extern "C" void fettle_read_columns(const std::string& file, const std::function<bool(Row)>& take) {
   std::unique_ptr<parquet::arrow::FileReader> parquet;
   const auto batches = open(file, parquet);
   int64_t number = 0;
@@ -130,9 +130,9 @@ extern "C" void fettle_read_columns(const std::string& file, const RowSink& sink
     if (!batch) return;
     check(batch->ValidateFull(), file);
     for (int64_t i = 0; i < batch->num_rows(); ++i) {
-      Row row{ordered_json::object(), fmt::format("{}:{}", file, ++number)};
+      Row row{.line = ++number, .value = ordered_json::object()};
       for (int c = 0; c < batch->num_columns(); ++c) row.value[batch->column_name(c)] = to_json(*batch->column(c), i);
-      if (!sink.row(std::move(row))) return;
+      if (!take(std::move(row))) return;
     }
   }
 }

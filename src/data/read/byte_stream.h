@@ -26,9 +26,9 @@ class ByteStream {
     if (byte >= 0) --at_;
     return byte;
   }
-  // The rest of the current line without its end (\n or \r\n) into `line`; false at the end of the file. Throws
-  // UserError naming line `number` when it is longer than 256 MiB.
-  bool line(std::string& line, int64_t number);
+  // The rest of the current line without its end (\n or \r\n) into `line`; false at the end of the file. Of a line of
+  // more than `most` bytes the first `most` + 1 are kept and the others read over.
+  bool line(std::string& line, size_t most);
   const std::string& name() const { return name_; }
 
   struct Source;  // how the bytes come: plain, gzip, Zstandard

@@ -1,4 +1,4 @@
-#include "data/rows.h"
+#include "data/read/rows.h"
 
 #include <dlfcn.h>
 #include <fnmatch.h>
@@ -6,17 +6,20 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.h"
-#include "data/byte_stream.h"
+#include "data/read/byte_stream.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
+using TakeRow = std::function<bool(Row)>;
 
 constexpr int kDeepest = 100;  // nested lists and objects of a row
 constexpr size_t kLargestRow = size_t{1} << 28;
+constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
                                                     ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
 
@@ -50,50 +53,20 @@ size_t find_bad_byte(std::string_view text) {
 }
 
 std::string why_bad_text(std::string_view text) {
+  if (text.size() > kLargestRow) return fmt::format("longer than {} MiB; is this a file of rows?", kLargestRow >> 20);
   const size_t bad = find_bad_byte(text);
   if (bad == std::string_view::npos) return "";
   if (text[bad] == 0) return "a zero byte; is this a binary file?";
   return fmt::format("byte {} of the line (0x{:02x}) is not UTF-8", bad + 1, static_cast<unsigned char>(text[bad]));
 }
 
-// Says what is wrong with a row's text, or parses it.
-std::string parse_row(std::string_view text, ordered_json& value) {
-  if (std::string why = why_bad_text(text); !why.empty()) return why;
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kDeepest) return fmt::format("nested more than {} deep", kDeepest);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  try {
-    value = ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    std::string why = error.what();
-    if (const size_t colon = why.find(": "); colon != std::string::npos) why = why.substr(colon + 2);
-    return "no JSON: " + why;
-  }
-  if (!value.is_object()) return fmt::format("a row must be a JSON object, this is {}", value.type_name());
-  return "";
-}
-
 class Reader {
  public:
-  Reader(const std::filesystem::path& file, const RowSink& sink) : bytes_(file), name_(file.string()), sink_(sink) {}
+  Reader(const std::filesystem::path& file, const TakeRow& take) : bytes_(file), name_(file.string()), take_(take) {}
 
   void lines() {
     std::string line;
-    for (int64_t number = 1; bytes_.line(line, number); ++number)
+    for (int64_t number = 1; bytes_.line(line, kLargestRow); ++number)
       if (!is_blank(line) && !json(line, number)) return;
   }
 
@@ -109,15 +82,12 @@ class Reader {
                       static_cast<char>(first));
     // One object a line, or one object over many lines.
     std::string line;
-    for (; bytes_.line(line, number); ++number) {
+    for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
-      ordered_json value;
-      if (parse_row(line, value).empty() || !line_is_open(line)) {
-        if (!json(line, number)) return;
-        continue;
-      }
-      throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object goes on over lines",
-                      name_, number);
+      if (line_is_open(line))
+        throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object goes on over lines",
+                        name_, number);
+      if (!json(line, number)) return;
     }
   }
 
@@ -135,31 +105,24 @@ class Reader {
       begin = number;
       if (!record(separator, cells, number)) return;
       if (cells.size() == 1 && cells[0].empty()) continue;
-      const std::string source = fmt::format("{}:{}", name_, begin);
-      std::string why;
+      Row row{.line = begin};
       for (const std::string& cell : cells)
-        if (why.empty()) why = why_bad_text(cell);
-      if (why.empty() && cells.size() != head.size())
-        why = fmt::format("{} cells, but the head line has {} columns", cells.size(), head.size());
-      if (!why.empty()) {
-        sink_.bad(source, why);
-        continue;
-      }
-      ordered_json value = ordered_json::object();
-      for (size_t i = 0; i < head.size(); ++i) value[head[i]] = cells[i];
-      if (!sink_.row({std::move(value), source})) return;
+        if (row.bad.empty()) row.bad = why_bad_text(cell);
+      if (row.bad.empty() && cells.size() != head.size())
+        row.bad = fmt::format("{} cells, but the head line has {} columns", cells.size(), head.size());
+      if (row.bad.empty())
+        for (size_t i = 0; i < head.size(); ++i) row.value[head[i]] = std::move(cells[i]);
+      if (!take_(std::move(row))) return;
     }
   }
 
   void text() {
     std::string line;
-    for (int64_t number = 1; bytes_.line(line, number); ++number) {
+    for (int64_t number = 1; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
-      const std::string source = fmt::format("{}:{}", name_, number);
-      if (const std::string why = why_bad_text(line); !why.empty())
-        sink_.bad(source, why);
-      else if (!sink_.row({{{"text", line}}, source}))
-        return;
+      Row row{.line = number, .bad = why_bad_text(line)};
+      if (row.bad.empty()) row.value["text"] = std::move(line);
+      if (!take_(std::move(row))) return;
     }
   }
 
@@ -192,13 +155,14 @@ class Reader {
     return !quoted && depth > 0 && line.find_first_not_of(" \t{[") == std::string_view::npos;
   }
 
-  bool json(std::string_view text, int64_t number) {
-    const std::string source = fmt::format("{}:{}", name_, number);
-    ordered_json value;
-    const std::string why = parse_row(text, value);
-    if (why.empty()) return sink_.row({std::move(value), source});
-    sink_.bad(source, why);
-    return true;
+  bool json(std::string& text, int64_t line) {
+    if (text.size() > kLargestRow) return take_({.line = line, .bad = why_bad_text(text)});
+    return take_({.line = line, .text = std::exchange(text, {})});
+  }
+
+  // What is longer than a row may be is read over, and remembered as one byte too many.
+  static void append(std::string& text, int byte) {
+    if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
 
   // The elements of an array, cut apart by their brackets so that a broken one has a line and does not end the file.
@@ -218,13 +182,11 @@ class Reader {
       bool quoted = false;
       while ((c = bytes_.peek()) >= 0) {
         if (!quoted && depth == 0 && (c == ',' || c == ']')) break;
-        text += static_cast<char>(bytes_.next());
-        if (text.size() > kLargestRow)
-          throw UserError("{}:{}: a row of more than {} MiB", name_, begin, kLargestRow >> 20);
+        append(text, bytes_.next());
         if (c == '\n') ++number;
         if (quoted) {
           if (c == '\\' && bytes_.peek() >= 0)
-            text += static_cast<char>(bytes_.next());
+            append(text, bytes_.next());
           else if (c == '"')
             quoted = false;
         } else if (c == '"') {
@@ -247,26 +209,24 @@ class Reader {
     cells.assign(1, "");
     bool quoted = false, was_quoted = false;
     for (int c = bytes_.next(); c >= 0; c = bytes_.next()) {
-      if (cells.back().size() > kLargestRow)
-        throw UserError("{}:{}: a cell of more than {} MiB; is a quote never closed?", name_, begin, kLargestRow >> 20);
       if (c == '\n') ++number;
       if (quoted) {
         if (c != '"') {
-          cells.back() += static_cast<char>(c);
+          append(cells.back(), c);
         } else if (bytes_.peek() == '"') {
-          cells.back() += static_cast<char>(bytes_.next());
+          append(cells.back(), bytes_.next());
         } else {
           quoted = false;
         }
       } else if (c == '"' && cells.back().empty() && !was_quoted) {
         quoted = was_quoted = true;
       } else if (c == separator) {
-        cells.emplace_back();
+        if (cells.size() <= kMostColumns) cells.emplace_back();
         was_quoted = false;
       } else if (c == '\n') {
         return true;
       } else if (!(c == '\r' && bytes_.peek() == '\n')) {
-        cells.back() += static_cast<char>(c);
+        append(cells.back(), c);
       }
     }
     if (quoted) throw UserError("{}:{}: a quote is opened in this row and never closed", name_, begin);
@@ -275,12 +235,12 @@ class Reader {
 
   ByteStream bytes_;
   std::string name_;
-  const RowSink& sink_;
+  const TakeRow& take_;
 };
 
 // Parquet and Arrow files are read by a module beside the program (src/data/columns).
-void read_columns(const std::string& file, const RowSink& sink) {
-  using Read = void (*)(const std::string&, const RowSink&);
+void read_columns(const std::string& file, const TakeRow& take) {
+  using Read = void (*)(const std::string&, const TakeRow&);
   static const Read read = [] {
     std::error_code ignored;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "fettle_columns.so";
@@ -294,34 +254,65 @@ void read_columns(const std::string& file, const RowSink& sink) {
           program.string(), why);
     return reinterpret_cast<Read>(found);
   }();
-  read(file, sink);
+  read(file, take);
 }
 
 }  // namespace
 
-void read_rows(const std::filesystem::path& file, const RowSink& sink) {
-  const std::string kind = kind_of(file);
-  int64_t seen = 0;
-  RowSink counted{[&](Row row) { return ++seen, sink.row(std::move(row)); },
-                  [&](const std::string& source, const std::string& why) { ++seen, sink.bad(source, why); }};
-  if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
-    read_columns(file.string(), counted);
-    if (seen == 0) throw UserError("{} holds no rows", file.string());
+void Row::parse() {
+  if (text.empty() || !bad.empty()) return;
+  bad = why_bad_text(text);
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size() && bad.empty(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDeepest) bad = fmt::format("nested more than {} deep", kDeepest);
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  if (!bad.empty()) return;
+  try {
+    value = ordered_json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    bad = error.what();
+    if (const size_t colon = bad.find(": "); colon != std::string::npos) bad = bad.substr(colon + 2);
+    bad = "no JSON: " + bad;
     return;
   }
-  Reader reader(file, counted);
-  if (kind == ".jsonl" || kind == ".ndjson")
-    reader.lines();
-  else if (kind == ".json")
-    reader.json_file();
-  else if (kind == ".csv" || kind == ".tsv")
-    reader.table(kind == ".csv" ? ',' : '\t');
-  else if (kind == ".txt" || kind == ".text")
-    reader.text();
-  else
-    throw UserError("{}: files of kind '{}' are not read; wanted is one of {} (also with .gz or .zst)", file.string(),
-                    kind, fmt::join(kEnds, " "));
-  if (seen == 0) throw UserError("{} holds no rows", file.string());
+  text.clear();
+  if (!value.is_object()) bad = fmt::format("a row must be a JSON object, this is {}", value.type_name());
+}
+
+void read_rows(const std::filesystem::path& file, const TakeRow& take) {
+  const std::string kind = kind_of(file);
+  bool seen = false;
+  const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
+  if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
+    read_columns(file.string(), noted);
+  } else {
+    Reader reader(file, noted);
+    if (kind == ".jsonl" || kind == ".ndjson")
+      reader.lines();
+    else if (kind == ".json")
+      reader.json_file();
+    else if (kind == ".csv" || kind == ".tsv")
+      reader.table(kind == ".csv" ? ',' : '\t');
+    else if (kind == ".txt" || kind == ".text")
+      reader.text();
+    else
+      throw UserError("{}: files of kind '{}' are not read; wanted is one of {} (also with .gz or .zst)", file.string(),
+                      kind, fmt::join(kEnds, " "));
+  }
+  if (!seen) throw UserError("{} holds no rows", file.string());
 }
 
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {

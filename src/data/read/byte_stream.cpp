@@ -1,8 +1,9 @@
-#include "data/byte_stream.h"
+#include "data/read/byte_stream.h"
 
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,7 +14,6 @@ namespace fettle {
 namespace {
 
 constexpr size_t kBlock = 1 << 16;
-constexpr size_t kLongestLine = size_t{1} << 28;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -145,18 +145,19 @@ int ByteStream::refill() {
   return block_.empty() ? -1 : static_cast<unsigned char>(block_[at_++]);
 }
 
-bool ByteStream::line(std::string& line, int64_t number) {
+bool ByteStream::line(std::string& line, size_t most) {
   line.clear();
   if (peek() < 0) return false;
   while (peek() >= 0) {
-    const size_t end = block_.find('\n', at_);
-    line.append(block_, at_, end == std::string::npos ? std::string::npos : end - at_);
-    if (line.size() > kLongestLine)
-      throw UserError("{}:{}: a line of more than {} MiB; is this a file of rows?", name_, number, kLongestLine >> 20);
-    at_ = end == std::string::npos ? block_.size() : end + 1;
-    if (end != std::string::npos) break;
+    const size_t end = std::min(block_.find('\n', at_), block_.size());
+    line.append(block_, at_, std::min(end - at_, most + 1 - line.size()));
+    at_ = end;
+    if (end < block_.size()) {
+      ++at_;
+      break;
+    }
   }
-  if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (line.size() <= most && line.ends_with('\r')) line.pop_back();
   return true;
 }
 

@@ -1,4 +1,4 @@
-#include "data/dataset_info.h"
+#include "data/read/dataset_info.h"
 
 #include <algorithm>
 #include <fstream>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "config/nearest.h"
-#include "data/rows.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {

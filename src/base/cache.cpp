@@ -1,0 +1,49 @@
+#include "base/cache.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fettle {
+
+std::filesystem::path cache_folder(std::string_view kind) {
+  if (const char* folder = std::getenv("FETTLE_CACHE")) return std::filesystem::path(folder) / kind;
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home == nullptr ? "." : home) / ".cache/fettle" / kind;
+}
+
+ContentKey::ContentKey() : state_(XXH3_createState(), XXH3_freeState) {
+  XXH3_128bits_reset(state_.get());
+}
+
+ContentKey& ContentKey::add(std::string_view field) {
+  const uint64_t length = field.size();
+  XXH3_128bits_update(state_.get(), &length, sizeof length);
+  XXH3_128bits_update(state_.get(), field.data(), field.size());
+  return *this;
+}
+
+ContentKey& ContentKey::add_file(const std::filesystem::path& file) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"), std::fclose);
+  if (!in) throw UserError("{} cannot be read: {}", file.string(), std::strerror(errno));
+  std::vector<char> block(size_t{1} << 20);
+  uint64_t length = 0;
+  while (const size_t count = std::fread(block.data(), 1, block.size(), in.get())) {
+    XXH3_128bits_update(state_.get(), block.data(), count);
+    length += count;
+  }
+  if (std::ferror(in.get())) throw UserError("{}: reading fails: {}", file.string(), std::strerror(errno));
+  XXH3_128bits_update(state_.get(), &length, sizeof length);
+  return *this;
+}
+
+std::string ContentKey::text() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace fettle

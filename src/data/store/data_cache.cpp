@@ -1,0 +1,113 @@
+#include "data/store/data_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+
+#include "base/cache.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::hours;
+
+// The program itself: another version may make other tokens of the same rows.
+const std::string& program_key() {
+  static const std::string key = ContentKey().add_file("/proc/self/exe").text();
+  return key;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return fmt::format("{}-{}-{}", local.tm_year, local.tm_mon, local.tm_mday);
+}
+
+bool can_write(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return !error && access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace
+
+DataCache::DataCache(const Recipe& recipe) : recipe_(recipe) {
+  if (recipe.data_cache != "off") {
+    folder_ = recipe.data_cache.empty() ? cache_folder("rows") : fs::path(recipe.data_cache);
+    if (can_write(folder_)) return;
+    warn("data_cache: {} cannot be written, the tokens are not kept", folder_.string());
+  }
+  kept_ = false;
+  folder_ = fs::temp_directory_path();
+}
+
+std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const {
+  static std::atomic<int> count = 0;
+  if (!kept_) return fmt::format("fettle-rows-{}-{}", getpid(), count++);
+  ContentKey key;
+  key.add(program_key());
+  for (const fs::path& file : tokenizer.files()) key.add(file.filename().string()).add_file(file);
+  for (const char* name : {"default", "tool_use"}) {
+    const std::string text = tokenizer.chat_template(name).value_or("");
+    key.add(text).add(text.find("strftime_now") == std::string::npos ? "" : today());
+  }
+  const Recipe& r = recipe_;
+  key.add(r.stage).add(r.template_name).add(r.default_system).add(r.overlength).add(r.on_bad_row);
+  key.add(fmt::format("{} {} {} {} {}", r.cutoff_len, r.train_on_prompt, r.mask_history, r.max_samples.value_or(-1),
+                      model_vocab_size));
+  key.add(source.formatting);
+  for (const auto* names : {&source.columns, &source.tags}) {
+    for (const auto& [what, name] : *names) key.add(what).add(name);
+    key.add("");
+  }
+  for (const fs::path& file : source.files) key.add(file.extension().string()).add_file(file);
+  return key.text();
+}
+
+std::shared_ptr<const TokenStore> DataCache::find(const std::string& key) const {
+  if (!kept_ || !fs::exists(place(key))) return nullptr;
+  std::error_code ignored;
+  std::shared_ptr<const TokenStore> store = TokenStore::open(place(key));
+  if (store) {
+    fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // it was used
+  } else {
+    warn("data_cache: {} is damaged; its rows are tokenised anew", place(key).string());
+    fs::remove_all(place(key), ignored);
+  }
+  return store;
+}
+
+fs::path DataCache::draft(const std::string& key) const {
+  static std::atomic<int> count = 0;
+  if (kept_) remove_old();
+  return folder_ / fmt::format("{}.{}.{}.partial", key, getpid(), count++);
+}
+
+std::shared_ptr<const TokenStore> DataCache::take(const std::string& key) const {
+  std::shared_ptr<const TokenStore> store = TokenStore::open(place(key));
+  std::error_code ignored;
+  if (!kept_) fs::remove_all(place(key), ignored);
+  if (!store) throw UserError("{}: the tokens that were just written cannot be read back", place(key).string());
+  return store;
+}
+
+void DataCache::remove_old() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool partial = name.ends_with(".partial");
+    if (!partial && !(name.size() == 32 && fs::exists(entry.path() / "store.json", error))) continue;
+    // A store in the making that nobody wrote to since yesterday is a stopped run's.
+    const fs::path used = partial ? entry.path() / "tokens" : entry.path();
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(used, error);
+    if (!error && age > (partial ? hours(24) : hours(24 * 30))) fs::remove_all(entry.path(), error);
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,44 @@
+// Defines DataCache: token stores kept in a folder between runs, each under a key of all that made it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "config/recipe.h"
+#include "data/read/dataset_info.h"
+#include "data/store/token_store.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+// The key of a data set's store covers the bytes of its files, how its rows are read, the tokenizer's files, the chat
+// template (and the day, when that asks for it), the recipe's keys that change a row's tokens, and this program's own
+// file: whatever changes one of them makes another store. Where the files are, and the order, shares and mix of the
+// rows, are not part of it. Several processes may share a folder.
+class DataCache {
+ public:
+  // The folder is that of data_cache, "" meaning the default and "off" none: then stores live in a folder that is
+  // removed as soon as they are mapped. A folder that cannot be written counts as none, with a warning.
+  explicit DataCache(const Recipe& recipe);
+
+  // A name of its own for each call when stores are not kept.
+  std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
+  // Null when it is not there. One that is damaged is removed.
+  std::shared_ptr<const TokenStore> find(const std::string& key) const;
+  // Where a store of this key is made, and the folder that it is then called. Stores that no run used for 30 days are
+  // removed.
+  std::filesystem::path draft(const std::string& key) const;
+  std::filesystem::path place(const std::string& key) const { return folder_ / key; }
+  // The store that was made; removed from the disk, but for its mapping, when stores are not kept.
+  std::shared_ptr<const TokenStore> take(const std::string& key) const;
+
+ private:
+  void remove_old() const;
+
+  const Recipe& recipe_;
+  bool kept_ = true;
+  std::filesystem::path folder_;
+};
+
+}  // namespace fettle

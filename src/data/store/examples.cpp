@@ -1,0 +1,98 @@
+#include "data/store/examples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace fettle {
+namespace {
+
+std::vector<std::string> sources_of(const std::vector<Example>& examples) {
+  std::vector<std::string> sources;
+  for (const Example& example : examples) sources.push_back(example.source);
+  return sources;
+}
+
+}  // namespace
+
+Examples::Examples(const std::vector<Example>& examples) : Examples(TokenStore::of(examples), sources_of(examples)) {}
+
+Examples::Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files)
+    : parts_{{0, std::move(store), std::make_shared<const std::vector<std::string>>(std::move(files))}} {}
+
+int64_t Examples::stored() const {
+  return parts_.empty() ? 0 : parts_.back().first + parts_.back().store->size();
+}
+
+size_t Examples::size() const {
+  return chosen_ ? order_.size() : static_cast<size_t>(stored());
+}
+
+Examples::Place Examples::place(int64_t i) const {
+  const int64_t row = chosen_ ? order_[static_cast<size_t>(i)] : i;
+  const auto above = std::upper_bound(parts_.begin(), parts_.end(), row,
+                                      [](int64_t wanted, const Part& part) { return wanted < part.first; });
+  const Part& part = *(above - 1);
+  return {part, row - part.first};
+}
+
+std::span<const Token> Examples::tokens(int64_t i) const {
+  const Place at = place(i);
+  return at.part.store->tokens(at.row);
+}
+
+int64_t Examples::trained_tokens(int64_t i) const {
+  const Place at = place(i);
+  return at.part.store->row(at.row).trained;
+}
+
+uint64_t Examples::digest(int64_t i) const {
+  const Place at = place(i);
+  return at.part.store->row(at.row).digest;
+}
+
+std::string Examples::source(int64_t i) const {
+  const Place at = place(i);
+  const StoredRow& row = at.part.store->row(at.row);
+  const std::string& file = (*at.part.files)[row.file];
+  return row.line == 0 ? file : fmt::format("{}:{}", file, row.line);
+}
+
+Example Examples::operator[](int64_t i) const {
+  Example example{.source = source(i)};
+  for (const Token token : tokens(i)) {
+    example.input_ids.push_back(token.id());
+    example.labels.push_back(token.label());
+  }
+  return example;
+}
+
+void Examples::append(const Examples& more) {
+  const int64_t before = stored();
+  if ((more.chosen_ || chosen_) && !chosen_) {
+    order_.resize(size());
+    std::iota(order_.begin(), order_.end(), 0);
+    chosen_ = true;
+  }
+  if (chosen_) {
+    for (int64_t i = 0; i < static_cast<int64_t>(more.size()); ++i)
+      order_.push_back(before + (more.chosen_ ? more.order_[static_cast<size_t>(i)] : i));
+  }
+  for (Part part : more.parts_) {
+    part.first += before;
+    parts_.push_back(std::move(part));
+  }
+}
+
+Examples Examples::select(const std::vector<int64_t>& rows) const {
+  Examples out;
+  out.parts_ = parts_;
+  out.chosen_ = true;
+  out.order_ = rows;
+  if (chosen_)
+    for (int64_t& row : out.order_) row = order_[static_cast<size_t>(row)];
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,55 @@
+// Defines Examples: the rows of one or more token stores as one list, in a chosen order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/store/token_store.h"
+
+namespace fettle {
+
+// Cheap to copy as long as the order is that of the stores; a chosen order takes 8 bytes a row. Safe to read from
+// several threads at once.
+class Examples {
+ public:
+  Examples() = default;
+  Examples(const std::vector<Example>& examples);  // kept in memory
+  // `files` are the names that the store's rows have as numbers.
+  Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files);
+
+  size_t size() const;
+  bool empty() const { return size() == 0; }
+  std::span<const Token> tokens(int64_t i) const;
+  int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
+  int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
+  uint64_t digest(int64_t i) const;         // equal for rows of equal tokens and labels
+  std::string source(int64_t i) const;      // "file:line"
+  Example operator[](int64_t i) const;      // a copy
+
+  // The rows of `more` behind these.
+  void append(const Examples& more);
+  // These rows alone, in this order; a row may be taken several times.
+  Examples select(const std::vector<int64_t>& rows) const;
+
+ private:
+  struct Part {
+    int64_t first;  // its number in the list of all parts' rows
+    std::shared_ptr<const TokenStore> store;
+    std::shared_ptr<const std::vector<std::string>> files;
+  };
+  struct Place {
+    const Part& part;
+    int64_t row;
+  };
+  Place place(int64_t i) const;
+  int64_t stored() const;  // rows of all parts
+
+  std::vector<Part> parts_;
+  bool chosen_ = false;
+  std::vector<int64_t> order_;  // when chosen_: rows in the list of all parts' rows
+};
+
+}  // namespace fettle

@@ -1,0 +1,110 @@
+// Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
+//
+// A store is a folder: `tokens` (a 32-bit word a token), `rows` (a StoredRow each) and `store.json` (what `report`
+// the writer was given, and the XXH3 of both files). It appears by rename when it is complete, or not at all. All is
+// in the order of the rows, and in this machine's byte order.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/example.h"
+
+namespace fettle {
+
+// A token's id, and whether its prediction is trained.
+class Token {
+ public:
+  Token() = default;
+  Token(int32_t id, bool trained) : bits_(static_cast<uint32_t>(id) | (trained ? kTrained : 0)) {}
+  int32_t id() const { return static_cast<int32_t>(bits_ & ~kTrained); }
+  bool trained() const { return (bits_ & kTrained) != 0; }
+  int32_t label() const { return trained() ? id() : kIgnore; }
+
+ private:
+  static constexpr uint32_t kTrained = uint32_t{1} << 31;
+  uint32_t bits_ = 0;
+};
+static_assert(sizeof(Token) == 4);
+
+struct StoredRow {
+  uint64_t end = 0;      // of its tokens in the store; they begin where those of the row before end
+  uint64_t digest = 0;   // of its tokens and which of them are trained: equal rows have equal ones
+  uint64_t line = 0;     // where the row was; 0: not in a file
+  uint32_t file = 0;     // its number among the data set's files
+  uint32_t trained = 0;  // as Example::trained_tokens
+};
+static_assert(sizeof(StoredRow) == 32);
+
+class TokenStore {
+ public:
+  // Maps the store in `folder`; null when there is none, or one that is damaged. The files are read once to check them.
+  static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder);
+  // Rows kept in this process's memory.
+  static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
+  ~TokenStore();
+  TokenStore(const TokenStore&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(rows_.size()); }
+  const StoredRow& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
+  std::span<const Token> tokens(int64_t i) const {
+    const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
+    return tokens_.subspan(begin, rows_[static_cast<size_t>(i)].end - begin);
+  }
+  const nlohmann::json& report() const { return report_; }
+
+ private:
+  TokenStore() = default;
+
+  struct Mapping {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  std::vector<Mapping> mappings_;
+  std::vector<Token> kept_tokens_;
+  std::vector<StoredRow> kept_rows_;
+  std::span<const Token> tokens_;
+  std::span<const StoredRow> rows_;
+  nlohmann::json report_;
+};
+
+// Appends rows to a store in the making, which is removed again unless finish() was called. One thread at a time.
+// Throws DoesNotFit when the disk is full, UserError when the folder cannot be written, as every member does.
+class TokenWriter {
+ public:
+  // Makes the folder; `folder` must not exist.
+  explicit TokenWriter(std::filesystem::path folder);
+  ~TokenWriter();
+  TokenWriter(const TokenWriter&) = delete;
+
+  // `labels` are the ids or kIgnore.
+  void add(const Example& example, uint32_t file, int64_t line);
+  // Closes the store and renames it to `place`; when another process was faster, its store stays.
+  void finish(const nlohmann::json& report, const std::filesystem::path& place);
+
+ private:
+  struct File {
+    std::FILE* handle = nullptr;
+    XXH3_state_t* hash = nullptr;
+    uint64_t bytes = 0;
+  };
+  File create(const char* name) const;
+  void write(File& file, const void* data, size_t bytes) const;
+  void close(File& file) const;
+  [[noreturn]] void fail() const;
+
+  std::filesystem::path folder_;
+  File tokens_file_, rows_file_;
+  std::vector<Token> words_;
+  uint64_t end_ = 0;
+};
+
+}  // namespace fettle

@@ -1,0 +1,126 @@
+#include "data/tokenise.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fettle {
+
+RowTokeniser::RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size)
+    : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {}
+
+ChatTemplate::Counts RowTokeniser::counts() const {
+  return template_ ? template_->counts() : ChatTemplate::Counts{};
+}
+
+Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::string& where) const {
+  Outcome outcome;
+  try {
+    row.parse();
+    if (!row.bad.empty()) throw BadRow(row.bad);
+    Sample sample = read_sample(row.value, source);
+    switch (sample.kind) {
+      case Sample::Kind::kChat: chat(sample, where, outcome); break;
+      case Sample::Kind::kText: text(sample, where, outcome); break;
+      case Sample::Kind::kTokens:
+        outcome.tokens_by_role["tokens"] = static_cast<int64_t>(sample.input_ids.size());
+        fit({std::move(sample.input_ids), std::move(sample.labels), where}, "tokens", outcome);
+    }
+  } catch (const BadRow& error) {
+    outcome.bad = error.what();
+  } catch (...) {
+    outcome.failure = std::current_exception();
+  }
+  return outcome;
+}
+
+void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
+  if (recipe_.stage == "pt") {
+    outcome.bad = "stage pt trains plain text (a column `text` or `content`), this is a conversation; use stage: sft";
+    return;
+  }
+  std::call_once(template_made_,
+                 [&] { template_ = std::make_unique<const ChatTemplate>(recipe_.template_name, tokenizer_); });
+  auto& messages = sample.messages;
+  if (!recipe_.default_system.empty() && messages[0].role != "system")
+    messages.insert(messages.begin(), {.role = "system", .content = recipe_.default_system});
+  if (recipe_.mask_history) {
+    bool last = true;
+    for (auto message = messages.rbegin(); message != messages.rend(); ++message)
+      if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
+  }
+  Example example;
+  example.source = where;
+  try {
+    for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
+      const bool train = piece.trained || (recipe_.train_on_prompt && piece.role != "assistant");
+      // What cutoff_len cuts off is not counted.
+      const int64_t room = std::max<int64_t>(0, recipe_.cutoff_len - example.length());
+      const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
+      outcome.tokens_by_role[piece.role] += kept;
+      if (train) outcome.trained_by_role[piece.role] += kept;
+      example.input_ids.insert(example.input_ids.end(), piece.ids.begin(), piece.ids.end());
+      if (train)
+        example.labels.insert(example.labels.end(), piece.ids.begin(), piece.ids.end());
+      else
+        example.labels.resize(example.input_ids.size(), kIgnore);
+    }
+  } catch (const UserError& error) {
+    outcome.bad = error.what();
+    return;
+  }
+  fit(std::move(example), "", outcome);
+}
+
+void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome& outcome) const {
+  if (sample.text.empty()) {
+    outcome.dropped = "the text is empty";
+    outcome.empty = true;
+    return;
+  }
+  std::vector<int32_t> ids = tokenizer_.encode(sample.text, true);
+  const auto bos = tokenizer_.bos_id(), eos = tokenizer_.eos_id();
+  if (bos && ids.size() > 1 && ids[0] == *bos && ids[1] == *bos) ids.erase(ids.begin());
+  if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
+  outcome.tokens_by_role["text"] = static_cast<int64_t>(ids.size());
+  const auto most = static_cast<size_t>(recipe_.cutoff_len);
+  if (recipe_.stage != "pt" || ids.size() <= most) return fit({ids, ids, where}, "text", outcome);
+  // Long texts are read on in further rows.
+  for (size_t at = 0; at + 1 < ids.size(); at += most) {
+    const std::vector<int32_t> part(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                    ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size())));
+    fit({part, part, where}, "text", outcome);
+  }
+}
+
+// Checks the ids, cuts what is too long and keeps what has something to train. `role` is counted when not empty.
+void RowTokeniser::fit(Example example, const std::string& role, Outcome& outcome) const {
+  for (int32_t id : example.input_ids)
+    if (vocab_size_ > 0 && id >= vocab_size_)
+      throw UserError(
+          "{}: token id {} ('{}') is beyond the model's vocabulary of {}; the tokenizer does not belong to "
+          "this model, or the model's embedding was never made larger for added tokens",
+          example.source, id, tokenizer_.token(id), vocab_size_);
+  if (example.length() > recipe_.cutoff_len) {
+    if (recipe_.overlength == "error")
+      throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop",
+                      example.source, example.length(), recipe_.cutoff_len);
+    if (recipe_.overlength == "drop") {
+      outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", example.length(), recipe_.cutoff_len);
+      return;
+    }
+    outcome.truncated_from = example.length();
+    example.input_ids.resize(static_cast<size_t>(recipe_.cutoff_len));
+    example.labels.resize(static_cast<size_t>(recipe_.cutoff_len));
+  }
+  if (example.trained_tokens() == 0) {
+    outcome.dropped =
+        outcome.truncated_from ? "cut to cutoff_len, it has no trained token left" : "no token is trained";
+    return;
+  }
+  if (!role.empty()) outcome.trained_by_role[role] += example.trained_tokens();
+  outcome.examples.push_back(std::move(example));
+}
+
+}  // namespace fettle

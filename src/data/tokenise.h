@@ -1,0 +1,54 @@
+// Defines RowTokeniser: one row of any format becomes examples of token ids with labels, cut or dropped by rule.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "data/chat.h"
+#include "data/example.h"
+#include "data/formats.h"
+#include "data/read/rows.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+// What became of one row.
+struct Outcome {
+  std::vector<Example> examples;  // one, but for long texts that are read on in further ones
+  std::string bad;                // why it cannot be used
+  int64_t truncated_from = 0;     // its tokens before it was cut
+  std::string dropped;            // why it was left out
+  bool empty = false;             // of the dropped: without any text or token
+  std::exception_ptr failure;     // why nothing can go on, as a token id that the model does not have
+  std::map<std::string, int64_t> tokens_by_role, trained_by_role;
+};
+
+class RowTokeniser {
+ public:
+  // Keeps all by reference. `model_vocab_size` 0: ids are not checked.
+  RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size);
+
+  // Safe from several threads. `where` is the row's "file:line". Never throws: see Outcome.
+  Outcome operator()(Row& row, const DataSource& source, const std::string& where) const;
+  // What the chat template met, since the rows began.
+  ChatTemplate::Counts counts() const;
+
+ private:
+  void chat(Sample& sample, const std::string& where, Outcome& outcome) const;
+  void text(const Sample& sample, const std::string& where, Outcome& outcome) const;
+  void fit(Example example, const std::string& role, Outcome& outcome) const;
+
+  const Recipe& recipe_;
+  const Tokenizer& tokenizer_;
+  int64_t vocab_size_;
+  mutable std::once_flag template_made_;  // by the first conversation: texts need none
+  mutable std::unique_ptr<const ChatTemplate> template_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,33 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "base/interrupt.h"
+
+namespace fettle {
+namespace {
+
+TEST(Interrupt, ScopesNest) {
+  const InterruptScope outer;
+  { const InterruptScope inner; }
+  std::raise(SIGINT);  // would end the process, had the inner scope taken the handler away
+  EXPECT_EQ(InterruptScope::signal(), SIGINT);
+  {
+    const InterruptScope inner;
+    EXPECT_EQ(InterruptScope::signal(), SIGINT);
+    std::raise(SIGTERM);
+    EXPECT_EQ(InterruptScope::signal(), SIGTERM);
+  }
+}
+
+TEST(Interrupt, ANewScopeHasSeenNothing) {
+  {
+    const InterruptScope first;
+    std::raise(SIGTERM);
+  }
+  const InterruptScope second;
+  EXPECT_EQ(InterruptScope::signal(), 0);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,220 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "data/dataset.h"
+#include "data/mix.h"
+#include "data/store/data_cache.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(TokenStore, GivesBackWhatWasWritten) {
+  const TestFolder folder;
+  const std::vector<Example> examples = {{{5, 6, 7}, {kIgnore, 6, 7}}, {{8}, {8}}, {{9, 10}, {kIgnore, 10}}};
+  TokenWriter writer(folder.path() / "draft");
+  writer.add(examples[0], 1, 10);
+  writer.add(examples[1], 0, 20);
+  writer.add(examples[2], 0, 30);
+  EXPECT_EQ(TokenStore::open(folder.path() / "store"), nullptr);
+  writer.finish({{"rows", 3}}, folder.path() / "store");
+  EXPECT_FALSE(fs::exists(folder.path() / "draft"));
+  const auto store = TokenStore::open(folder.path() / "store");
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->report()["rows"], 3);
+  const Examples rows(store, {"a.jsonl", "b.jsonl"}), kept(examples);
+  ASSERT_EQ(rows.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rows[i].input_ids, examples[static_cast<size_t>(i)].input_ids);
+    EXPECT_EQ(rows[i].labels, examples[static_cast<size_t>(i)].labels);
+    EXPECT_EQ(rows.trained_tokens(i), examples[static_cast<size_t>(i)].trained_tokens());
+    EXPECT_EQ(kept[i].labels, rows[i].labels);
+  }
+  EXPECT_EQ(rows.source(0), "b.jsonl:10");
+  EXPECT_EQ(rows.source(2), "a.jsonl:30");
+}
+
+TEST(TokenStore, ADraftThatIsNotFinishedIsRemoved) {
+  const TestFolder folder;
+  { TokenWriter(folder.path() / "draft").add({{1}, {1}}, 0, 1); }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(Examples, AreJoinedAndChosen) {
+  auto list = [](int first, int count) {
+    std::vector<Example> rows;
+    for (int i = first; i < first + count; ++i) rows.push_back({{i}, {i}, std::to_string(i)});
+    return Examples(rows);
+  };
+  auto show = [](const Examples& rows) {
+    std::string out;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows.source(static_cast<int64_t>(i)), std::to_string(rows[static_cast<int64_t>(i)].input_ids[0]));
+      out += rows.source(static_cast<int64_t>(i)) + " ";
+    }
+    return out;
+  };
+  Examples all = list(0, 3);
+  all.append(list(10, 2));
+  EXPECT_EQ(show(all), "0 1 2 10 11 ");
+  const Examples some = all.select({4, 1, 1});
+  EXPECT_EQ(show(some), "11 1 1 ");
+  EXPECT_EQ(show(some.select({2, 0})), "1 11 ");
+  all.append(some);
+  all.append(list(20, 1));
+  EXPECT_EQ(show(all), "0 1 2 10 11 11 1 1 20 ");
+}
+
+struct Cache : ::testing::Test {
+  TestFolder folder;
+  Recipe recipe;
+
+  Cache() {
+    TestTokenizer().save(folder.path() / "");
+    recipe.template_name = "none";
+    recipe.data_cache = (folder.path() / "cache").string();
+    recipe.dataset = {folder
+                          .write("rows.jsonl", R"({"prompt": "q", "completion": "a"}
+{"prompt": "q", "completion": "a"}
+{"text": ""}
+{"prompt": "r", "completion": "answer"}
+)")
+                          .string()};
+  }
+  Datasets load() {
+    const Tokenizer tokenizer = Tokenizer::open(folder.path());
+    return load_datasets(recipe, tokenizer, tokenizer.vocab_size());
+  }
+  std::vector<fs::path> stores() const {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(recipe.data_cache)) out.push_back(entry.path());
+    return out;
+  }
+};
+
+TEST_F(Cache, RowsAreTokenisedOnce) {
+  const Datasets first = load();
+  ASSERT_EQ(stores().size(), 1u);
+  const auto written = fs::last_write_time(stores()[0] / "tokens");
+  const Datasets second = load();
+  ASSERT_EQ(stores().size(), 1u);
+  EXPECT_EQ(fs::last_write_time(stores()[0] / "tokens"), written);
+  ASSERT_EQ(second.train.size(), 3u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(second.train[i].labels, first.train[i].labels);
+  EXPECT_EQ(second.report.notes, first.report.notes);
+  EXPECT_EQ(second.report.tokens_by_role, first.report.tokens_by_role);
+  EXPECT_EQ(second.report.duplicates, 1);
+  EXPECT_EQ(second.report.empty, 1);
+  EXPECT_EQ(second.report.rows, 4);
+}
+
+TEST_F(Cache, TheStoreIsTheContentsNotThePlaces) {
+  load();
+  fs::create_directory(folder.path() / "elsewhere");
+  fs::rename(recipe.dataset[0], folder.path() / "elsewhere" / "renamed.jsonl");
+  recipe.dataset = {(folder.path() / "elsewhere" / "renamed.jsonl").string()};
+  recipe.seed = 7;
+  const Datasets data = load();
+  EXPECT_EQ(stores().size(), 1u);
+  EXPECT_EQ(data.train.source(0), recipe.dataset[0] + ":1");
+  EXPECT_NE(data.report.notes[0].find("renamed.jsonl:3"), std::string::npos) << data.report.notes[0];
+}
+
+TEST_F(Cache, WhateverChangesTokensMakesAnotherStore) {
+  const std::vector<std::function<void()>> changes = {
+      [] {},
+      [&] { recipe.cutoff_len = 900; },
+      [&] { recipe.train_on_prompt = true; },
+      [&] { recipe.mask_history = true; },
+      [&] { recipe.default_system = "S"; },
+      [&] { recipe.overlength = "drop"; },
+      [&] { recipe.max_samples = 2; },
+      [&] { recipe.template_name = "vicuna"; },
+      [&] { folder.write("rows.jsonl", "{\"prompt\": \"q\", \"completion\": \"b\"}\n"); },
+      [&] { TestTokenizer{.merges = {"a n"}}.save(folder.path()); },
+      [&] { TestTokenizer{.chat_template = "{{ messages }}", .merges = {"a n"}}.save(folder.path()); },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    changes[i]();
+    load();
+    EXPECT_EQ(stores().size(), i + 1);
+  }
+}
+
+TEST_F(Cache, ADamagedStoreIsMadeAnew) {
+  const Datasets first = load();
+  for (const char* name : {"tokens", "rows", "store.json"}) {
+    SCOPED_TRACE(name);
+    const fs::path file = stores()[0] / name;
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(4);
+    stream.put('\x7f');
+    stream.close();
+    EXPECT_EQ(load().train[2].input_ids, first.train[2].input_ids);
+    EXPECT_EQ(stores().size(), 1u);
+    ASSERT_NE(TokenStore::open(stores()[0]), nullptr);
+  }
+}
+
+TEST_F(Cache, StoresThatNobodyUsedForAMonthAreRemoved) {
+  load();
+  const fs::path old = stores()[0];
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
+  load();  // used again
+  recipe.cutoff_len = 10;
+  load();
+  EXPECT_TRUE(fs::exists(old));
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
+  recipe.cutoff_len = 11;
+  load();
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_EQ(stores().size(), 2u);
+}
+
+TEST_F(Cache, AFolderThatCannotBeWrittenKeepsNothing) {
+  recipe.data_cache = folder.write("file", "").string() + "/cache";
+  EXPECT_EQ(load().train.size(), 3u);
+  recipe.data_cache = "off";
+  EXPECT_EQ(load().train.size(), 3u);
+}
+
+TEST(Mix, SetsTakeTurns) {
+  using Order = std::vector<int64_t>;
+  EXPECT_EQ(mix_sets({3, 2}, "interleave_under", {}, 1), (Order{0, 3, 1, 4}));
+  EXPECT_EQ(mix_sets({3, 2}, "interleave_over", {}, 1), (Order{0, 3, 1, 4, 2, 3}));
+}
+
+TEST(Mix, SharesAreThoseAskedFor) {
+  const auto under = mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 1);
+  const auto second = std::count_if(under.begin(), under.end(), [](int64_t row) { return row >= 30'000; });
+  EXPECT_NEAR(static_cast<double>(second) / static_cast<double>(under.size()), 0.25, 0.01);
+  EXPECT_EQ(mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 1), under);
+  EXPECT_NE(mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 2), under);
+  // Each set's rows come in their order, and those of the one that was used up each once.
+  const auto over = mix_sets({50, 10}, "interleave_over", {0.5, 0.5}, 3);
+  std::vector<int> seen(60);
+  for (int64_t row : over) ++seen[static_cast<size_t>(row)];
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 0);
+  EXPECT_EQ(seen[49], 1);
+  EXPECT_GE(seen[50], 3);
+}
+
+TEST_F(Cache, DataSetsAreMixed) {
+  const std::string other = folder.write("other.jsonl", "{\"text\": \"x\"}\n{\"text\": \"y\"}\n").string();
+  recipe.dataset.push_back(other);
+  EXPECT_EQ(load().train.size(), 5u);
+  recipe.mix_strategy = "interleave_under";
+  const Datasets data = load();
+  ASSERT_EQ(data.train.size(), 4u);
+  EXPECT_EQ(data.train.source(1), other + ":1");
+  EXPECT_EQ(data.train.source(3), other + ":2");
+  EXPECT_EQ(data.report.rows, 6);
+}
+
+}  // namespace
+}  // namespace fettle
