@@ -140,10 +140,17 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
   return to;
 }
 
-// A computation calls only those before it, so that walking calls ends.
-void check_calls(const HloModule& module) {
+// A computation calls only those before it and an instruction takes only those before it, so that every walk ends.
+void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
-    for (const HloInstruction& instruction : module.computations[c].instructions) {
+    const std::vector<HloInstruction>& instructions = module.computations[c].instructions;
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      const HloInstruction& instruction = instructions[i];
+      for (int operand : instruction.operands) {
+        if (operand >= static_cast<int>(i))
+          throw DeviceError("the compiled program's {} takes {}, which comes after it", instruction.name,
+                            instructions[operand].name);
+      }
       for (int called : instruction.called) {
         if (called >= static_cast<int>(c))
           throw DeviceError("the compiled program's {} calls {}, which comes after it", instruction.name,
@@ -176,7 +183,7 @@ HloModule read_hlo(std::string_view bytes) {
     to.computations.push_back(read_computation(from, computation, computations));
   to.entry = place(computations, from.entry_computation_id(), from.name(), "entry computation");
   to.scheduled = from.schedule().sequences().contains(from.entry_computation_id());
-  check_calls(to);
+  check_order(to);
   return to;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,6 +28,13 @@ std::string origin(const HloModule& module, const HloInstruction& instruction) {
   return instruction.name;
 }
 
+using Place = std::pair<std::string, std::string>;  // op_name, work
+
+struct Queued {
+  double begin, end;  // moments
+  Place place;
+};
+
 class Walk {
  public:
   Walk(const HloModule& module, const MeshAxes& mesh, const Target& target, int64_t devices_per_host,
@@ -40,7 +48,7 @@ class Walk {
   // Moves the clock over the computation's instructions; what they take counts `times`.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
-    std::map<int, double> ends;  // of transfers that were started, by the position of their start
+    std::map<int, double> ends;  // of what was started, by the position of its start
     for (int i = 0; i < static_cast<int>(here.instructions.size()); ++i) {
       const HloInstruction& instruction = here.instructions[i];
       if (instruction.opcode == "while") {
@@ -53,9 +61,9 @@ class Walk {
         ends[i] = start(here, instruction, times);
       } else if (instruction.opcode.ends_with("-done")) {
         const int begun = instruction.operands.empty() ? -1 : start_of(here, instruction.operands[0]);
-        if (const auto end = ends.find(begun); end != ends.end()) wait(end->second, times, here.instructions[begun]);
+        if (const auto end = ends.find(begun); end != ends.end()) wait_until(end->second, times);
       } else if (const auto transfer = transfer_at(here, instruction)) {
-        wait(begin(*transfer, times, instruction), times, instruction);
+        wait_until(begin(*transfer, times, instruction), times);
       } else {
         compute(here, instruction, times);
       }
@@ -112,14 +120,16 @@ class Walk {
   // Queues the transfer; gives the moment of its end.
   double begin(const Transfer& transfer, double times, const HloInstruction& instruction) {
     const double seconds = seconds_of(transfer, *target_, *assumptions_);
-    links_free_ = std::max(now_, links_free_) + seconds;
     out_.transfer_seconds += times * seconds;
     out_.link_bound += times * seconds_of(transfer, *target_, {.link_share = 1, .transfer_seconds = 0});
     out_.link_bytes += times * transfer.link_bytes;
     out_.network_bytes += times * transfer.network_bytes;
-    work_[&instruction] = transfer.collective + " over " + (transfer.axes.empty() ? "all devices" : transfer.axes);
-    contributor(instruction, work_[&instruction]).seconds += times * seconds;
-    return links_free_;
+    Contributor& place = contributor(
+        instruction, transfer.collective + " over " + (transfer.axes.empty() ? "all devices" : transfer.axes));
+    place.seconds += times * seconds;
+    const double from = queue_.empty() ? now_ : std::max(now_, queue_.back().end);
+    queue_.push_back({from, from + seconds, {place.op_name, place.work}});
+    return queue_.back().end;
   }
 
   // The end of what an instruction starts. Work that is no transfer is done at once.
@@ -148,12 +158,16 @@ class Walk {
     return position;
   }
 
-  void wait(double end, double times, const HloInstruction& instruction) {
-    const double exposed = std::max(0.0, end - now_);
-    now_ += exposed;
-    out_.exposed_seconds += times * exposed;
-    if (const auto work = work_.find(&instruction); work != work_.end())
-      contributor(instruction, work->second).exposed_seconds += times * exposed;
+  // The device waits; each transfer that runs meanwhile is exposed for its part.
+  void wait_until(double moment, double times) {
+    for (const Queued& transfer : queue_) {
+      const double exposed = std::min(moment, transfer.end) - std::max(now_, transfer.begin);
+      if (exposed <= 0) continue;
+      out_.exposed_seconds += times * exposed;
+      contributors_[transfer.place].exposed_seconds += times * exposed;
+    }
+    now_ = std::max(now_, moment);
+    while (!queue_.empty() && queue_.front().end <= now_) queue_.pop_front();
   }
 
   // The first iteration meets the transfers that are under way; all others are like the second.
@@ -167,7 +181,7 @@ class Walk {
     for (int called : loop.called) run(called, times * (iterations - 1));
     const double rest = (now_ - before) * (iterations - 2);
     now_ += rest;
-    links_free_ += rest;
+    for (Queued& transfer : queue_) transfer.begin += rest, transfer.end += rest;
   }
 
   void run_longest(const HloInstruction& conditional, double times) {
@@ -185,10 +199,9 @@ class Walk {
   int64_t devices_per_host_;
   const Assumptions* assumptions_;
   Timeline out_;
-  double now_ = 0;         // of the device
-  double links_free_ = 0;  // when the last transfer ends
-  std::map<std::pair<std::string, std::string>, Contributor> contributors_;
-  std::map<const HloInstruction*, std::string> work_;  // of started transfers
+  double now_ = 0;            // of the device
+  std::deque<Queued> queue_;  // transfers that may not have ended, one after the other
+  std::map<Place, Contributor> contributors_;
   std::set<std::string> loops_, kernels_;
 };
 
