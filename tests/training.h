@@ -50,7 +50,7 @@ struct TrainOptions {
 struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, Value> trained;  // by row name, after the last step
-  std::map<std::string, Value> moments;  // first moments: sums of gradients
+  std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
 };
 
 inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
@@ -76,7 +76,8 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   }
   for (const WeightRow& row : job.trained) {
     result.trained[row.name] = to_value(state.buffers.at(trained_input(row.name)).download());
-    result.moments[row.name] = to_value(state.buffers.at(first_moment(row.name)).download());
+    if (state.buffers.contains("m/" + row.name))
+      result.moments[row.name] = to_value(state.buffers.at("m/" + row.name).download());
   }
   return result;
 }

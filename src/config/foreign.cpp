@@ -267,7 +267,6 @@ const std::vector<NotAvailable>& not_available() {
       {"lr_scheduler_kwargs.*", {}},
       {"lr_schedule", {}, "lr_scheduler_type, warmup_steps and learning_rate say the same"},
       {"lr_scheduler.*", {}},
-      {"optim_args", {}},
       {"optim_target_modules", {}},
       {"optimizer.*", {}},
       {"optimizer_in_bwd", {kFalse}},

@@ -37,6 +37,10 @@ struct Key {
   bool may_be_auto = false;     // a map that may also be the word auto, kept as {auto: 1}
 };
 
+// The rows of two groups; the others' are in keys.cpp.
+std::vector<Key> method_keys();
+std::vector<Key> training_keys();
+
 // All rows, by group, in the order of the reference.
 const std::vector<Key>& recipe_keys();
 

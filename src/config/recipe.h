@@ -67,6 +67,7 @@ struct Recipe {
   double warmup_ratio = 0;
   double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
   std::string optim = "adamw_torch";
+  std::map<std::string, std::string> optim_args;  // hyperparameters of the update rule by name
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;

@@ -1,34 +1,34 @@
 #include "optim/adamw.h"
 
+#include <cmath>
+
 #include "graph/ops.h"
+#include "optim/update.h"
 
 namespace fettle {
 
-AdamWState adamw_update(const AdamWState& state, const Tensor& grad, const AdamWStep& step, double weight_decay,
-                        const AdamWOptions& options) {
-  const Tensor g = convert(grad, DType::kF32);
-  Tensor w = convert(state.weight, DType::kF32);
-  if (weight_decay != 0) w = w * (1.0 - step.learning_rate * weight_decay);
-  const Tensor m = state.m * options.beta1 + g * (1 - options.beta1);
-  const Tensor v = state.v * options.beta2 + g * g * (1 - options.beta2);
-  const Tensor denominator = sqrt(v) / step.correction2_sqrt + options.epsilon;
-  w = w - step.learning_rate / step.correction1 * m / denominator;
-  return {convert(w, state.weight.dtype()), m, v};
+std::vector<StateRow> adamw_state(const OptimWeight& weight, const OptimOptions&) {
+  const Shape shape = weight.shape.with_dtype(DType::kF32);
+  return {{"m", shape, weight.axes}, {"v", shape, weight.axes}};
 }
 
-Tensor global_norm(const std::vector<Tensor>& grads) {
-  Tensor sum = constant(0, DType::kF32);
-  for (const Tensor& grad : grads) {
-    const Tensor g = convert(grad, DType::kF32);
-    Dims all;
-    for (int64_t d = 0; d < g.rank(); ++d) all.push_back(d);
-    sum = sum + reduce_sum(g * g, all);
-  }
-  return sqrt(sum);
+std::map<std::string, double> adamw_scalars(const OptimOptions& options, int64_t step, double rate) {
+  const auto t = static_cast<double>(step);
+  return {{"learning_rate", rate},
+          {"correction1", 1 - std::pow(options.beta1, t)},
+          {"correction2_sqrt", std::sqrt(1 - std::pow(options.beta2, t))}};
 }
 
-Tensor clip_factor(const Tensor& norm, double max_norm) {
-  return minimum(max_norm / (norm + 1e-6), constant(1, DType::kF32));
+Updated adamw_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+  const Tensor rate = rate_of(weight, in);
+  const Tensor m = in.state[0] * options.beta1 + in.grad * (1 - options.beta1);
+  const Tensor v = in.state[1] * options.beta2 + in.grad * in.grad * (1 - options.beta2);
+  const Tensor denominator = sqrt(v) / in.scalars.at("correction2_sqrt") + options.epsilon;
+  return {decayed(weight, in) - rate / in.scalars.at("correction1") * m / denominator, {m, v}};
+}
+
+UpdateRule adamw_rule() {
+  return {"adamw_torch", {}, adamw_state, adamw_scalars, adamw_update};
 }
 
 }  // namespace fettle

@@ -64,6 +64,10 @@ int64_t Job::count(const std::vector<WeightRow>& rows) const {
   return total;
 }
 
+Partition Job::partition(const WeightRow& row) const {
+  return sharding.partition(stacked_axes(row), stacked_shape(row, model.config, DType::kF32).dims, row.name);
+}
+
 Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
              Purpose purpose) {
   check_schedule_type(recipe.lr_scheduler_type);
@@ -72,7 +76,8 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
           .lora = {},
           .frozen = {},
           .trained = {},
-          .sharding = ShardingRules(make_mesh(recipe.mesh, devices), recipe.sharding)};
+          .sharding = ShardingRules(make_mesh(recipe.mesh, devices), recipe.sharding),
+          .optimizer = make_optimizer(recipe)};
   const bool inference = purpose == Purpose::kInference;
   const bool lora =
       inference ? !recipe.adapter_name_or_path.empty() : recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
@@ -104,11 +109,21 @@ std::string frozen_input(const std::string& row) {
 std::string trained_input(const std::string& row) {
   return "trained/" + row;
 }
-std::string first_moment(const std::string& row) {
-  return "m/" + row;
+
+OptimWeight optim_weight(const Job& job, const WeightRow& row) {
+  return {.shape = stacked_shape(row, job.model.config, job.trained_dtype),
+          .axes = stacked_axes(row),
+          .stacked = row.stacked(),
+          .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0};
 }
-std::string second_moment(const std::string& row) {
-  return "v/" + row;
+
+std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row) {
+  std::vector<StateArray> out;
+  for (StateRow& state : job.optimizer.state(optim_weight(job, row))) {
+    const Partition partition = job.sharding.partition(state.axes, state.shape.dims, row.name);
+    out.push_back({state.name + "/" + row.name, std::move(state.shape), std::move(state.axes), partition});
+  }
+  return out;
 }
 
 }  // namespace fettle

@@ -10,6 +10,7 @@
 #include "config/recipe.h"
 #include "graph/program.h"
 #include "models/model.h"
+#include "optim/optimizer.h"
 #include "sharding/rules.h"
 
 namespace fettle {
@@ -23,11 +24,13 @@ struct Job {
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   ShardingRules sharding;
+  Optimizer optimizer;
 
   bool trains_head() const { return !lora; }
   int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;                     // over all devices
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters
+  Partition partition(const WeightRow& row) const;          // of the stacked array
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
   static bool decays(const WeightRow& row) { return row.dims.size() > 1; }
 };
@@ -43,7 +46,17 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
 // Names of program inputs and outputs.
 std::string frozen_input(const std::string& row);
 std::string trained_input(const std::string& row);
-std::string first_moment(const std::string& row);
-std::string second_moment(const std::string& row);
+
+// The trained row as the update rule sees it.
+OptimWeight optim_weight(const Job& job, const WeightRow& row);
+
+// An array that the optimizer keeps beside a trained row; `name` is that of the program input and of the output.
+struct StateArray {
+  std::string name;  // "m/model.layers.{}.mlp.up_proj.weight"
+  Shape shape;
+  LogicalAxes axes;
+  Partition partition;
+};
+std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row);
 
 }  // namespace fettle

@@ -22,6 +22,15 @@ int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dt
   return total;
 }
 
+int64_t optimizer_bytes(const Job& job) {
+  int64_t total = 0;
+  for (const WeightRow& row : job.trained)
+    for (const StateArray& array : optimizer_state(job, row))
+      total += layout_of(array.partition, array.shape.dims, job.sharding.mesh()).boxes[0].elements() *
+               byte_size(array.shape.dtype);
+  return total;
+}
+
 int64_t batch_bytes(const Job& job, int64_t length) {
   const Dims dims{job.recipe.gradient_accumulation_steps, job.rows_per_micro_batch(), length};
   const Partition partition = job.sharding.partition({"", "batch", "length"}, dims, "the batch");
@@ -74,7 +83,7 @@ std::string size_text(int64_t bytes) {
 
 int64_t held_bytes(const Job& job, int64_t length) {
   return shard_bytes(job, job.frozen, job.frozen_dtype) + shard_bytes(job, job.trained, job.trained_dtype) +
-         2 * shard_bytes(job, job.trained, DType::kF32) + batch_bytes(job, length);
+         optimizer_bytes(job) + batch_bytes(job, length);
 }
 
 MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
@@ -87,7 +96,7 @@ MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stat
   table.frozen = shard_bytes(job, job.frozen, job.frozen_dtype);
   table.trained = shard_bytes(job, job.trained, job.trained_dtype);
   table.gradients = shard_bytes(job, job.trained, DType::kF32);
-  table.optimizer = 2 * table.gradients;
+  table.optimizer = optimizer_bytes(job);
   table.batch = batch_bytes(job, length);
   table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(job, length));
   return table;

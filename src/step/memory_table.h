@@ -16,7 +16,7 @@ struct MemoryTable {
   int64_t frozen = 0;     // base weights
   int64_t trained = 0;    // adapters, or all weights
   bool adapters = false;  // what `trained` is
-  int64_t optimizer = 0;  // Adam's two moments, f32
+  int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: what the compiler adds to the above
   int64_t gradients = 0;    // f32, part of temporaries: they live inside the step only

@@ -1,5 +1,7 @@
 #include "step/shards.h"
 
+#include <map>
+
 namespace fettle {
 namespace {
 
@@ -19,15 +21,19 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
                  const LogicalAxes& axes) {
     out.push_back({kind, name, label, shape, axes, job.sharding.partition(axes, shape.dims, name)});
   };
-  auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype,
-                      const std::string& suffix) {
+  auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype) {
     for (const WeightRow& row : rows)
-      add(kind, row.name + suffix, short_name(job, row.name), stacked_shape(row, job.model.config, dtype),
-          stacked_axes(row));
+      add(kind, row.name, short_name(job, row.name), stacked_shape(row, job.model.config, dtype), stacked_axes(row));
   };
-  add_rows("frozen weights", job.frozen, job.frozen_dtype, "");
-  add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype, "");
-  add_rows("optimizer state, each of Adam's two moments", job.trained, DType::kF32, " (m, v)");
+  add_rows("frozen weights", job.frozen, job.frozen_dtype);
+  add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
+  std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
+  for (const WeightRow& row : job.trained)
+    for (const StateArray& array : optimizer_state(job, row)) {
+      const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));
+      states[kind].push_back({kind, array.name, short_name(job, row.name), array.shape, array.axes, array.partition});
+    }
+  for (const auto& [kind, arrays] : states) out.insert(out.end(), arrays.begin(), arrays.end());
 
   const ModelConfig& c = job.model.config;
   const int64_t rows = job.rows_per_micro_batch();

@@ -4,7 +4,7 @@
 #include "graph/grad.h"
 #include "graph/ops.h"
 #include "models/loss.h"
-#include "optim/adamw.h"
+#include "optim/clip.h"
 
 namespace fettle {
 namespace {
@@ -19,11 +19,7 @@ Remat remat_of(const std::string& name) {
 
 Tensor add_row(Program& program, const Job& job, const WeightRow& row, const std::string& name, DType dtype) {
   const Shape shape = stacked_shape(row, job.model.config, dtype);
-  return program.input(name, shape, job.sharding.partition(stacked_axes(row), shape.dims, row.name));
-}
-
-Partition row_partition(const Job& job, const WeightRow& row) {
-  return job.sharding.partition(stacked_axes(row), stacked_shape(row, job.model.config, DType::kF32).dims, row.name);
+  return program.input(name, shape, job.partition(row));
 }
 
 // [lead..., T] arrays of the batch.
@@ -110,26 +106,24 @@ Program build_train_step(const Job& job, int64_t length) {
   Program program(job.sharding.mesh());
   BuildScope scope(program.block());
   Weights weights;
-  std::vector<AdamWState> states;
+  std::vector<Tensor> trained;
   for (const WeightRow& row : job.trained) {
-    states.push_back({add_row(program, job, row, trained_input(row.name), job.trained_dtype), {}, {}});
-    weights[row.name] = states.back().weight;
+    trained.push_back(add_row(program, job, row, trained_input(row.name), job.trained_dtype));
+    weights[row.name] = trained.back();
   }
-  for (size_t i = 0; i < states.size(); ++i) {
-    states[i].m = add_row(program, job, job.trained[i], first_moment(job.trained[i].name), DType::kF32);
-    states[i].v = add_row(program, job, job.trained[i], second_moment(job.trained[i].name), DType::kF32);
+  std::vector<std::vector<Tensor>> states;
+  for (const WeightRow& row : job.trained) {
+    states.emplace_back();
+    for (const StateArray& array : optimizer_state(job, row))
+      states.back().push_back(program.input(array.name, array.shape, array.partition));
   }
   for (const WeightRow& row : job.frozen)
     weights[row.name] = add_row(program, job, row, frozen_input(row.name), job.frozen_dtype);
   const BatchInputs batch =
       add_batch(program, job, {job.recipe.gradient_accumulation_steps, job.rows_per_micro_batch(), length});
-  const Shape scalar{DType::kF32, {}};
-  const AdamWStep step{program.input("learning_rate", scalar), program.input("correction1", scalar),
-                       program.input("correction2_sqrt", scalar)};
+  std::map<std::string, Tensor> scalars;
+  for (const auto& [name, value] : job.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
-
-  std::vector<Tensor> trained;
-  for (const AdamWState& state : states) trained.push_back(state.weight);
   const Gradients sums = accumulate(job, weights, trained, batch, seed);
 
   PathScope update("update");
@@ -143,22 +137,22 @@ Program build_train_step(const Job& job, int64_t length) {
     for (Tensor& g : grads) g = g * factor;
   }
   const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
-  const AdamWOptions adamw{job.recipe.adam_beta1, job.recipe.adam_beta2, job.recipe.adam_epsilon};
-  std::vector<AdamWState> updated;
-  for (size_t i = 0; i < states.size(); ++i) {
-    const double decay = Job::decays(job.trained[i]) ? job.recipe.weight_decay : 0;
-    const AdamWState next = adamw_update(states[i], grads[i], step, decay, adamw);
-    updated.push_back({select(sound, next.weight, states[i].weight), select(sound, next.m, states[i].m),
-                       select(sound, next.v, states[i].v)});
+  std::vector<Updated> updated;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    UpdateInputs in{convert(trained[i], DType::kF32), grads[i], states[i], scalars};
+    Updated next = job.optimizer.update(optim_weight(job, job.trained[i]), in);
+    next.weight = select(sound, convert(next.weight, job.trained_dtype), trained[i]);
+    for (size_t s = 0; s < next.state.size(); ++s) next.state[s] = select(sound, next.state[s], states[i][s]);
+    updated.push_back(std::move(next));
   }
-  auto give = [&](const std::string& name, const Tensor& value, const WeightRow& row) {
-    program.output(name, value, row_partition(job, row), name);
-  };
-  for (size_t i = 0; i < updated.size(); ++i)
-    give(trained_input(job.trained[i].name), updated[i].weight, job.trained[i]);
   for (size_t i = 0; i < updated.size(); ++i) {
-    give(first_moment(job.trained[i].name), updated[i].m, job.trained[i]);
-    give(second_moment(job.trained[i].name), updated[i].v, job.trained[i]);
+    const std::string name = trained_input(job.trained[i].name);
+    program.output(name, updated[i].weight, job.partition(job.trained[i]), name);
+  }
+  for (size_t i = 0; i < updated.size(); ++i) {
+    const std::vector<StateArray> arrays = optimizer_state(job, job.trained[i]);
+    for (size_t s = 0; s < arrays.size(); ++s)
+      program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name);
   }
   program.output("loss", loss);
   program.output("grad_norm", norm);

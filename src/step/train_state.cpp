@@ -14,8 +14,7 @@ namespace fettle {
 namespace {
 
 Layout row_layout(const Job& job, const WeightRow& row) {
-  const Dims dims = stacked_shape(row, job.model.config, DType::kF32).dims;
-  return layout_of(job.sharding.partition(stacked_axes(row), dims, row.name), dims, job.sharding.mesh());
+  return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
 }
 
 // Shows what is read: a live line, nothing when it was quick.
@@ -53,7 +52,16 @@ Bindings TrainState::bindings() {
   return out;
 }
 
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool moments) {
+std::vector<std::string> trained_arrays(const Job& job) {
+  std::vector<std::string> names;
+  for (const WeightRow& row : job.trained) {
+    names.push_back(trained_input(row.name));
+    for (const StateArray& array : optimizer_state(job, row)) names.push_back(array.name);
+  }
+  return names;
+}
+
+TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer) {
   TrainState state;
   const Client& client = devices.client();
   const auto seed = static_cast<uint64_t>(job.recipe.seed);
@@ -87,11 +95,11 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
     } else {
       weight = base_row(row, job.trained_dtype);
     }
-    if (moments) {
-      const Shape shape = weight.shape().with_dtype(DType::kF32);
-      state.buffers.emplace(first_moment(row.name), DeviceBuffer::zeros(client, shape, row_layout(job, row)));
-      state.buffers.emplace(second_moment(row.name), DeviceBuffer::zeros(client, shape, row_layout(job, row)));
-    }
+    if (optimizer)
+      for (const StateArray& array : optimizer_state(job, row)) {
+        Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
+        state.buffers.emplace(array.name, DeviceBuffer::zeros(client, array.shape, std::move(layout)));
+      }
     state.buffers.emplace(trained_input(row.name), std::move(weight));
   }
   return state;
@@ -121,13 +129,8 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const J
 StepOutcome run_step(const Devices& devices, const Job& job, const Executable& step, TrainState& state,
                      const Batch& batch, double learning_rate) {
   std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batch, false);
-  const double t = static_cast<double>(state.step + 1);
-  auto scalar = [&](const char* name, double value) {
+  for (const auto& [name, value] : job.optimizer.scalars(state.step + 1, learning_rate))
     inputs.emplace(name, replicate(devices, static_cast<float>(value)));
-  };
-  scalar("learning_rate", learning_rate);
-  scalar("correction1", 1 - std::pow(job.recipe.adam_beta1, t));
-  scalar("correction2_sqrt", std::sqrt(1 - std::pow(job.recipe.adam_beta2, t)));
   const auto seed =
       static_cast<uint32_t>(mix_bits(static_cast<uint64_t>(job.recipe.seed), static_cast<uint64_t>(state.step)));
   inputs.emplace("seed", replicate(devices, HostArray::from<uint32_t>({DType::kU32, {}}, {seed})));

@@ -13,15 +13,17 @@
 namespace fettle {
 
 struct TrainState {
-  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, trained/*, and when training m/*, v/*
+  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, trained/*, and when training the optimizer's
   int64_t step = 0;                             // optimizer steps done
 
   Bindings bindings();
 };
 
 // Weights on their devices: base weights from the repository (random ones when recipe.train_from_scratch), the adapter
-// from adapter_name_or_path or fresh. With `moments`, zeroed m and v. Shows progress.
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool moments);
+// from adapter_name_or_path or fresh. With `optimizer`, its state as it starts. Shows progress.
+TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer);
+// Names of the arrays that training changes: weights and the optimizer's. They are what a checkpoint holds.
+std::vector<std::string> trained_arrays(const Job& job);
 
 // The batch as device arrays by program input name: [A, B, T] as they are, or [B, T] when `flat`.
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat);

@@ -66,6 +66,7 @@ nlohmann::json identity(const Job& job) {
   const Recipe& r = job.recipe;
   nlohmann::json out{{"model_type", job.model.family->model_type},
                      {"finetuning_type", job.lora ? "lora" : "full"},
+                     {"optim", job.optimizer.rule->name},
                      {"seed", r.seed},
                      {"rows_per_step", job.rows_per_micro_batch() * r.gradient_accumulation_steps},
                      {"packing", r.packing},
@@ -76,17 +77,9 @@ nlohmann::json identity(const Job& job) {
   return out;
 }
 
-std::vector<std::string> state_names(const Job& job) {
-  std::vector<std::string> names;
-  for (const WeightRow& row : job.trained)
-    for (const std::string& name : {trained_input(row.name), first_moment(row.name), second_moment(row.name)})
-      names.push_back(name);
-  return names;
-}
-
 void write_state(const fs::path& folder, const Job& job, const TrainState& state) {
   StateWriter writer(folder);
-  for (const std::string& name : state_names(job)) {
+  for (const std::string& name : trained_arrays(job)) {
     const DeviceBuffer& buffer = state.buffers.at(name);
     const std::vector<int> part_of = buffer.layout().part_of();
     const std::vector<Box> parts = buffer.layout().parts();
@@ -142,7 +135,7 @@ void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devic
           "{}: it was written with {} = {}, this run has {}; resume with the same recipe, or start afresh "
           "with another output_dir",
           reader.folder().string(), key, found.value(key, nlohmann::json()).dump(), value.dump());
-  for (const std::string& name : state_names(job)) {
+  for (const std::string& name : trained_arrays(job)) {
     const DeviceBuffer& like = loaded.buffers.at(name);
     loaded.buffers.at(name) =
         DeviceBuffer::upload(devices.client(), like.shape(), like.layout(),
@@ -153,7 +146,10 @@ void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devic
 
 int64_t checkpoint_bytes(const Job& job) {
   const int64_t result = byte_size(job.lora ? job.trained_dtype : job.model.config.dtype);
-  return job.count(job.trained) * (result + byte_size(job.trained_dtype) + 8);
+  int64_t total = job.count(job.trained) * (result + byte_size(job.trained_dtype));
+  for (const WeightRow& row : job.trained)
+    for (const StateArray& array : optimizer_state(job, row)) total += array.shape.bytes();
+  return total;
 }
 
 void prepare_output(const Job& job, bool resuming) {

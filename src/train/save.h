@@ -13,8 +13,9 @@ namespace fettle {
 void write_result(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository,
                   const TrainState& state);
 
-// Writes output_dir/checkpoint-N, whole or not at all: the result, trainer_state.json, and state/ (weights and moments
-// as they are on the devices, the step, the seed, what the run is). Then deletes the oldest beyond save_total_limit.
+// Writes output_dir/checkpoint-N, whole or not at all: the result, trainer_state.json, and state/ (weights and
+// optimizer as they are on the devices, the step, the seed, what the run is). Then deletes the oldest beyond
+// save_total_limit.
 void save_checkpoint(const Job& job, const ModelRepository& repository, const TrainState& state,
                      const TrainerState& trainer);
 

@@ -32,7 +32,11 @@ def decayed_names(model):
     return set(get_parameter_names(model, [torch.nn.LayerNorm], forbidden))
 
 
-def train(model, rows, settings, autocast=False):
+def adamw(groups, lr, betas, eps):
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
+
+
+def train(model, rows, settings, autocast=False, optimizer=adamw):
     """Trains `model` in place; per step the loss, the gradient norm before clipping and the rate that the step used."""
     model.train()
     decayed = decayed_names(model)
@@ -41,12 +45,8 @@ def train(model, rows, settings, autocast=False):
         dict(params=[p for name, p in named if name in decayed], weight_decay=settings["weight_decay"]),
         dict(params=[p for name, p in named if name not in decayed], weight_decay=0.0),
     ]
-    optimizer = torch.optim.AdamW(
-        groups,
-        lr=settings["learning_rate"],
-        betas=(settings["adam_beta1"], settings["adam_beta2"]),
-        eps=settings["adam_epsilon"],
-    )
+    betas = (settings["adam_beta1"], settings["adam_beta2"])
+    optimizer = optimizer(groups, lr=settings["learning_rate"], betas=betas, eps=settings["adam_epsilon"])
     schedule = get_scheduler(
         settings["lr_scheduler_type"], optimizer, settings["warmup_steps"], settings["max_steps"]
     )

@@ -1,0 +1,70 @@
+#include "optim/optimizer.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "optim/adamw.h"
+
+namespace fettle {
+namespace {
+
+std::string argument_value(const Recipe& recipe, const OptimArgument& argument, const std::string& given) {
+  auto refuse = [&](const std::string& wanted) {
+    throw UserError("{}: optim_args: {} is '{}', wanted {}", recipe.where("optim_args"), argument.name, given, wanted);
+  };
+  std::string text = given;
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (!argument.values.empty()) {
+    if (text == "1" || text == "yes") text = "true";
+    if (text == "0" || text == "no") text = "false";
+    if (std::ranges::find(argument.values, text) == argument.values.end())
+      refuse(fmt::format("one of {}", fmt::join(argument.values, ", ")));
+    return text;
+  }
+  double number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size() || !std::isfinite(number)) refuse("a number");
+  return text;
+}
+
+}  // namespace
+
+const std::string& OptimOptions::text(std::string_view argument) const {
+  const auto found = args.find(argument);
+  internal_check(found != args.end(), "the update rule has no argument '{}'", argument);
+  return found->second;
+}
+
+double OptimOptions::number(std::string_view argument) const {
+  return std::stod(text(argument));
+}
+
+const std::vector<UpdateRule>& update_rules() {
+  static const std::vector<UpdateRule> rules{adamw_rule()};
+  return rules;
+}
+
+Optimizer make_optimizer(const Recipe& recipe) {
+  const auto& rules = update_rules();
+  const auto rule = std::ranges::find(rules, recipe.optim, &UpdateRule::name);
+  internal_check(rule != rules.end(), "optim '{}' has no update rule", recipe.optim);
+  Optimizer out{&*rule, {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon, {}}};
+  for (const OptimArgument& argument : rule->args) out.options.args.emplace(argument.name, argument.value);
+  for (const auto& [name, value] : recipe.optim_args) {
+    const auto argument = std::ranges::find(rule->args, name, &OptimArgument::name);
+    if (argument == rule->args.end()) {
+      std::vector<std::string_view> known;
+      for (const OptimArgument& each : rule->args) known.push_back(each.name);
+      throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", recipe.where("optim_args"), rule->name,
+                      name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+    }
+    out.options.args[name] = argument_value(recipe, *argument, value);
+  }
+  return out;
+}
+
+}  // namespace fettle

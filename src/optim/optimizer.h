@@ -1,0 +1,88 @@
+// Defines Optimizer: an update rule, one table row a rule: what it keeps beside each weight, reads at each step, does.
+//
+// The step, the checkpoint, the placement and the memory table know of a rule only what this header says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/recipe.h"
+#include "graph/tensor.h"
+#include "sharding/rules.h"
+
+namespace fettle {
+
+// A trained weight as a rule sees it.
+struct OptimWeight {
+  Shape shape;  // as trained: [L, ...] when stacked
+  LogicalAxes axes;
+  bool stacked = false;     // the first dim counts layers, and each layer's slice is a weight of its own
+  double weight_decay = 0;  // per step, times the learning rate
+  double rate = 1;          // factor on the learning rate
+
+  Dims layer_dims() const { return {shape.dims.begin() + (stacked ? 1 : 0), shape.dims.end()}; }
+};
+
+// An array kept beside a weight: zero at first, changed by each step, part of every checkpoint.
+struct StateRow {
+  std::string name;  // "m"
+  Shape shape;
+  LogicalAxes axes;
+};
+
+// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number.
+struct OptimArgument {
+  std::string_view name;
+  std::string_view value;  // the default
+  std::vector<std::string_view> values = {};
+};
+
+// Hyperparameters, from the recipe.
+struct OptimOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::map<std::string, std::string, std::less<>> args;  // every argument of the rule
+
+  const std::string& text(std::string_view argument) const;
+  double number(std::string_view argument) const;
+  bool flag(std::string_view argument) const { return text(argument) == "true"; }
+};
+
+struct UpdateInputs {
+  Tensor weight, grad;                    // f32; both in the weight's shape
+  std::vector<Tensor> state;              // in the order of the rule's state
+  std::map<std::string, Tensor> scalars;  // f32, by the names that the rule's scalars() gives
+};
+
+struct Updated {
+  Tensor weight;  // f32
+  std::vector<Tensor> state;
+};
+
+struct UpdateRule {
+  std::string_view name;  // Hugging Face's `optim`
+  std::vector<OptimArgument> args;
+  std::vector<StateRow> (*state)(const OptimWeight& weight, const OptimOptions& options);
+  // Values of one step (counted from 1) at learning rate `rate`, made on the host in double. Always the same names.
+  std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
+  Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
+};
+
+struct Optimizer {
+  const UpdateRule* rule;
+  OptimOptions options;
+
+  std::vector<StateRow> state(const OptimWeight& weight) const { return rule->state(weight, options); }
+  std::map<std::string, double> scalars(int64_t step, double rate) const { return rule->scalars(options, step, rate); }
+  Updated update(const OptimWeight& weight, const UpdateInputs& in) const { return rule->update(weight, options, in); }
+};
+
+const std::vector<UpdateRule>& update_rules();
+
+// The recipe's rule with its hyperparameters. Throws UserError on an entry of optim_args that the rule does not read or
+// whose value is none of its.
+Optimizer make_optimizer(const Recipe& recipe);
+
+}  // namespace fettle
