@@ -172,6 +172,13 @@ Batch Batches::at(int64_t step) const {
   return batch;
 }
 
+Batch BatchesAhead::at(int64_t step) {
+  Batch batch = coming_step_ == step && coming_.valid() ? coming_.get() : batches_.at(step);
+  coming_step_ = step + 1;
+  coming_ = std::async(std::launch::async, [this, next = step + 1] { return batches_.at(next); });
+  return batch;
+}
+
 double Batches::use() const {
   int64_t real = 0, positions = 0;
   std::optional<Window> window;

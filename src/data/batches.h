@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +77,19 @@ class Batches {
   BatchOptions options_;
   // With packing, row i holds the examples row_examples_[row_starts_[i] .. row_starts_[i + 1]); else the example i.
   std::vector<int64_t> row_starts_, row_examples_;
+};
+
+// Batches in the order of training: while the device works on one, the next is made on another thread.
+class BatchesAhead {
+ public:
+  explicit BatchesAhead(const Batches& batches) : batches_(batches) {}  // kept by reference
+  // As Batches::at; quick when it is asked for the steps in order.
+  Batch at(int64_t step);
+
+ private:
+  const Batches& batches_;
+  int64_t coming_step_ = -1;
+  std::future<Batch> coming_;
 };
 
 }  // namespace fettle

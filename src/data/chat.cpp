@@ -263,7 +263,7 @@ struct ChatTemplate::State {
         std::any_of(turns.begin(), turns.end(), [&](size_t t) { return !messages[t].train; }))
       throw UserError("{} marks {} generated parts for {} assistant turns, so that single turns cannot be masked", name,
                       full.generated.size(), turns.size());
-    if (built_in || spans.empty() || !spans.back().trained) return spans;
+    if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
     const std::string prompt = rendered(head, given_tools, true).text;

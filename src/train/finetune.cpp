@@ -103,9 +103,10 @@ int finetune(const Recipe& asked) {
   std::optional<Evaluator> evaluator;
   if (run.eval_every > 0 && !data.eval.empty()) evaluator.emplace(devices, job, data.eval);
 
+  BatchesAhead ahead(batches);
   while (state.step < run.total_steps) {
     recorder.start_step();
-    const Batch batch = batches.at(state.step);
+    const Batch batch = ahead.at(state.step);
     const int64_t length = batch.tokens.shape().dims[2];
     const bool warm = programs.has(length);
     const StepPrograms::Entry& step = programs.at(length);

@@ -82,6 +82,13 @@ TEST(Batches, ShiftsTargetsAndPads) {
   EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "rows.jsonl:3"}));
 }
 
+TEST(Batches, AnEndTokenThatIsAlsoThePaddingIsTrained) {
+  const std::vector<Example> examples = {{{7, 8, 2}, {kIgnore, 8, 2}, "a:1"}};
+  const Batch batch = Batches(examples, {.max_length = 8, .shuffle = false, .pad_id = 2}).at(0);
+  EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{7, 8, 2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{8, 2, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore}));
+}
+
 TEST(Batches, FillsTheLastStepOfAnEpoch) {
   std::vector<Example> examples = {example(0, 3), example(1, 3), example(2, 3)};
   Batches batches(examples, {.micro_batches = 2, .rows = 1, .max_length = 8, .shuffle = false});
@@ -201,6 +208,8 @@ TEST(Batches, SeekingGivesTheSameBytes) {
   Batch a = one.at(31), b = other.at(31);
   EXPECT_EQ(row(a.tokens, 2), row(b.tokens, 2));
   EXPECT_EQ(a.sources, b.sources);
+  BatchesAhead ahead(one);
+  for (int64_t s : {0, 1, 2, 9, 31, 31}) EXPECT_EQ(ahead.at(s).sources, one.at(s).sources) << s;
 }
 
 }  // namespace

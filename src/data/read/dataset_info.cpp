@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "config/nearest.h"
+#include "data/read/hub_folder.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -90,8 +91,16 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   }
   for (const char* kind : {"images", "videos", "audios"})
     if (source.columns.contains(kind)) throw UserError("{}.columns.{}: only text is trained", where, kind);
+  std::map<std::string, std::string> part;
+  for (const char* key : {"subset", "split"}) {
+    if (!entry.contains(key) || entry[key].is_null()) continue;
+    if (!entry[key].is_string())
+      throw UserError("{}.{}: a string is wanted, this is {}", where, key, entry[key].dump());
+    part[key] = entry[key].get<std::string>();
+  }
   try {
-    source.files = data_files(location(where, entry, dir));
+    const fs::path path = location(where, entry, dir);
+    source.files = fs::is_directory(path) ? split_files(path, part["subset"], part["split"]) : data_files(path);
   } catch (const UserError& error) {
     throw UserError("{}: {}", where, error.what());
   }
@@ -128,7 +137,12 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
   const bool pattern = name.find_first_of("*?") != std::string::npos;
   for (const fs::path& path : {fs::path(name), dataset_dir / name})
     if (fs::exists(path) || (pattern && fs::exists(path.has_parent_path() ? path.parent_path() : fs::path("."))))
-      return {.name = name, .files = data_files(path), .formatting = "", .columns = {}, .tags = {}, .num_samples = {}};
+      return {.name = name,
+              .files = fs::is_directory(path) ? split_files(path, "", "") : data_files(path),
+              .formatting = "",
+              .columns = {},
+              .tags = {},
+              .num_samples = {}};
   throw UserError("dataset: '{}' is neither a file{}{}", name,
                   names.empty() ? fmt::format(", and there is no {} to look it up in", info.string())
                                 : fmt::format(" nor a data set of {}", info.string()),

@@ -24,8 +24,9 @@ struct DataSource {
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// `name` is a file, a folder, a pattern with * or ?, or an entry of dataset_dir/dataset_info.json. Throws UserError
-// naming the nearest entry for an unknown name, and the nearest key for an unknown key of the entry.
+// `name` is a file, a folder (of which the split train is taken, see hub_folder.h), a pattern with * or ?, or an entry
+// of dataset_dir/dataset_info.json. Throws UserError naming the nearest entry for an unknown name, and the nearest key
+// for an unknown key of the entry.
 DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir);
 
 }  // namespace fettle

@@ -325,7 +325,7 @@ std::vector<std::filesystem::path> data_files(const std::filesystem::path& path)
     for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
       const std::string name = entry.path().filename().string();
       if (entry.is_regular_file() && is_data(entry.path()) && name[0] != '.' && name != "dataset_info.json" &&
-          name != "dataset_infos.json" && name != "state.json")
+          name != "dataset_infos.json" && name != "dataset_dict.json" && name != "state.json")
         found.push_back(entry.path());
     }
     if (found.empty())

@@ -1,0 +1,175 @@
+#include "data/read/hub_folder.h"
+
+#include <fnmatch.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <regex>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/read/rows.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Files = std::vector<fs::path>;
+using Splits = std::map<std::string, Files>;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string names_of(const Splits& splits) {
+  std::vector<std::string> names;
+  for (const auto& [name, files] : splits)
+    if (!name.empty()) names.push_back(name);
+  return names.empty() ? "told by no name" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The split's files. Files that are of no split at all stand under "".
+Files choose(const fs::path& folder, const Splits& splits, const std::string& split) {
+  const bool one = splits.size() == 1;
+  auto found = splits.find(split.empty() ? "train" : split);
+  const bool any = split.empty() || (split == "train" && splits.contains(""));
+  if (found == splits.end() && one && any) found = splits.begin();
+  if (found == splits.end())
+    throw UserError(
+        "{}: there is no split '{}'; its splits are {}: name one with `split` in dataset_info.json, or name "
+        "the files",
+        folder.string(), split.empty() ? "train" : split, names_of(splits));
+  if (!one) {
+    size_t all = 0;
+    for (const auto& item : splits) all += item.second.size();
+    info("data: {}: the split {}, {} of {} files", folder.string(), found->first, found->second.size(), all);
+  }
+  Files files = found->second;
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// train, validation or test, by the words of `path`; empty when it has none of theirs.
+std::string split_of_words(const std::string& path) {
+  static const std::map<std::string, std::string> kWords = {
+      {"train", "train"},      {"training", "train"}, {"validation", "validation"},
+      {"valid", "validation"}, {"val", "validation"}, {"dev", "validation"},
+      {"test", "test"},        {"testing", "test"},   {"eval", "test"},
+      {"evaluation", "test"},
+  };
+  static const std::regex kWord("[a-z]+");
+  const std::string text = lower(path);
+  for (std::sregex_iterator word(text.begin(), text.end(), kWord); word != std::sregex_iterator(); ++word)
+    if (const auto known = kWords.find(word->str()); known != kWords.end()) return known->second;
+  return "";
+}
+
+Splits splits_by_name(const fs::path& folder) {
+  static const std::regex kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
+  static const std::vector<std::string> kNoSplit = {"data", "part", "shard", "chunk", "default"};
+  Splits shards, words;
+  for (const fs::path& file : data_files(folder)) {
+    std::smatch match;
+    const std::string name = file.filename().string();
+    if (std::regex_match(name, match, kShard) &&
+        std::find(kNoSplit.begin(), kNoSplit.end(), match[1]) == kNoSplit.end())
+      shards[match[1]].push_back(file);
+    words[split_of_words(file.lexically_relative(folder).string())].push_back(file);
+  }
+  // Beside files called test, those of no such name are what is trained, unless some are called so.
+  if (auto rest = words.extract(""); rest) {
+    rest.key() = words.empty() || words.contains("train") ? "" : "train";
+    words.insert(std::move(rest));
+  }
+  return shards.empty() ? words : shards;
+}
+
+// `pattern` as in README.md: * stays within a folder, ** does not.
+bool matches(const std::string& pattern, const std::string& path) {
+  std::string one_star = pattern;
+  for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");
+  const bool deep = pattern.find("**") != std::string::npos;
+  return fnmatch(one_star.c_str(), path.c_str(), deep ? 0 : FNM_PATHNAME) == 0;
+}
+
+std::vector<std::string> texts(const YAML::Node& node) {
+  if (node.IsScalar()) return {node.as<std::string>()};
+  std::vector<std::string> out;
+  if (node.IsSequence())
+    for (const auto& item : node)
+      if (item.IsScalar()) out.push_back(item.as<std::string>());
+  return out;
+}
+
+// The yaml between the first two lines of --- in README.md.
+YAML::Node readme_head(const fs::path& folder) {
+  std::ifstream in(folder / "README.md");
+  std::string line, head;
+  if (!std::getline(in, line) || !line.starts_with("---")) return {};
+  while (std::getline(in, line) && !line.starts_with("---")) head += line + "\n";
+  return YAML::Load(head);
+}
+
+YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, const std::string& subset) {
+  std::vector<std::string> names;
+  std::vector<YAML::Node> fitting;
+  for (const auto& config : configs) {
+    names.push_back(config["config_name"].as<std::string>("default"));
+    const bool by_itself = configs.size() == 1 || names.back() == "default" || config["default"].as<bool>(false);
+    if (subset.empty() ? by_itself : names.back() == subset) fitting.push_back(config);
+  }
+  if (!fitting.empty()) return fitting[0];
+  throw UserError("{}: {}; its subsets are {}: name one with `subset` in dataset_info.json", folder.string(),
+                  subset.empty() ? "which subset?" : fmt::format("there is no subset '{}'", subset),
+                  fmt::join(names, ", "));
+}
+
+// As README.md says; nothing when it says nothing.
+std::optional<Files> by_readme(const fs::path& folder, const std::string& subset, const std::string& split) {
+  const YAML::Node head = readme_head(folder);
+  if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;
+  const YAML::Node config = choose_config(folder, head["configs"], subset);
+  const fs::path within = config["data_dir"].as<std::string>("");
+  const YAML::Node patterns = config["data_files"];
+  if (!patterns)
+    return within.empty() ? std::nullopt : std::optional(choose(folder, splits_by_name(folder / within), split));
+  std::map<std::string, std::vector<std::string>> wanted;
+  if (patterns.IsSequence() && patterns.size() > 0 && patterns[0].IsMap())
+    for (const auto& item : patterns) wanted[item["split"].as<std::string>("train")] = texts(item["path"]);
+  else
+    wanted["train"] = texts(patterns);
+  Splits splits;
+  for (const auto& [name, list] : wanted)
+    for (const fs::path& file : data_files(folder)) {
+      const std::string path = file.lexically_relative(folder).generic_string();
+      if (std::any_of(list.begin(), list.end(), [&](const std::string& one) {
+            return matches((within / one).lexically_normal().string(), path);
+          }))
+        splits[name].push_back(file);
+    }
+  if (splits.empty())
+    throw UserError("{}: README.md names files that are not there; fetch them, or name the files", folder.string());
+  return choose(folder, splits, split);
+}
+
+}  // namespace
+
+Files split_files(const fs::path& folder, const std::string& subset, const std::string& split) {
+  try {
+    if (std::optional<Files> said = by_readme(folder, subset, split)) return *std::move(said);
+  } catch (const YAML::Exception& error) {
+    throw UserError("{}: its `configs` are not as the Hugging Face Hub has them: {}", (folder / "README.md").string(),
+                    error.what());
+  }
+  const fs::path within = folder / subset;
+  if (!fs::is_directory(within))
+    throw UserError("{}: there is no subset '{}': neither README.md nor a folder is called so", folder.string(),
+                    subset);
+  return choose(within, splits_by_name(within), split);
+}
+
+}  // namespace fettle

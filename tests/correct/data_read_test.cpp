@@ -1,0 +1,116 @@
+#include <gtest/gtest.h>
+
+#include "data/read/dataset_info.h"
+#include "data/read/hub_folder.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+struct HubFolder : ::testing::Test {
+  TestFolder folder;
+
+  void files(const Names& names) {
+    for (const std::string& name : names) folder.write(name, "{\"text\": \"a\"}\n");
+  }
+  Names chosen(const std::string& split = "", const std::string& subset = "") {
+    Names out;
+    for (const fs::path& file : split_files(folder.path(), subset, split))
+      out.push_back(file.lexically_relative(folder.path()).string());
+    return out;
+  }
+};
+
+TEST_F(HubFolder, ShardsAreOfTheSplitTheyAreCalledBy) {
+  files({"data/train-00001-of-00002.parquet", "data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet",
+         "data/train_gen-00000-of-00001.parquet"});
+  EXPECT_EQ(chosen(), (Names{"data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"}));
+  EXPECT_EQ(chosen("train_gen"), (Names{"data/train_gen-00000-of-00001.parquet"}));
+  EXPECT_EQ(chosen("test"), (Names{"data/test-00000-of-00001.parquet"}));
+}
+
+TEST_F(HubFolder, WordsInNamesAndFoldersTellTheSplit) {
+  files({"my_train_file.jsonl", "dev/a.jsonl", "eval-2.csv", "pretrained.jsonl"});
+  EXPECT_EQ(chosen(), (Names{"my_train_file.jsonl"}));
+  EXPECT_EQ(chosen("validation"), (Names{"dev/a.jsonl"}));
+  EXPECT_EQ(chosen("test"), (Names{"eval-2.csv"}));
+}
+
+TEST_F(HubFolder, FilesOfNoSplitAreTrained) {
+  files({"b.jsonl", "a.jsonl.gz"});
+  EXPECT_EQ(chosen(), (Names{"a.jsonl.gz", "b.jsonl"}));
+  EXPECT_EQ(chosen("train"), (Names{"a.jsonl.gz", "b.jsonl"}));
+  files({"test.jsonl"});
+  EXPECT_EQ(chosen(), (Names{"a.jsonl.gz", "b.jsonl"}));
+}
+
+TEST_F(HubFolder, TheOnlySplitIsTakenUnlessAnotherIsAskedFor) {
+  files({"validation.jsonl"});
+  EXPECT_EQ(chosen(), (Names{"validation.jsonl"}));
+  EXPECT_EQ(chosen("validation"), (Names{"validation.jsonl"}));
+}
+
+TEST_F(HubFolder, WhatSaveToDiskWrites) {
+  files({"dataset_dict.json", "train/data-00000-of-00001.arrow", "train/state.json", "train/dataset_info.json",
+         "test/data-00000-of-00001.arrow"});
+  EXPECT_EQ(chosen(), (Names{"train/data-00000-of-00001.arrow"}));
+}
+
+TEST_F(HubFolder, ReadmeNamesSubsetsAndSplits) {
+  files({"en/one.jsonl", "en/two.jsonl", "en/held.jsonl", "de/deep/one.jsonl", "de/x.csv"});
+  folder.write("README.md", R"(---
+license: mit
+configs:
+- config_name: en
+  default: true
+  data_files:
+  - split: train
+    path: ["en/one.jsonl", "en/tw*.jsonl"]
+  - split: test
+    path: en/held.jsonl
+- config_name: de
+  data_files: "de/**/*.jsonl"
+- config_name: table
+  data_dir: de
+  data_files: "*.csv"
+---
+# A data set
+)");
+  EXPECT_EQ(chosen(), (Names{"en/one.jsonl", "en/two.jsonl"}));
+  EXPECT_EQ(chosen("test"), (Names{"en/held.jsonl"}));
+  EXPECT_EQ(chosen("", "de"), (Names{"de/deep/one.jsonl"}));
+  EXPECT_EQ(chosen("", "table"), (Names{"de/x.csv"}));
+}
+
+TEST_F(HubFolder, ASubsetMayBeAFolder) {
+  files({"en/train.jsonl", "en/test.jsonl", "de/train.jsonl"});
+  folder.write("README.md", "---\nlicense: mit\n---\n");
+  EXPECT_EQ(chosen("", "de"), (Names{"de/train.jsonl"}));
+  EXPECT_EQ(chosen("test", "en"), (Names{"en/test.jsonl"}));
+}
+
+TEST_F(HubFolder, FilesMayBeLinksElsewhere) {
+  files({"blobs/ab12"});
+  fs::create_directories(folder.path() / "snapshot" / "data");
+  for (const char* name : {"train", "test"})
+    fs::create_symlink("../../blobs/ab12", folder.path() / "snapshot" / "data" / (std::string(name) + ".jsonl"));
+  const auto found = split_files(folder.path() / "snapshot", "", "");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].filename(), "train.jsonl");
+}
+
+TEST_F(HubFolder, DatasetInfoNamesSplitAndSubset) {
+  files({"hub/en/train.jsonl", "hub/en/test.jsonl"});
+  folder.write("dataset_info.json", R"({"mine": {"hf_hub_url": "hub", "subset": "en", "split": "test"}})");
+  const DataSource source = find_source("mine", folder.path());
+  ASSERT_EQ(source.files.size(), 1u);
+  EXPECT_EQ(source.files[0], folder.path() / "hub/en/test.jsonl");
+  ASSERT_EQ(find_source("hub", folder.path()).files.size(), 1u);
+  EXPECT_EQ(find_source("hub", folder.path()).files[0], folder.path() / "hub/en/train.jsonl");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/read/hub_folder.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+struct HubFolderErrors : ::testing::Test {
+  TestFolder folder;
+
+  std::string message(const std::string& subset, const std::string& split) {
+    try {
+      split_files(folder.path(), subset, split);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void expect(const std::string& subset, const std::string& split, const std::string& part) {
+    EXPECT_NE(message(subset, split).find(part), std::string::npos) << message(subset, split);
+  }
+};
+
+TEST_F(HubFolderErrors, SplitsAndSubsetsThatAreNotThere) {
+  folder.write("train_sft-00000-of-00001.jsonl", "{}\n");
+  folder.write("train_gen-00000-of-00001.jsonl", "{}\n");
+  expect("", "", "there is no split 'train'; its splits are train_gen, train_sft: name one with `split`");
+  expect("", "test", "there is no split 'test'");
+  expect("en", "", "there is no subset 'en'");
+}
+
+TEST_F(HubFolderErrors, FilesOfNoSplitAreNoOtherSplit) {
+  folder.write("a.jsonl", "{}\n");
+  expect("", "test", "there is no split 'test'");
+}
+
+TEST_F(HubFolderErrors, ReadmesThatDoNotHelp) {
+  folder.write("a.jsonl", "{}\n");
+  const std::string head = "---\nconfigs:\n";
+  folder.write("README.md", head + "- config_name: en\n  data_files: a.jsonl\n- config_name: de\n---\n");
+  expect("", "", "which subset?; its subsets are en, de");
+  expect("fr", "", "there is no subset 'fr'; its subsets are en, de");
+  folder.write("README.md", head + "- config_name: en\n  data_files: gone/*.jsonl\n---\n");
+  expect("", "", "names files that are not there");
+  folder.write("README.md", head + "- 7\n---\n");
+  expect("", "", "are not as the Hugging Face Hub has them");
+  folder.write("README.md", "---\n\t: [\n---\n");
+  expect("", "", "README.md");
+}
+
+}  // namespace
+}  // namespace fettle
