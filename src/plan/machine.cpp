@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "base/error.h"
+#include "plan/target_file.h"
 #include "runtime/plugin.h"
 #include "runtime/vendors.h"
 
@@ -57,7 +58,7 @@ MachineSize machine_size(const Recipe& recipe) {
   if (words.devices && asked > 1 && asked != size.count())
     throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", recipe.target,
                     size.count(), asked);
-  size.title = fmt::format("{} x {}", size.count(), target_named(words.name).title);
+  size.title = fmt::format("{} x {}", size.count(), find_target(words.name).title);
   return size;
 }
 
@@ -68,7 +69,7 @@ Machine Machine::of(const Recipe& recipe) {
     here.owned_ = std::move(devices);
     return here;
   }
-  const Target& target = target_named(parse_target(recipe.target).name);
+  const Target target = find_target(parse_target(recipe.target).name);
   const MachineSize size = machine_size(recipe);
   const std::shared_ptr<const Plugin> plugin = Plugin::load(recipe.plugin.empty() ? target.plugin : recipe.plugin);
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)

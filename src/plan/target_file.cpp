@@ -1,0 +1,171 @@
+#include "plan/target_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "config/nearest.h"
+#include "runtime/vendors.h"
+
+namespace fettle {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+struct Place {
+  std::string file;
+  // "figures.yaml:3", or the file alone where the line is not known.
+  std::string at(const YAML::Node& node) const {
+    return node.Mark().line < 0 ? file : fmt::format("{}:{}", file, node.Mark().line + 1);
+  }
+};
+
+// A key and the member it sets; numbers lie between `least` and `most`.
+template <typename Struct>
+struct Key {
+  std::string_view name;
+  std::variant<std::string Struct::*, double Struct::*, int Struct::*, int64_t Struct::*> member;
+  double least = 0, most = 0;
+  double unit = 1;        // of the file's number, in the member's
+  const char* form = "";  // a regular expression that text must be
+  bool required = true;   // when there is no `like`
+};
+
+const std::vector<Key<Target>> kFigures = {
+    {"name", &Target::name, 0, 0, 1, "[A-Za-z0-9 _.-]{1,60}", false},
+    {"title", &Target::title, 0, 0, 1, "[A-Za-z0-9 ()/_.-]{1,60}", false},
+    {"plugin", &Target::plugin, 0, 0, 1, "[a-z]+"},
+    {"memory_gib", &Target::memory_bytes, 0.1, 1e5, kGiB},
+    {"bf16_tflops", &Target::bf16_tflops, 1e-3, 1e7},
+    {"f32_tflops", &Target::f32_tflops, 1e-3, 1e7},
+    {"memory_gb_per_s", &Target::memory_gb_per_s, 1e-3, 1e7},
+    {"link_gb_per_s", &Target::link_gb_per_s, 1e-3, 1e7},
+    {"link_peers", &Target::link_peers, 0, 1e4, 1, "", false},
+    {"network_gb_per_s", &Target::network_gb_per_s, 1e-3, 1e7},
+    {"config", &Target::config, 0, 0, 1, "", false},
+};
+
+const std::vector<Key<Chip>> kChip = {
+    {"capability", &Chip::capability, 0, 0, 1, "[1-9][0-9]?\\.[0-9]a?|gfx[0-9a-f]{3,5}(:[a-z]+[+-])*"},
+    {"cores", &Chip::cores, 1, 1e5},
+    {"fpus_per_core", &Chip::fpus_per_core, 1, 1e5},
+    {"threads_per_core", &Chip::threads_per_core, 1, 1e5},
+    {"threads_per_warp", &Chip::threads_per_warp, 1, 128, 1, "", false},
+    {"shared_memory_per_core", &Chip::shared_memory_per_core, 1, 1e9},
+    {"shared_memory_per_block", &Chip::shared_memory_per_block, 1, 1e9},
+    {"l2_bytes", &Chip::l2_bytes, 1, 1e12},
+    {"clock_ghz", &Chip::clock_ghz, 1e-3, 100},
+    {"nvlinks", &Chip::nvlinks, 0, 1000, 1, "", false},
+};
+
+template <typename Struct>
+void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const Place& place) {
+  const std::string text = node.IsScalar() ? node.Scalar() : "a list or a map";
+  if (const auto member = std::get_if<std::string Struct::*>(&key.member)) {
+    if (!node.IsScalar() || (key.form[0] != '\0' && !std::regex_match(text, std::regex(key.form))))
+      throw UserError("{}: {} is '{}', wanted text like {}", place.at(node), key.name, text,
+                      key.form[0] == '\0' ? "a GpuTargetConfigProto" : key.form);
+    to.*(*member) = text;
+    return;
+  }
+  const bool whole = !std::holds_alternative<double Struct::*>(key.member) && key.unit == 1;
+  double value = 0;
+  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) || !(value >= key.least && value <= key.most) ||
+      (whole && value != std::floor(value)))
+    throw UserError("{}: {} is '{}', wanted a {}number from {} to {}", place.at(node), key.name, text,
+                    whole ? "whole " : "", key.least, key.most);
+  value *= key.unit;
+  if (const auto real = std::get_if<double Struct::*>(&key.member)) to.*(*real) = value;
+  if (const auto small = std::get_if<int Struct::*>(&key.member)) to.*(*small) = static_cast<int>(value);
+  if (const auto large = std::get_if<int64_t Struct::*>(&key.member)) to.*(*large) = static_cast<int64_t>(value);
+}
+
+// Sets what the map gives; `others` are keys that someone else reads. With `all`, every key must be there but those
+// that need not.
+template <typename Struct>
+void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<std::string_view>& others,
+          const YAML::Node& map, bool all, const Place& place) {
+  std::vector<std::string_view> names = others;
+  for (const Key<Struct>& key : keys) names.push_back(key.name);
+  for (const auto& entry : map) {
+    const std::string name = entry.first.Scalar();
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const auto& k) { return k.name == name; });
+    if (key != keys.end()) {
+      set(to, *key, entry.second, place);
+    } else if (std::find(others.begin(), others.end(), name) == others.end()) {
+      const auto near = nearest(name, names);
+      throw UserError("{}: '{}' is no key of a target{}; see docs/targets.md", place.at(entry.first), name,
+                      near ? fmt::format("; did you mean {}?", *near) : "");
+    }
+  }
+  if (!all) return;
+  for (const Key<Struct>& key : keys) {
+    if (key.required && !map[std::string(key.name)])
+      throw UserError("{}: {} is missing; give it, or `like: mi300x` for a known target to take it from", place.at(map),
+                      key.name);
+  }
+}
+
+YAML::Node load(const std::filesystem::path& file) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(file, unreadable))
+    throw UserError("{}: is no file; wanted one that describes a target (docs/targets.md)", file.string());
+  try {
+    YAML::Node root = YAML::LoadFile(file.string());
+    if (!root.IsMap()) throw UserError("{}: wanted keys and values that describe a target", file.string());
+    return root;
+  } catch (const YAML::BadFile&) {
+    throw UserError("{}: cannot be read; wanted a file that describes a target (docs/targets.md)", file.string());
+  } catch (const YAML::ParserException& error) {
+    throw UserError("{}:{}: no yaml: {}", file.string(), error.mark.line + 1, error.msg);
+  }
+}
+
+}  // namespace
+
+Target read_target(const std::filesystem::path& file) {
+  const YAML::Node root = load(file);
+  const Place place{file.string()};
+  Target target;
+  const YAML::Node like = root["like"];
+  if (like) {
+    try {
+      target = target_named(like.IsScalar() ? like.Scalar() : "");
+    } catch (const UserError& error) {
+      throw UserError("{}: like: {}", place.at(like), error.what());
+    }
+    target.title = "";
+  }
+  target.name = file.stem().string();
+  target.config = "";  // made anew from the figures
+  read(target, kFigures, {"like", "chip"}, root, !like, place);
+  if (target.title.empty()) target.title = target.name;
+  const Vendor* vendor = vendor_named(target.plugin);
+  if (vendor == nullptr || vendor->target_platform.empty())
+    throw UserError("{}: plugin is '{}', wanted one that compiles for devices that are not here: cuda or rocm",
+                    place.at(root["plugin"]), target.plugin);
+  const YAML::Node chip = root["chip"];
+  if (chip && !chip.IsMap()) throw UserError("{}: chip is no map of figures", place.at(chip));
+  if (chip && !target.config.empty())
+    throw UserError("{}: chip and config say the same in two ways; give one", place.at(chip));
+  if (!chip && target.config.empty() && !like)
+    throw UserError("{}: neither chip nor config is there; give one, or `like: mi300x`", place.at(root));
+  if (chip) read(target.chip, kChip, {}, chip, !like, place);
+  if (target.config.empty()) target.config = config_text(target);
+  return target;
+}
+
+Target find_target(const std::string& name_or_file) {
+  const std::filesystem::path path(name_or_file);
+  const std::string ending = path.extension().string();
+  if (name_or_file.find('/') != std::string::npos || ending == ".yaml" || ending == ".yml" || ending == ".json")
+    return read_target(path);
+  return target_named(name_or_file);
+}
+
+}  // namespace fettle
