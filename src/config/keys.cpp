@@ -272,7 +272,9 @@ std::vector<Key> hardware_keys() {
       {.name = "target",
        .group = Group::kHardware,
        .member = &Recipe::target,
-       .help = "Hardware that `plan` plans for; empty means this machine's."},
+       .help =
+           "Hardware that `plan` plans for: `mi300x:8`, `a100-80:2x8`, or a file that describes it (docs/targets.md); "
+           "empty means this machine's."},
       {.name = "plan_only",
        .group = Group::kHardware,
        .member = &Recipe::plan_only,
