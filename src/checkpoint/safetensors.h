@@ -12,10 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/box.h"
 #include "base/host_array.h"
 #include "base/shape.h"
 #include "checkpoint/files.h"
-#include "checkpoint/slice.h"
 
 namespace fettle {
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/box_copy.h"
 #include "base/error.h"
 #include "runtime/client.h"
 #include "runtime/handles.h"
@@ -52,7 +53,9 @@ DeviceBuffer DeviceBuffer::upload(const Client& client, const Shape& shape, Layo
 
 DeviceBuffer DeviceBuffer::upload(const Client& client, const HostArray& global, Layout layout,
                                   const std::string& memory_kind) {
-  const FillBox slice = [&](const Box& box, std::byte* out) { copy_box_out(global.shape(), box, global.data(), out); };
+  const FillBox slice = [&](const Box& box, std::byte* out) {
+    copy_common(Box::whole(global.shape().dims), global.data(), box, out, byte_size(global.shape().dtype));
+  };
   return upload(client, global.shape(), std::move(layout), slice, memory_kind);
 }
 
@@ -129,7 +132,7 @@ HostArray DeviceBuffer::download() const {
   for (int i = 0; i < layout_.count(); ++i) {
     if (part_of[i] != next) continue;
     const HostArray shard = download_shard(i);
-    copy_box_in(shape_, layout_.boxes[i], shard.data(), global.data());
+    copy_common(layout_.boxes[i], shard.data(), Box::whole(shape_.dims), global.data(), byte_size(shape_.dtype));
     ++next;
   }
   return global;

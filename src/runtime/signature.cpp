@@ -1,47 +1,11 @@
 #include "runtime/signature.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/error.h"
 
 namespace fettle {
-namespace {
-
-// Calls copy(global byte offset, box byte offset, bytes) for each contiguous run of the box.
-template <typename Copy>
-void for_each_run(const Shape& shape, const Box& box, const Copy& copy) {
-  const int64_t rank = shape.rank();
-  // Trailing dims taken whole merge with the innermost partial one into a single run.
-  int64_t split = rank;  // dims [split, rank) are whole
-  while (split > 0 && box.size[split - 1] == shape.dims[split - 1]) --split;
-  int64_t inner = byte_size(shape.dtype);
-  for (int64_t d = split; d < rank; ++d) inner *= shape.dims[d];
-  const int64_t run_dim = split - 1;  // the innermost partial dim, -1 when the box is everything
-  const int64_t run = run_dim < 0 ? inner : inner * box.size[run_dim];
-  if (box.elements() == 0) return;
-
-  std::vector<int64_t> stride(rank, 0);
-  int64_t bytes = byte_size(shape.dtype);
-  for (int64_t d = rank - 1; d >= 0; --d) {
-    stride[d] = bytes;
-    bytes *= shape.dims[d];
-  }
-  int64_t base = 0;
-  for (int64_t d = 0; d < rank; ++d) base += box.start[d] * stride[d];
-  std::vector<int64_t> index(rank, 0);
-  for (int64_t done = 0;; done += run) {
-    int64_t offset = base;
-    for (int64_t d = 0; d < run_dim; ++d) offset += index[d] * stride[d];
-    copy(offset, done, run);
-    int64_t d = run_dim - 1;
-    for (; d >= 0 && ++index[d] == box.size[d]; --d) index[d] = 0;
-    if (d < 0) return;
-  }
-}
-
-}  // namespace
 
 std::vector<Box> Layout::parts() const {
   std::vector<Box> distinct;
@@ -122,14 +86,6 @@ void check_layout(const Shape& shape, const Layout& layout, const std::string& w
                      "{}: box {} is outside {}", what, box.to_string(), shape.to_string());
     }
   }
-}
-
-void copy_box_out(const Shape& shape, const Box& box, const std::byte* global, std::byte* shard) {
-  for_each_run(shape, box, [&](int64_t from, int64_t to, int64_t n) { std::memcpy(shard + to, global + from, n); });
-}
-
-void copy_box_in(const Shape& shape, const Box& box, const std::byte* shard, std::byte* global) {
-  for_each_run(shape, box, [&](int64_t to, int64_t from, int64_t n) { std::memcpy(global + to, shard + from, n); });
 }
 
 }  // namespace fettle

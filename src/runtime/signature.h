@@ -51,8 +51,4 @@ struct Signature {
 // Throws InternalError naming `what` unless the layout fits `shape` (ranks, bounds, equal box sizes, distinct devices).
 void check_layout(const Shape& shape, const Layout& layout, const std::string& what);
 
-// Copies between a dense global array and one box of it (dense, row-major).
-void copy_box_out(const Shape& shape, const Box& box, const std::byte* global, std::byte* shard);
-void copy_box_in(const Shape& shape, const Box& box, const std::byte* shard, std::byte* global);
-
 }  // namespace fettle

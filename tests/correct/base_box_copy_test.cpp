@@ -1,14 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 
+#include "base/box_copy.h"
 #include "base/error.h"
-#include "base/host_array.h"
-#include "checkpoint/slice.h"
 
 namespace fettle {
 namespace {
@@ -22,24 +20,24 @@ std::vector<Copied> runs(const Box& box, const Dims& source, const Dims& target,
   return all;
 }
 
-TEST(Slice, WholeArrayIsOneRun) {
+TEST(BoxCopy, WholeArrayIsOneRun) {
   EXPECT_THAT(runs(Box::whole({2, 3, 4}), {2, 3, 4}, {2, 3, 4}, {0, 0, 0}), testing::ElementsAre(Copied{0, 0, 24}));
   EXPECT_THAT(runs(Box::whole({}), {}, {}, {}), testing::ElementsAre(Copied{0, 0, 1}));
 }
 
-TEST(Slice, RowsAreOneRunAndColumnsOneEach) {
+TEST(BoxCopy, RowsAreOneRunAndColumnsOneEach) {
   EXPECT_THAT(runs({{1, 0}, {2, 4}}, {5, 4}, {2, 4}, {0, 0}), testing::ElementsAre(Copied{4, 0, 8}));
   EXPECT_THAT(runs({{0, 1}, {3, 2}}, {3, 4}, {3, 2}, {0, 0}),
               testing::ElementsAre(Copied{1, 0, 2}, Copied{5, 2, 2}, Copied{9, 4, 2}));
 }
 
-TEST(Slice, NoRunsInAnEmptyBox) {
+TEST(BoxCopy, NoRunsInAnEmptyBox) {
   EXPECT_TRUE(runs({{1, 2}, {0, 2}}, {3, 4}, {3, 4}, {0, 0}).empty());
   EXPECT_TRUE(runs(Box::whole({0, 3}), {0, 3}, {0, 3}, {0, 0}).empty());
 }
 
 // Against an element-by-element copy, over random ranks, dims and boxes.
-TEST(Slice, RunsCopyEachElementOnceToItsPlace) {
+TEST(BoxCopy, RunsCopyEachElementOnceToItsPlace) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   for (int round = 0; round < 500; ++round) {
@@ -74,7 +72,7 @@ TEST(Slice, RunsCopyEachElementOnceToItsPlace) {
   }
 }
 
-TEST(Slice, BoxesAreCheckedAgainstDims) {
+TEST(BoxCopy, BoxesAreCheckedAgainstDims) {
   EXPECT_TRUE(is_inside({{1, 0}, {2, 4}}, {3, 4}));
   EXPECT_FALSE(is_inside({{2, 0}, {2, 4}}, {3, 4}));
   EXPECT_FALSE(is_inside({{-1}, {1}}, {3}));
@@ -85,42 +83,66 @@ TEST(Slice, BoxesAreCheckedAgainstDims) {
   EXPECT_THROW(runs({{2}, {2}}, {3}, {2}, {0}), InternalError);
 }
 
-TEST(Slice, EveryFloatPairConvertsAsThroughOneElement) {
-  std::vector<float> values{0, -0.0f, 1, -2.5f, 3.14159f, 65504, 70000, 1e-8f, 1e38f, 3.4e38f, NAN, -INFINITY};
-  values.resize(3000);
-  for (size_t i = 12; i < values.size(); ++i)
-    values[i] = std::ldexp(static_cast<float>(i) / 1024, static_cast<int>(i % 60) - 30);
-  const std::vector<DType> floats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
-  const HostArray f32 = HostArray::from({DType::kF32, {static_cast<int64_t>(values.size())}}, values);
-  for (DType from : floats) {
-    for (DType to : floats) {
-      const HostArray source = f32.to(from);
-      const HostArray wanted = source.to(to);
-      HostArray got(source.shape().with_dtype(to));
-      convert_elements(source.data(), from, got.data(), to, source.shape().elements());
-      EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(wanted.bytes())), 0)
-          << stablehlo_name(from) << " to " << stablehlo_name(to);
+// Every box of every split of several shapes, against plain index arithmetic.
+TEST(BoxCopy, BoxesAreCopiedElementForElement) {
+  const std::vector<Dims> shapes = {{}, {6}, {4, 6}, {2, 3, 4}, {2, 4, 2, 6}, {3, 1, 5}};
+  for (const Dims& dims : shapes) {
+    const Shape shape{DType::kI16, dims};
+    const Box whole = Box::whole(dims);
+    std::vector<int16_t> global(shape.elements());
+    std::iota(global.begin(), global.end(), int16_t{0});
+    // start and size: every way to cut [lo, hi) in each dim, by a mixed-radix count over a few cuts
+    for (int choice = 0; choice < 81; ++choice) {
+      Box box{Dims(dims.size()), Dims(dims.size())};
+      int rest = choice;
+      for (size_t d = 0; d < dims.size(); ++d, rest /= 3) {
+        const int64_t half = dims[d] / 2;
+        box.start[d] = rest % 3 == 1 ? half : 0;
+        box.size[d] = rest % 3 == 0 ? dims[d] : (rest % 3 == 1 ? dims[d] - half : half);
+      }
+      std::vector<int16_t> shard(box.elements(), -1), back(global.size(), -1);
+      copy_common(whole, reinterpret_cast<const std::byte*>(global.data()), box,
+                  reinterpret_cast<std::byte*>(shard.data()), 2);
+      copy_common(box, reinterpret_cast<const std::byte*>(shard.data()), whole,
+                  reinterpret_cast<std::byte*>(back.data()), 2);
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        int64_t offset = 0;
+        bool inside = true;
+        for (int64_t d = shape.rank() - 1, r = i, scale = 1; d >= 0; --d) {
+          const int64_t at = r % dims[d] - box.start[d];
+          inside = inside && at >= 0 && at < box.size[d];
+          offset += at * scale;
+          scale *= box.size[d];
+          r /= dims[d];
+        }
+        if (inside) {
+          EXPECT_EQ(shard[offset], global[i]);
+        }
+        EXPECT_EQ(back[i], inside ? global[i] : -1);
+      }
     }
   }
 }
 
-TEST(Slice, UnalignedBytesConvert) {
-  const std::vector<float> values{1.5f, -2, 300};
-  std::vector<std::byte> source(1 + 12), target(1 + 6);
-  std::memcpy(source.data() + 1, values.data(), 12);
-  convert_elements(source.data() + 1, DType::kF32, target.data() + 1, DType::kBF16, 3);
-  for (int64_t i = 0; i < 3; ++i)
-    EXPECT_EQ(load_float(target.data() + 1, DType::kBF16, i), values[static_cast<size_t>(i)]);
+TEST(BoxCopy, OneRunIsWhatForEachRunGives) {
+  const Dims dims{3, 1, 4, 5};
+  for (int64_t a : {1, 2, 3})
+    for (int64_t b : {1, 3, 4})
+      for (int64_t c : {1, 4, 5}) {
+        const Box box{{0, 0, 0, 0}, {a, 1, b, c}};
+        EXPECT_EQ(is_one_run(box, dims), runs(box, dims, box.size, {0, 0, 0, 0}).size() == 1) << box.to_string();
+      }
+  EXPECT_TRUE(is_one_run(Box::whole({}), {}));
 }
 
-TEST(Slice, IntegersOnlyCopy) {
-  const std::vector<int32_t> values{1, -2};
-  std::vector<int32_t> out(2);
-  const auto* source = reinterpret_cast<const std::byte*>(values.data());
-  convert_elements(source, DType::kI32, reinterpret_cast<std::byte*>(out.data()), DType::kI32, 2);
-  EXPECT_EQ(out, values);
-  EXPECT_THROW(convert_elements(source, DType::kI32, reinterpret_cast<std::byte*>(out.data()), DType::kF32, 2),
-               InternalError);
+TEST(BoxCopy, OnlyTheCommonPartIsCopied) {
+  const std::vector<int8_t> rows{0, 1, 2, 3, 4, 5, 6, 7};  // rows 1 and 2 of a [4, 4] array
+  std::vector<int8_t> columns(8, -1);                      // columns 2 and 3 of it
+  const Box from{{1, 0}, {2, 4}}, to{{0, 2}, {4, 2}};
+  copy_common(from, reinterpret_cast<const std::byte*>(rows.data()), to, reinterpret_cast<std::byte*>(columns.data()),
+              1);
+  EXPECT_THAT(columns, testing::ElementsAre(-1, -1, 2, 3, 6, 7, -1, -1));
+  copy_common(from, reinterpret_cast<const std::byte*>(rows.data()), {{3, 2}, {1, 2}}, nullptr, 1);
 }
 
 }  // namespace

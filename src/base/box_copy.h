@@ -1,4 +1,4 @@
-// Defines the copying of rectangular boxes between dense row-major arrays.
+// Defines the copying of rectangular parts between dense row-major arrays.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,8 @@ namespace fettle {
 
 // True when `box` has the rank of `dims` and lies inside it.
 bool is_inside(const Box& box, const Dims& dims);
+// True when the elements of `box` follow one another in a dense array of `dims`.
+bool is_one_run(const Box& box, const Dims& dims);
 // The common part; any size[d] == 0 when there is none. Ranks must agree.
 Box intersect(const Box& a, const Box& b);
 
@@ -19,8 +21,8 @@ Box intersect(const Box& a, const Box& b);
 void for_each_run(const Box& box, const Dims& source, const Dims& target, const Dims& target_start,
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
-// Copies `count` elements, converting between float dtypes (round to nearest even); equal dtypes are plain bytes.
-// Neither pointer need be aligned; they must not overlap. Throws InternalError on other pairs.
-void convert_elements(const std::byte* source, DType from, std::byte* target, DType to, int64_t count);
+// Copies what two boxes of one global array have in common. Each holds its own elements, dense, `width` bytes each;
+// they must not overlap in memory.
+void copy_common(const Box& from_box, const std::byte* from, const Box& to_box, std::byte* to, int64_t width);
 
 }  // namespace fettle
