@@ -52,7 +52,7 @@ def write_model(folder, shape):
         bos_token_id=256, eos_token_id=256,
     )  # fmt: skip
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype))
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, **({"max_shard_size": shape.shard} if shape.shard else {}))
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(), ensure_ascii=False))
     names = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|endoftext|>", eos_token="<|endoftext|>")
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
@@ -68,8 +68,9 @@ def main():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--rows", type=int, default=64, help="rows in rows.jsonl")
     parser.add_argument("--length", type=int, default=512, help="ids a row")
+    parser.add_argument("--shard", help="largest weight file, as 1GB")
     shape = parser.parse_args()
-    said = {key: str(value) for key, value in vars(shape).items() if key != "folder"}
+    said = {key: str(value) for key, value in vars(shape).items() if key != "folder" and value is not None}
     stamp = shape.folder / "shape.json"
     if stamp.exists() and json.loads(stamp.read_text()) == said:
         return

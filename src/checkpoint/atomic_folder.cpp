@@ -28,15 +28,22 @@ fs::path sibling(const fs::path& target, std::string_view kind) {
   return path;
 }
 
-// The process that owns `name` when it is `prefix` + ".kind-PID".
-std::optional<pid_t> owner(std::string_view name, std::string_view prefix, std::string_view kind) {
-  const std::string start = fmt::format("{}.{}-", prefix, kind);
-  if (!name.starts_with(start)) return std::nullopt;
-  name.remove_prefix(start.size());
+// What "NAME.tmp-PID" and "NAME.old-PID" say.
+struct Leftover {
+  std::string name;
+  bool old;
+  pid_t owner;
+};
+
+std::optional<Leftover> leftover(const std::string& entry) {
+  const size_t dash = entry.rfind('-'), dot = entry.rfind('.', dash);
+  if (dash == std::string::npos || dot == std::string::npos) return std::nullopt;
+  const std::string kind = entry.substr(dot + 1, dash - dot - 1);
   pid_t pid = 0;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (code != std::errc() || end != name.data() + name.size() || pid <= 0) return std::nullopt;
-  return pid;
+  const char* const stop = entry.data() + entry.size();
+  const auto [end, code] = std::from_chars(entry.data() + dash + 1, stop, pid);
+  if ((kind != "tmp" && kind != "old") || code != std::errc() || end != stop || pid <= 0) return std::nullopt;
+  return Leftover{entry.substr(0, dot), kind == "old", pid};
 }
 
 bool is_gone(pid_t pid) {
@@ -53,6 +60,24 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 void move(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
+}
+
+// Removes the leftovers in `folder` that are `doomed`. An old folder that nothing replaced gets its name back.
+template <typename Doomed>
+std::vector<fs::path> clean(const fs::path& folder, Doomed doomed) {
+  std::vector<fs::path> removed;
+  std::error_code ignored;
+  for (const fs::path& entry : entries_of(folder)) {
+    const std::optional<Leftover> found = leftover(entry.filename().string());
+    if (!found || !doomed(*found)) continue;
+    if (found->old && !fs::exists(folder / found->name)) {
+      move(entry, folder / found->name);
+    } else {
+      fs::remove_all(entry, ignored);
+      removed.push_back(entry);
+    }
+  }
+  return removed;
 }
 
 void sync_tree(const fs::path& folder) {
@@ -136,21 +161,15 @@ void AtomicFolder::merge() {
 }
 
 void clean_leftovers(const fs::path& target) {
-  std::error_code ignored;
-  for (const fs::path& entry : entries_of(target)) {
-    const std::optional<pid_t> pid = owner(entry.filename().string(), "", "tmp");
-    if (pid && is_gone(*pid)) fs::remove_all(entry, ignored);
-  }
   const fs::path parent = target.parent_path().empty() ? "." : target.parent_path();
   const std::string name = target.filename().string();
-  for (const fs::path& entry : entries_of(parent)) {
-    const std::string found = entry.filename().string();
-    const std::optional<pid_t> working = owner(found, name, "tmp"), old = owner(found, name, "old");
-    if (old && is_gone(*old) && !fs::exists(target))
-      move(entry, target);
-    else if ((old && is_gone(*old)) || (working && is_gone(*working)))
-      fs::remove_all(entry, ignored);
-  }
+  clean(target, [](const Leftover& one) { return one.name.empty() && is_gone(one.owner); });
+  clean(parent, [&](const Leftover& one) { return one.name == name && is_gone(one.owner); });
+}
+
+std::vector<fs::path> clean_folder(const fs::path& folder) {
+  // A process of this id that left something was an earlier one.
+  return clean(folder, [](const Leftover& one) { return one.owner == getpid() || is_gone(one.owner); });
 }
 
 void remove_folder(const fs::path& folder) {

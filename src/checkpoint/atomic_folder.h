@@ -42,6 +42,9 @@ class AtomicFolder {
 // Removes the working folders that processes which are gone left of `target`; puts the old folder back when a
 // replacement was cut off between its renames.
 void clean_leftovers(const std::filesystem::path& target);
+// The same for everything in `folder`, files under their temporary names too. For the start of a run, which has nothing
+// at work there yet. Returns what was removed.
+std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Deletes a folder so that no half-deleted one is ever seen under its name.
 void remove_folder(const std::filesystem::path& folder);

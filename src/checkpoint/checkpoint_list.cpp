@@ -62,25 +62,28 @@ std::optional<CheckpointFolder> newest_checkpoint(const fs::path& output_dir) {
   return newest == all.rend() ? std::nullopt : std::optional(*newest);
 }
 
-std::optional<CheckpointFolder> find_checkpoint(const fs::path& output_dir, const std::string& value) {
-  if (value == "true") return newest_checkpoint(output_dir);
+std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::string& value) {
+  if (value == "true") {
+    std::optional<fs::path> newest;
+    for (const CheckpointFolder& one : list_checkpoints(output_dir))
+      if (fs::is_directory(state_folder(one.path))) newest = one.path;
+    return newest;
+  }
   fs::path folder = fs::path(value).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   if (!fs::is_directory(folder))
     throw UserError(
         "resume_from_checkpoint: there is no folder {}; give a checkpoint-N folder, or true for the newest in {}",
         folder.string(), output_dir.string());
-  if (!fs::exists(state_folder(folder)))
+  if (!fs::is_directory(state_folder(folder)))
     throw UserError(
         "resume_from_checkpoint: {} has no state/ folder, so it cannot be resumed; to start from its weights "
         "give it as adapter_name_or_path or model_name_or_path",
         folder.string());
-  const StateReader reader(state_folder(folder));
-  const std::optional<int64_t> step = step_of(folder);
-  return CheckpointFolder{folder, step ? *step : reader.meta().value("step", int64_t{0}), true};
+  return folder;
 }
 
-std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t limit) {
+std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t limit, const fs::path& written) {
   std::vector<fs::path> deleted;
   if (limit <= 0) return deleted;
   const std::vector<CheckpointFolder> all = list_checkpoints(output_dir);
@@ -88,7 +91,7 @@ std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t
   int64_t excess = static_cast<int64_t>(all.size()) - limit;
   for (const CheckpointFolder& one : all) {
     if (excess <= 0) break;
-    if (newest && one.path == newest->path) continue;
+    if (one.path == written || (newest && one.path == newest->path)) continue;
     remove_folder(one.path);
     deleted.push_back(one.path);
     --excess;

@@ -20,10 +20,13 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);    
 // By step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
-// `value` is a recipe's resume_from_checkpoint: a checkpoint folder, or "true" for the newest complete one (nullopt
-// when there is none yet). Throws UserError when a named folder is missing or not complete.
-std::optional<CheckpointFolder> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
-// Deletes the oldest until at most `limit` are left (0: no limit), never the newest complete one. Returns the deleted.
-std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit);
+// What a recipe's resume_from_checkpoint names: a checkpoint folder, or "true" for the newest one that has a state
+// (nullopt when there is none yet). Whether it is sound, StateReader says. Throws UserError when a named folder is
+// missing or has no state.
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
+// Deletes the oldest until at most `limit` are left (0: no limit), never `written` (the one that was just written) nor
+// the newest complete one. Returns the deleted.
+std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit,
+                                                          const std::filesystem::path& written);
 
 }  // namespace fettle

@@ -189,6 +189,12 @@ void write_json_file(const fs::path& path, const nlohmann::json& value, int inde
   write_file(path, value.dump(indent, ' ', true) + "\n");
 }
 
+std::string format_bytes(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
+  return bytes < 1'000'000'000 ? fmt::format("{:.2f} MB", value / 1e6) : fmt::format("{:.2f} GB", value / 1e9);
+}
+
 int64_t free_bytes(const fs::path& path) {
   std::error_code code;
   fs::path at = fs::absolute(path);
@@ -201,8 +207,8 @@ int64_t free_bytes(const fs::path& path) {
 void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view what) {
   const int64_t available = free_bytes(path);
   if (available >= bytes) return;
-  throw UserError("{}: {} needs {:.2f} GB of disk and {:.2f} GB are free; free some space or choose another disk",
-                  path.string(), what, static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9);
+  throw UserError("{}: {} needs {} of disk and {} are free; free some space or choose another disk", path.string(),
+                  what, format_bytes(bytes), format_bytes(available));
 }
 
 void sync_path(const fs::path& path) {

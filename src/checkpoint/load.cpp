@@ -2,15 +2,68 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numbers>
 #include <set>
+#include <span>
 
+#include "base/box_copy.h"
 #include "base/error.h"
+#include "base/parallel.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {
 namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;  // small enough to stay in a processor's cache
+// More than the cores of a small machine: most of them wait for the disk, which is faster with several reads at once.
+constexpr int kReaders = 8;
+
+// One contiguous stretch of a builder's part.
+struct Piece {
+  int part;
+  int64_t offset;  // in the part's bytes
+  Box box;         // in the global array
+};
+
+// Appends the pieces of `box`, which may be split along the dims from `d` on; `single` dims must have one index each.
+void cut(const Box& box, size_t d, size_t single, int64_t width, Piece& next, std::vector<Piece>& pieces) {
+  const int64_t bytes = box.elements() * width;
+  if (d == box.size.size() || (d >= single && bytes <= kPieceBytes)) {
+    next.box = box;
+    pieces.push_back(next);
+    next.offset += bytes;
+    return;
+  }
+  const int64_t step = d < single ? 1 : std::max<int64_t>(1, kPieceBytes / (bytes / box.size[d]));
+  for (int64_t at = 0; at < box.size[d]; at += step) {
+    Box slab = box;
+    slab.start[d] += at;
+    slab.size[d] = std::min(step, box.size[d] - at);
+    cut(slab, d + 1, single, width, next, pieces);
+  }
+}
+
+// All parts in pieces, in the order they lie in the global array, so that files are read through once.
+std::vector<Piece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single) {
+  std::vector<Piece> pieces;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    Piece next{static_cast<int>(part), 0, {}};
+    if (parts[part].elements() > 0) cut(parts[part], 0, single, width, next, pieces);
+  }
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
+  return pieces;
+}
+
+// Memory of this thread's own, until the next call.
+std::span<std::byte> staging(int64_t bytes) {
+  thread_local std::vector<std::byte> memory;
+  memory.resize(static_cast<size_t>(bytes));
+  return memory;
+}
 
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -66,22 +119,55 @@ std::string name_of_layer(const std::string& row, int64_t layer) {
 DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
                       const Layout& layout, const FindTensor& find, const LoadProgress& progress) {
   BufferBuilder builder(client, stacked_shape(row, config, dtype), layout);
-  for (size_t part = 0; part < builder.parts().size(); ++part) {
-    const Box& box = builder.parts()[part];
-    const int64_t first = row.stacked() ? box.start[0] : 0, layers = row.stacked() ? box.size[0] : 1;
-    const int skip = row.stacked() ? 1 : 0;
-    const Box slice{{box.start.begin() + skip, box.start.end()}, {box.size.begin() + skip, box.size.end()}};
-    HostArray bytes({dtype, slice.size});
-    for (int64_t i = 0; i < layers; ++i) {
-      const std::string name = name_of_layer(row.name, first + i);
-      const StoredTensor stored = find(name);
-      check_shape(stored, row, name);
-      stored.file->read_slice(*stored.entry, slice, dtype, bytes.data());
-      builder.write(static_cast<int>(part), i * bytes.bytes(), {bytes.data(), static_cast<size_t>(bytes.bytes())});
-      if (part + 1 == builder.parts().size()) stored.file->release(*stored.entry);
-      if (progress) progress(slice.elements() * byte_size(stored.entry->shape.dtype));
-    }
+  const size_t lead = row.stacked() ? 1 : 0;
+  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(dtype), lead);
+  struct StoredLayer {
+    StoredTensor stored;
+    std::atomic<int64_t> left{0};  // pieces to be read
+  };
+  std::vector<StoredLayer> layers(static_cast<size_t>(row.stacked() ? config.num_hidden_layers : 1));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string name = name_of_layer(row.name, static_cast<int64_t>(i));
+    layers[i].stored = find(name);
+    check_shape(layers[i].stored, row, name);
   }
+  auto layer_of = [&](const Piece& piece) -> StoredLayer& {
+    return layers[row.stacked() ? static_cast<size_t>(piece.box.start[0]) : 0];
+  };
+  for (const Piece& piece : pieces) ++layer_of(piece).left;
+
+  parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    StoredLayer& layer = layer_of(piece);
+    const auto [file, entry] = layer.stored;
+    const Box box{{piece.box.start.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.start.end()},
+                  {piece.box.size.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.size.end()}};
+    const int64_t width = byte_size(entry->shape.dtype), bytes = box.elements() * byte_size(dtype);
+    if (entry->shape.dtype == dtype && is_one_run(box, row.dims)) {
+      int64_t first = 0;
+      for (size_t d = 0; d < row.dims.size(); ++d) first = first * row.dims[d] + box.start[d];
+      builder.write(piece.part, piece.offset,
+                    file->bytes(*entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
+    } else {
+      const std::span<std::byte> staged = staging(bytes);
+      file->read_slice(*entry, box, dtype, staged.data());
+      builder.write(piece.part, piece.offset, staged);
+    }
+    if (--layer.left == 0) file->release(*entry);
+    if (progress) progress(box.elements() * width);
+  });
+  return builder.finish();
+}
+
+DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill) {
+  BufferBuilder builder(client, shape, layout);
+  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0);
+  parallel_for(static_cast<int64_t>(pieces.size()), copy_threads(), [&](int64_t i) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const std::span<std::byte> bytes = staging(piece.box.elements() * byte_size(shape.dtype));
+    fill(piece.box, bytes.data());
+    builder.write(piece.part, piece.offset, bytes);
+  });
   return builder.finish();
 }
 
@@ -89,7 +175,7 @@ DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelC
                         const Layout& layout, uint64_t seed) {
   const uint64_t key = XXH3_64bits_withSeed(row.name.data(), row.name.size(), seed);
   const Shape shape = stacked_shape(row, config, dtype);
-  return DeviceBuffer::upload(client, shape, layout, [&](const Box& box, std::byte* out) {
+  return fill_in_pieces(client, shape, layout, [&](const Box& box, std::byte* out) {
     int64_t next = 0;
     for_each_element(box, shape.dims, [&](int64_t index) {
       store_float(out, dtype, next++,

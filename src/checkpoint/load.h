@@ -1,7 +1,7 @@
 // Defines the streamed load of weights: from mapped files straight into the stacked, sharded device arrays.
 //
-// Each device array is filled a layer at a time from only the bytes of its boxes, so host memory above the mapped files
-// is one layer's box of one weight.
+// Device arrays are filled in pieces of a few MB, by several threads, from only the bytes of their boxes; host memory
+// above the mapped files is a piece a thread and what BufferBuilder stages, whatever the model.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace fettle {
 
 // Where one layer's tensor of a row comes from.
 using FindTensor = std::function<StoredTensor(const std::string& name)>;
-// Told the bytes read as they go.
+// Told the bytes read as they go, from several threads.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
 // A row's name for one layer: {} replaced by its number.
@@ -32,6 +32,9 @@ DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelCon
 // alone.
 DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
                         const Layout& layout, uint64_t seed);
+
+// A device array whose pieces `fill` writes, called from several threads at once.
+DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill);
 
 // Checks that every row is in the repository with its shape, and that every floating tensor of it is used by a row.
 // Throws UserError naming the tensor. Reads headers only.

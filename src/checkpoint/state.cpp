@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "base/box_copy.h"
 #include "base/error.h"
+#include "base/parallel.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -18,19 +20,11 @@ constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file is begun beyond 
 constexpr int64_t kAlignment = 64;
 const char* const kManifest = "manifest.json";
 
-std::string checksum(const void* data, size_t bytes) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
-  std::string text;
-  for (unsigned char byte : canonical.digest) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 // Guards against a flipped digit in the manifest itself: taken over the rest of it, keys sorted, no spaces.
 std::string manifest_checksum(Json manifest) {
   manifest.erase("checksum");
   const std::string text = manifest.dump();
-  return checksum(text.data(), text.size());
+  return xxh3_128(std::as_bytes(std::span(text)));
 }
 
 std::string shard_file(size_t index) {
@@ -49,7 +43,17 @@ bool covers_exactly(const Dims& dims, const std::vector<Shard>& shards) {
 }
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& what) {
-  throw UserError("{}: {}; the checkpoint is damaged: resume from another one", file.string(), what);
+  throw DamagedState("{}: {}; the checkpoint is damaged", file.string(), what);
+}
+
+// What cannot be read of a checkpoint makes it a damaged one.
+template <typename Read>
+auto reading(Read read) {
+  try {
+    return read();
+  } catch (const UserError& error) {
+    throw DamagedState("{}; the checkpoint is damaged", error.what());
+  }
 }
 
 Shape read_shape(const Json& row) {
@@ -61,6 +65,14 @@ Shape read_shape(const Json& row) {
 }
 
 }  // namespace
+
+std::string xxh3_128(std::span<const std::byte> bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  std::string text;
+  for (unsigned char byte : canonical.digest) text += fmt::format("{:02x}", byte);
+  return text;
+}
 
 StateWriter::StateWriter(fs::path folder) : folder_(std::move(folder)) {
   std::error_code code;
@@ -89,7 +101,7 @@ void StateWriter::add(const std::string& name, const Shape& global, const Box& b
   const int64_t offset = (end + kAlignment - 1) / kAlignment * kAlignment;
   file_->write(offset, bytes);
   if (count > 0) end = offset + count;
-  tensor.shards.push_back({box, file_bytes_.size() - 1, count > 0 ? offset : 0, checksum(bytes.data(), bytes.size())});
+  tensor.shards.push_back({box, file_bytes_.size() - 1, count > 0 ? offset : 0, xxh3_128(bytes)});
 }
 
 void StateWriter::add(const std::string& name, const HostArray& array) {
@@ -125,54 +137,49 @@ void StateWriter::finish(const Json& meta) {
 
 StateReader::StateReader(const fs::path& folder) : folder_(folder) {
   const fs::path path = folder_ / kManifest;
-  const Json manifest = read_json_file(path);
+  const Json manifest = reading([&] { return read_json_file(path); });
   try {
-    if (!manifest.is_object() || manifest.value("format", "") != kFormat)
-      refuse(path, "not a manifest of Fettle's state");
-    if (manifest.at("version") != kVersion)
-      throw UserError("{}: has version {}, this Fettle reads version {}; resume with the Fettle that wrote it",
-                      path.string(), manifest.at("version").dump(), kVersion);
-    if (manifest.at("checksum") != manifest_checksum(manifest)) refuse(path, "its content does not match its checksum");
-    meta_ = manifest.at("meta");
-    for (const Json& row : manifest.at("files")) {
-      const fs::path file = folder_ / row.at("name").get<std::string>();
-      files_.emplace_back(file);
-      const int64_t wanted = row.at("bytes").get<int64_t>();
-      const int64_t found = static_cast<int64_t>(files_.back().bytes().size());
-      if (found != wanted) refuse(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
-    }
-    for (const auto& [name, row] : manifest.at("tensors").items()) {
-      Tensor tensor{read_shape(row), {}};
-      for (const Json& s : row.at("shards")) {
-        Shard shard{{s.at("start").get<Dims>(), s.at("size").get<Dims>()},
-                    s.at("file").get<size_t>(),
-                    s.at("offset").get<int64_t>(),
-                    0,
-                    s.at("xxh3_128").get<std::string>()};
-        if (!is_inside(shard.box, tensor.shape.dims) || shard.file >= files_.size())
-          refuse(path, fmt::format("a shard of '{}' is out of range", name));
-        shard.bytes = shard.box.elements() * byte_size(tensor.shape.dtype);
-        const int64_t size = static_cast<int64_t>(files_[shard.file].bytes().size());
-        if (shard.offset < 0 || shard.bytes > size || shard.offset > size - shard.bytes)
-          refuse(path, fmt::format("a shard of '{}' lies outside {}", name, files_[shard.file].path().string()));
-        tensor.shards.push_back(std::move(shard));
-      }
-      if (!covers_exactly(tensor.shape.dims, tensor.shards))
-        refuse(path, fmt::format("the shards of '{}' overlap or leave holes", name));
-      tensors_.emplace(name, std::move(tensor));
-    }
+    read_manifest(manifest, path);
   } catch (const Json::exception& error) {
     refuse(path, fmt::format("not a manifest of Fettle's state ({})", error.what()));
   }
 }
 
-void StateReader::require_meta(const std::string& key, const Json& wanted, std::string_view what) const {
-  const auto found = meta_.find(key);
-  if (found != meta_.end() && *found == wanted) return;
-  throw UserError(
-      "{}: was written by a run in which {} differs ({} is {}, this run has {}); resume with the recipe that "
-      "wrote it, or start afresh",
-      (folder_ / kManifest).string(), what, key, found == meta_.end() ? "not given" : found->dump(), wanted.dump());
+void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
+  if (!manifest.is_object() || manifest.value("format", "") != kFormat)
+    refuse(path, "not a manifest of Fettle's state");
+  if (manifest.at("version") != kVersion)
+    throw UserError("{}: has version {}, this Fettle reads version {}; resume with the Fettle that wrote it",
+                    path.string(), manifest.at("version").dump(), kVersion);
+  if (manifest.at("checksum") != manifest_checksum(manifest)) refuse(path, "its content does not match its checksum");
+  meta_ = manifest.at("meta");
+  for (const Json& row : manifest.at("files")) {
+    const fs::path file = folder_ / row.at("name").get<std::string>();
+    files_.push_back(reading([&] { return MappedFile(file); }));
+    const int64_t wanted = row.at("bytes").get<int64_t>();
+    const int64_t found = static_cast<int64_t>(files_.back().bytes().size());
+    if (found != wanted) refuse(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
+  }
+  for (const auto& [name, row] : manifest.at("tensors").items()) {
+    Tensor tensor{read_shape(row), {}};
+    for (const Json& s : row.at("shards")) {
+      Shard shard{{s.at("start").get<Dims>(), s.at("size").get<Dims>()},
+                  s.at("file").get<size_t>(),
+                  s.at("offset").get<int64_t>(),
+                  0,
+                  s.at("xxh3_128").get<std::string>()};
+      if (!is_inside(shard.box, tensor.shape.dims) || shard.file >= files_.size())
+        refuse(path, fmt::format("a shard of '{}' is out of range", name));
+      shard.bytes = shard.box.elements() * byte_size(tensor.shape.dtype);
+      const int64_t size = static_cast<int64_t>(files_[shard.file].bytes().size());
+      if (shard.offset < 0 || shard.bytes > size || shard.offset > size - shard.bytes)
+        refuse(path, fmt::format("a shard of '{}' lies outside {}", name, files_[shard.file].path().string()));
+      tensor.shards.push_back(std::move(shard));
+    }
+    if (!covers_exactly(tensor.shape.dims, tensor.shards))
+      refuse(path, fmt::format("the shards of '{}' overlap or leave holes", name));
+    tensors_.emplace(name, std::move(tensor));
+  }
 }
 
 std::vector<std::string> StateReader::names() const {
@@ -181,7 +188,7 @@ std::vector<std::string> StateReader::names() const {
   return names;
 }
 
-StateReader::Tensor& StateReader::tensor(const std::string& name) {
+const StateReader::Tensor& StateReader::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
     throw UserError(
@@ -191,39 +198,48 @@ StateReader::Tensor& StateReader::tensor(const std::string& name) {
   return found->second;
 }
 
-const Shape& StateReader::shape(const std::string& name) {
+StateReader::Tensor& StateReader::tensor(const std::string& name) {
+  return const_cast<Tensor&>(std::as_const(*this).tensor(name));
+}
+
+const Shape& StateReader::shape(const std::string& name) const {
   return tensor(name).shape;
 }
 
 void StateReader::verify(const std::string& name, Shard& shard) {
   if (shard.verified) return;
   const MappedFile& file = files_[shard.file];
-  if (checksum(file.bytes().data() + shard.offset, static_cast<size_t>(shard.bytes)) != shard.checksum)
+  const std::span<const std::byte> bytes =
+      file.bytes().subspan(static_cast<size_t>(shard.offset), static_cast<size_t>(shard.bytes));
+  if (xxh3_128(bytes) != shard.checksum)
     refuse(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum", shard.bytes,
                                     shard.offset, shard.box.to_string(), name));
   shard.verified = true;
+}
+
+void StateReader::verify(const std::string& name, const Box& box) {
+  std::vector<Shard>& shards = tensor(name).shards;
+  parallel_for(static_cast<int64_t>(shards.size()), copy_threads(), [&](int64_t i) {
+    Shard& shard = shards[static_cast<size_t>(i)];
+    if (intersect(box, shard.box).elements() > 0) verify(name, shard);
+  });
+}
+
+void StateReader::verify() {
+  for (const auto& [name, tensor] : tensors_) {
+    verify(name, Box::whole(tensor.shape.dims));
+    release(name);
+  }
 }
 
 void StateReader::read_slice(const std::string& name, const Box& box, std::byte* out) {
   Tensor& tensor = this->tensor(name);
   internal_check(is_inside(box, tensor.shape.dims), "StateReader::read_slice: {} of '{}' is not inside {}",
                  box.to_string(), name, tensor.shape.to_string());
-  const int64_t width = byte_size(tensor.shape.dtype);
   for (Shard& shard : tensor.shards) {
-    const Box common = intersect(box, shard.box);
-    if (common.elements() == 0) continue;
+    if (intersect(box, shard.box).elements() == 0) continue;
     verify(name, shard);
-    Box from = common;
-    Dims to = common.start;
-    for (size_t d = 0; d < to.size(); ++d) {
-      from.start[d] -= shard.box.start[d];
-      to[d] -= box.start[d];
-    }
-    const std::byte* data = files_[shard.file].bytes().data() + shard.offset;
-    for_each_run(from, shard.box.size, box.size, to, [&](int64_t source, int64_t target, int64_t count) {
-      convert_elements(data + source * width, tensor.shape.dtype, out + target * width, tensor.shape.dtype, count);
-    });
-    files_[shard.file].release(shard.offset, shard.bytes);
+    copy_common(shard.box, files_[shard.file].bytes().data() + shard.offset, box, out, byte_size(tensor.shape.dtype));
   }
 }
 
@@ -233,13 +249,8 @@ HostArray StateReader::read(const std::string& name) {
   return array;
 }
 
-void StateReader::verify() {
-  for (auto& [name, tensor] : tensors_) {
-    for (Shard& shard : tensor.shards) {
-      verify(name, shard);
-      files_[shard.file].release(shard.offset, shard.bytes);
-    }
-  }
+void StateReader::release(const std::string& name) {
+  for (const Shard& shard : tensor(name).shards) files_[shard.file].release(shard.offset, shard.bytes);
 }
 
 }  // namespace fettle

@@ -13,11 +13,21 @@
 #include <string>
 #include <vector>
 
+#include "base/box.h"
+#include "base/error.h"
 #include "base/host_array.h"
 #include "checkpoint/files.h"
-#include "checkpoint/slice.h"
 
 namespace fettle {
+
+// The bytes are not those that were written: files cut off, gone, or changed. The message names the file and what is
+// wrong.
+class DamagedState : public UserError {
+  using UserError::UserError;
+};
+
+// 32 hexadecimal digits.
+std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {
  public:
@@ -51,28 +61,27 @@ class StateWriter {
   std::optional<OutputFile> file_;
 };
 
-// Not for use from several threads at once.
+// Move-only.
 class StateReader {
  public:
-  // Reads and checks the manifest and the files' sizes. Throws UserError naming the file.
+  // Reads and checks the manifest and the files' sizes. Throws DamagedState.
   explicit StateReader(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const nlohmann::json& meta() const { return meta_; }
-  // Throws UserError naming the manifest and both values unless meta()[key] == wanted; `what` names what differs
-  // ("the model", "the recipe's optimizer").
-  void require_meta(const std::string& key, const nlohmann::json& wanted, std::string_view what) const;
-
   std::vector<std::string> names() const;  // sorted
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // Throws UserError when there is no such tensor.
-  const Shape& shape(const std::string& name);
-  // Copies the box, dense, to `out` from the shards that hold it; each touched shard's checksum is checked once.
-  // Throws UserError naming the file when it does not match, InternalError when the box is not inside the tensor.
+  const Shape& shape(const std::string& name) const;
+  // Checks the checksums of the shards that hold parts of the box, each once. Throws DamagedState.
+  void verify(const std::string& name, const Box& box);
+  void verify();  // all of every tensor
+  // Copies the box, dense, to `out` from the shards that hold it, which are verified. Throws InternalError when the box
+  // is not inside the tensor. Several threads may read boxes that were verified before.
   void read_slice(const std::string& name, const Box& box, std::byte* out);
   HostArray read(const std::string& name);
-  // Checks every shard's checksum.
-  void verify();
+  // Gives the memory of the tensor's files back to the system.
+  void release(const std::string& name);
 
  private:
   struct Shard {
@@ -86,7 +95,9 @@ class StateReader {
     Shape shape;
     std::vector<Shard> shards;
   };
+  const Tensor& tensor(const std::string& name) const;
   Tensor& tensor(const std::string& name);
+  void read_manifest(const nlohmann::json& manifest, const std::filesystem::path& path);
   void verify(const std::string& name, Shard& shard);
 
   std::filesystem::path folder_;

@@ -89,6 +89,7 @@ std::map<std::string, double> Recorder::results() const {
       {"train_runtime", progress_.elapsed_seconds()},
       {"total_flos", state_.total_flos},
       {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
+  if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
   if (progress_.elapsed_seconds() > 0)
     out["train_steps_per_second"] = static_cast<double>(total_steps_) / progress_.elapsed_seconds();
   return out;

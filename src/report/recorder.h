@@ -20,6 +20,7 @@ class Recorder {
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
+  void saved(double seconds_waited) { save_stall_ += seconds_waited; }
   void evaluation(const Evaluation& evaluation, int64_t step);
   const TrainerState& trainer_state() const { return state_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
@@ -38,6 +39,7 @@ class Recorder {
   Progress progress_;
   double loss_sum_ = 0, total_loss_ = 0;  // since the last log record; since the start
   int64_t loss_steps_ = 0, total_steps_ = 0;
+  double save_stall_ = 0;  // seconds that training waited for checkpoints
   std::optional<Evaluation> last_evaluation_;
 };
 

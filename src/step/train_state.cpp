@@ -1,13 +1,12 @@
 #include "step/train_state.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
 #include "data/order.h"
+#include "step/load_meter.h"
 #include "step/placement.h"
 
 namespace fettle {
@@ -17,27 +16,31 @@ Layout row_layout(const Job& job, const WeightRow& row) {
   return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
 }
 
-// Shows what is read: a live line, nothing when it was quick.
-class LoadMeter {
+// The base's weights, read or made at random.
+class BaseWeights {
  public:
-  explicit LoadMeter(int64_t total) : total_(total), start_(std::chrono::steady_clock::now()) {}
-  void add(int64_t bytes) {
-    done_ += bytes;
-    const double seconds = elapsed();
-    if (seconds - shown_ < 0.2) return;
-    shown_ = seconds;
-    live_line(fmt::format("loading weights {:.1f} of {:.1f} GB, {:.2f} GB/s", done_ / 1e9, total_ / 1e9,
-                          done_ / 1e9 / seconds));
+  BaseWeights(const Client& client, const Job& job, const ModelRepository& repository)
+      : client_(client), job_(job), repository_(repository), meter_(repository.total_bytes()) {
+    if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
   }
-  void finish() {
-    if (elapsed() > 2) info("loaded {:.1f} GB of weights in {:.1f} s", done_ / 1e9, elapsed());
+  DeviceBuffer row(const WeightRow& row, DType dtype) {
+    const Layout layout = row_layout(job_, row);
+    if (job_.recipe.train_from_scratch)
+      return random_row(client_, row, job_.model.config, dtype, layout, static_cast<uint64_t>(job_.recipe.seed));
+    return load_row(
+        client_, row, job_.model.config, dtype, layout, [&](const std::string& name) { return repository_.find(name); },
+        [&](int64_t bytes) { meter_.add(bytes); });
   }
+  void frozen_into(TrainState& state) {
+    for (const WeightRow& one : job_.frozen) state.buffers.emplace(frozen_input(one.name), row(one, job_.frozen_dtype));
+  }
+  void finish() { meter_.finish(); }
 
  private:
-  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  int64_t total_, done_ = 0;
-  std::chrono::steady_clock::time_point start_;
-  double shown_ = 0;
+  const Client& client_;
+  const Job& job_;
+  const ModelRepository& repository_;
+  LoadMeter meter_;
 };
 
 }  // namespace
@@ -52,35 +55,25 @@ Bindings TrainState::bindings() {
   return out;
 }
 
-std::vector<std::string> trained_arrays(const Job& job) {
-  std::vector<std::string> names;
+std::vector<StateArray> trained_arrays(const Job& job) {
+  std::vector<StateArray> arrays;
   for (const WeightRow& row : job.trained) {
-    names.push_back(trained_input(row.name));
-    for (const StateArray& array : optimizer_state(job, row)) names.push_back(array.name);
+    arrays.push_back({trained_input(row.name), stacked_shape(row, job.model.config, job.trained_dtype),
+                      stacked_axes(row), job.partition(row)});
+    for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
   }
-  return names;
+  return arrays;
 }
 
 TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer) {
   TrainState state;
   const Client& client = devices.client();
-  const auto seed = static_cast<uint64_t>(job.recipe.seed);
-  if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
-  LoadMeter meter(repository.total_bytes());
-  auto from_base = [&](const std::string& name) { return repository.find(name); };
-  auto progress = [&](int64_t bytes) { meter.add(bytes); };
-  auto base_row = [&](const WeightRow& row, DType dtype) {
-    return job.recipe.train_from_scratch
-               ? random_row(client, row, job.model.config, dtype, row_layout(job, row), seed)
-               : load_row(client, row, job.model.config, dtype, row_layout(job, row), from_base, progress);
-  };
-  for (const WeightRow& row : job.frozen)
-    state.buffers.emplace(frozen_input(row.name), base_row(row, job.frozen_dtype));
-  meter.finish();
-
+  BaseWeights base(client, job, repository);
+  base.frozen_into(state);
   std::optional<AdapterFolder> adapter;
   if (job.lora && !job.recipe.adapter_name_or_path.empty()) adapter = read_adapter(job.recipe.adapter_name_or_path[0]);
   for (const WeightRow& row : job.trained) {
+    const Layout layout = row_layout(job, row);
     DeviceBuffer weight;
     if (adapter) {
       auto from_adapter = [&](const std::string& name) -> StoredTensor {
@@ -89,11 +82,12 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
           throw UserError("{}: no tensor 'base_model.model.{}'", adapter->file.path().string(), name);
         return {&adapter->file, entry};
       };
-      weight = load_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row), from_adapter, {});
+      weight = load_row(client, row, job.model.config, job.trained_dtype, layout, from_adapter, {});
     } else if (job.lora) {
-      weight = random_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row), seed);
+      weight =
+          random_row(client, row, job.model.config, job.trained_dtype, layout, static_cast<uint64_t>(job.recipe.seed));
     } else {
-      weight = base_row(row, job.trained_dtype);
+      weight = base.row(row, job.trained_dtype);
     }
     if (optimizer)
       for (const StateArray& array : optimizer_state(job, row)) {
@@ -102,6 +96,26 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
       }
     state.buffers.emplace(trained_input(row.name), std::move(weight));
   }
+  base.finish();
+  return state;
+}
+
+TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository,
+                      StateReader& checkpoint) {
+  TrainState state;
+  state.step = checkpoint.meta().at("step").get<int64_t>();
+  for (const StateArray& array : trained_arrays(job)) {
+    internal_check(checkpoint.shape(array.name) == array.shape, "load_state: '{}' is {}, the checkpoint has {}",
+                   array.name, array.shape.to_string(), checkpoint.shape(array.name).to_string());
+    const Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
+    for (const Box& box : layout.parts()) checkpoint.verify(array.name, box);
+    auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
+    state.buffers.emplace(array.name, fill_in_pieces(devices.client(), array.shape, layout, read));
+    checkpoint.release(array.name);
+  }
+  BaseWeights base(devices.client(), job, repository);
+  base.frozen_into(state);
+  base.finish();
   return state;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/repository.h"
+#include "checkpoint/state.h"
 #include "data/batches.h"
 #include "step/devices.h"
 #include "step/job.h"
@@ -19,11 +20,16 @@ struct TrainState {
   Bindings bindings();
 };
 
+// The arrays that training changes: weights and the optimizer's. They are what a checkpoint holds.
+std::vector<StateArray> trained_arrays(const Job& job);
+
 // Weights on their devices: base weights from the repository (random ones when recipe.train_from_scratch), the adapter
 // from adapter_name_or_path or fresh. With `optimizer`, its state as it starts. Shows progress.
 TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer);
-// Names of the arrays that training changes: weights and the optimizer's. They are what a checkpoint holds.
-std::vector<std::string> trained_arrays(const Job& job);
+// The same, but all that training changes comes from a checkpoint, bit for bit, whatever mesh wrote it. Throws
+// DamagedState.
+TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository,
+                      StateReader& checkpoint);
 
 // The batch as device arrays by program input name: [A, B, T] as they are, or [B, T] when `flat`.
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat);

@@ -7,6 +7,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
+#include "checkpoint/checkpoint_list.h"
 #include "data/dataset.h"
 #include "plan/mesh_choice.h"
 #include "report/recorder.h"
@@ -14,6 +15,10 @@
 #include "step/memory_table.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
+#include "train/checkpoint_meta.h"
+#include "train/output.h"
+#include "train/result.h"
+#include "train/resume.h"
 #include "train/save.h"
 
 namespace fettle {
@@ -44,13 +49,6 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
       job.recipe.learning_rate);
 }
 
-std::optional<CheckpointFolder> checkpoint_to_resume(const Recipe& recipe) {
-  if (recipe.resume_from_checkpoint.empty()) return std::nullopt;
-  const auto found = find_checkpoint(recipe.output_dir, recipe.resume_from_checkpoint);
-  if (!found) info("no checkpoint in {} yet: starting afresh", recipe.output_dir);
-  return found;
-}
-
 void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, const Recorder& recorder) {
   AtomicFolder root(job.recipe.output_dir, AtomicFolder::Existing::kMerge);
   write_result(root.path(), job, repository, state);
@@ -72,14 +70,16 @@ int finetune(const Recipe& asked) {
   Devices devices(asked);
   const Recipe recipe = settle_mesh(asked, config, devices);
   const Job job = make_job(recipe, config.json, config.file, devices.count());
-  const auto resume = checkpoint_to_resume(recipe);
-  prepare_output(job, resume.has_value());
+  auto resume = find_resume_point(job);
+  check_output(job);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const Datasets data = load_datasets(recipe, tokenizer, job.model.config.vocab_size);
   const Batches batches(data.train, batch_options(job, tokenizer));
+  if (resume) check_data(resume->state, batches.rows());
   const RunLength run = run_length(recipe, batches.steps_per_epoch());
+  require_disk(job, run, resume.has_value(), resume ? resume->step : 0);
   announce(job, run, batches, data.report, resume ? resume->step : 0, devices.title());
 
   // The step becomes a program, whose memory is known before it runs.
@@ -91,39 +91,48 @@ int finetune(const Recipe& asked) {
   if (recipe.plan_only) return 0;
 
   // Weights go to their devices.
-  TrainState state = load_state(devices, job, repository, true);
-  if (resume) restore_checkpoint(*resume, devices, job, state);
+  TrainState state =
+      resume ? resume_state(*resume, devices, job, repository) : load_state(devices, job, repository, true);
+  clear_output(job, resume.has_value());
   Recorder recorder(job, run,
                     {.total_steps = run.total_steps,
                      .logging_steps = run.logging_steps,
                      .peak_flops = run.total_steps > 20 ? peak_flops(devices, job.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.limit},
-                    resume ? resume->path / "trainer_state.json" : "");
+                    resume ? resume->checkpoint / "trainer_state.json" : "");
   std::optional<Evaluator> evaluator;
   if (run.eval_every > 0 && !data.eval.empty()) evaluator.emplace(devices, job, data.eval);
+
+  CheckpointWriter checkpoints(job, repository, batches.rows());
 
   BatchesAhead ahead(batches);
   while (state.step < run.total_steps) {
     recorder.start_step();
+    checkpoints.check();
     const Batch batch = ahead.at(state.step);
     const int64_t length = batch.tokens.shape().dims[2];
     const bool warm = programs.has(length);
     const StepPrograms::Entry& step = programs.at(length);
     const double rate = recipe.learning_rate * run.schedule.multiplier(state.step);
     const StepOutcome outcome = run_step(devices, job, step.executable, state, batch, rate);
-    if (!outcome.finite()) stop_not_finite(devices, job, state, batch, outcome);
+    if (!outcome.finite()) {
+      checkpoints.wait();
+      stop_not_finite(devices, job, state, batch, outcome);
+    }
     recorder.step(outcome, batch, state.step, step.flops, warm);
     if (evaluator && run.evaluates_after(state.step)) recorder.evaluation(evaluator->run(state), state.step);
     const int signal = InterruptScope::signal();
-    if (signal != 0 || run.saves_after(state.step)) save_checkpoint(job, repository, state, recorder.trainer_state());
+    if (signal != 0 || run.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.trainer_state()));
     if (signal != 0) {
+      checkpoints.wait();
       info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,
            recipe.output_dir);
       return 128 + signal;
     }
   }
 
+  checkpoints.wait();
   write_root(job, repository, state, recorder);
   recorder.finish();
   return 0;

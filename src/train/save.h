@@ -1,33 +1,57 @@
-// Defines what a run leaves on disk: the adapter or model as PEFT and Transformers read it, and exact checkpoints.
+// Defines CheckpointWriter: exact checkpoints of a run, written while it goes on.
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <future>
+#include <string>
 
-#include "checkpoint/checkpoint_list.h"
 #include "report/log_files.h"
-#include "step/train_state.h"
+#include "step/snapshot.h"
 
 namespace fettle {
 
-// Writes the adapter (adapter_config.json, adapter_model.safetensors) or the full model, and the tokenizer's files.
-void write_result(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository,
-                  const TrainState& state);
-
-// Writes output_dir/checkpoint-N, whole or not at all: the result, trainer_state.json, and state/ (weights and
-// optimizer as they are on the devices, the step, the seed, what the run is). Then deletes the oldest beyond
+// Writes output_dir/checkpoint-N, whole or not at all: the result as ResultWriter writes it, trainer_state.json, and
+// state/ (weights and moments as they are on the devices, and checkpoint_meta). Then deletes the oldest beyond
 // save_total_limit.
-void save_checkpoint(const Job& job, const ModelRepository& repository, const TrainState& state,
-                     const TrainerState& trainer);
+//
+// Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One
+// checkpoint is written at a time, the next waits for it. Without room for the copy the files are written from the
+// devices while training waits.
+class CheckpointWriter {
+ public:
+  // `free_memory`: bytes of the host that a copy may take.
+  CheckpointWriter(const Job& job, const ModelRepository& repository, int64_t rows_per_epoch,
+                   std::function<int64_t()> free_memory = available_memory);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  ~CheckpointWriter();  // waits for the one being written
 
-// Puts a checkpoint's state onto the devices, bit for bit, whatever mesh wrote it. Throws UserError when it is of
-// another model, method or data order, naming what differs. Frozen weights come from `loaded`.
-void restore_checkpoint(const CheckpointFolder& checkpoint, const Devices& devices, const Job& job, TrainState& loaded);
+  // Returns the seconds that training waited. Throws what check() throws.
+  double save(const TrainState& state, const TrainerState& trainer);
+  // Throws the error of a checkpoint that could not be written, once; says so when one is complete.
+  void check();
+  // Until none is being written; throws as check().
+  void wait();
 
-// Bytes one checkpoint takes.
-int64_t checkpoint_bytes(const Job& job);
+ private:
+  struct Written {
+    int64_t bytes = 0;
+    double seconds = 0;
+  };
+  using Fetch = std::function<HostShards(const std::string& name)>;
+  Written write(const std::filesystem::path& folder, int64_t step, const TrainerState& trainer, const Fetch& fetch);
+  void finish();
 
-// Makes output_dir ready before anything is loaded: it must be writable, with room for the checkpoints kept, and free
-// of an earlier run unless overwrite_output_dir (then that run's files go) or a resume. Throws UserError.
-void prepare_output(const Job& job, bool resuming);
+  const Job& job_;
+  const ModelRepository& repository_;
+  int64_t rows_per_epoch_;
+  std::function<int64_t()> free_memory_;
+  std::filesystem::path pending_;  // the one being written; empty: none
+  struct {
+    double total = 0, before = 0;  // seconds that training waited for it; of them for the one before
+  } stall_;
+  std::future<Written> written_;
+};
 
 }  // namespace fettle

@@ -125,6 +125,21 @@ TEST(AtomicFolder, PutsBackAFolderLostBetweenTwoRenames) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
+TEST(AtomicFolder, AFolderIsCleanedOfAllThatWasLeft) {
+  TempFolder folder;
+  const std::string dead = std::to_string(gone()), own = std::to_string(getpid()), alive = std::to_string(getppid());
+  for (const std::string& left : {"out.tmp-" + dead, "log.jsonl.tmp-" + own, ".tmp-" + dead, "there.old-" + dead})
+    write_text(folder / left / "x", "");
+  for (const std::string& kept : {"out.tmp-" + alive, std::string("there"), std::string("x.tmp-"), std::string("a-1"),
+                                  std::string("b.tmp-1x"), std::string("-7")})
+    write_text(folder / kept / "x", "");
+  write_text(folder / ("lost.old-" + dead + "/x"), "");
+  EXPECT_EQ(clean_folder(folder.path()).size(), 4u);
+  EXPECT_THAT(list_tree(folder.path()), testing::UnorderedElementsAre("out.tmp-" + alive + "/x", "there/x", "x.tmp-/x",
+                                                                      "a-1/x", "b.tmp-1x/x", "-7/x", "lost/x"));
+  EXPECT_THAT(clean_folder(folder / "none"), IsEmpty());
+}
+
 TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {
   TempFolder folder;
   write_text(folder / "out/x", "old");
@@ -170,6 +185,9 @@ TEST(Files, FreeBytesOfAPlaceThatIsNotThereYet) {
   TempFolder folder;
   EXPECT_GT(free_bytes(folder / "a/b/c"), 0);
   require_free_bytes(folder / "a/b/c", 0, "nothing");
+  EXPECT_EQ(format_bytes(20), "20 bytes");
+  EXPECT_EQ(format_bytes(12'345'678), "12.35 MB");
+  EXPECT_EQ(format_bytes(4'567'000'000), "4.57 GB");
 }
 
 }  // namespace

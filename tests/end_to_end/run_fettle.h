@@ -39,6 +39,10 @@ class Running {
     _exit(127);
   }
   void send(int signal) const { kill(process_, signal); }
+  bool ended() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  }
   Outcome wait() const {
     int status = 0;
     waitpid(process_, &status, 0);

@@ -1,0 +1,120 @@
+// Loads a model's frozen weights as `fettle train` does, and prints the speed and the host memory that it took.
+//
+// usage: bench_loading [--cold] key=value ...     the recipe's keys: model_name_or_path, device_count, mesh, bf16, ...
+//
+// On the CPU plugin the device arrays lie in this process, so they are taken off: with A(t) the anonymous memory
+// (RssAnon, which mapped files are no part of) and W(t) the bytes that were written into device arrays, the host memory
+// above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond. --cold empties the page cache of
+// the model's files first.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "checkpoint/load.h"
+#include "step/devices.h"
+#include "step/job.h"
+#include "step/load_meter.h"
+#include "step/placement.h"
+
+namespace fettle {
+namespace {
+
+int64_t status_bytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kilobytes = 0; word == key && status >> kilobytes) return kilobytes * 1024;
+  throw InternalError("no {} in /proc/self/status", key);
+}
+
+void drop_from_page_cache(const ModelRepository& repository) {
+  for (const SafetensorsFile& file : repository.files()) {
+    const int fd = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+    const bool dropped = fd >= 0 && fdatasync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0;
+    close(fd);
+    if (!dropped) throw UserError("{}: cannot be dropped from the page cache", file.path().string());
+  }
+}
+
+// Samples this process's memory until it is destroyed.
+class Sampler {
+ public:
+  explicit Sampler(const std::atomic<int64_t>& written) : before_(status_bytes("RssAnon:")) {
+    thread_ = std::jthread([this, &written](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        // Read first: bytes written meanwhile must not be taken off.
+        const int64_t done = written;
+        above_ = std::max(above_, status_bytes("RssAnon:") - before_ - done);
+        mapped_ = std::max(mapped_, status_bytes("RssFile:"));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  void stop() { thread_ = {}; }
+  int64_t above() const { return above_; }
+  int64_t mapped() const { return mapped_; }
+
+ private:
+  int64_t before_, above_ = 0, mapped_ = 0;
+  std::jthread thread_;
+};
+
+void load(const Recipe& recipe, bool cold) {
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  Devices devices(recipe);
+  const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
+  check_weights(repository, job.model);
+  if (cold) drop_from_page_cache(repository);
+
+  std::atomic<int64_t> written{0};
+  std::vector<DeviceBuffer> arrays;
+  LoadMeter meter(repository.total_bytes());
+  Sampler memory(written);
+  const auto start = std::chrono::steady_clock::now();
+  for (const WeightRow& row : job.frozen) {
+    const Dims dims = stacked_shape(row, job.model.config, DType::kF32).dims;
+    arrays.push_back(load_row(
+        devices.client(), row, job.model.config, job.frozen_dtype,
+        layout_of(job.partition(row), dims, job.sharding.mesh()),
+        [&](const std::string& name) { return repository.find(name); },
+        [&](int64_t bytes) {
+          written += bytes;
+          meter.add(bytes);
+        }));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  memory.stop();
+  meter.finish();
+
+  std::vector<int64_t> on_device(static_cast<size_t>(devices.count()));
+  for (const DeviceBuffer& array : arrays)
+    for (size_t i = 0; i < on_device.size(); ++i)
+      on_device[i] += array.layout().boxes[i].elements() * byte_size(array.shape().dtype);
+  const double bytes = static_cast<double>(written);
+  fmt::print("| {} | {} | {:.2f} GB in {} files | {:.2f} s | {:.2f} GB/s | {:.0f} MB | {:.2f} GB |\n", devices.count(),
+             cold ? "disk" : "page cache", bytes / 1e9, repository.files().size(), seconds, bytes / 1e9 / seconds,
+             static_cast<double>(memory.above()) / 1e6,
+             static_cast<double>(*std::max_element(on_device.begin(), on_device.end())) / 1e9);
+}
+
+}  // namespace
+}  // namespace fettle
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const bool cold = !words.empty() && words[0] == "--cold";
+  if (cold) words.erase(words.begin());
+  try {
+    fettle::load(fettle::read_recipe({}, words), cold);
+    return 0;
+  } catch (const fettle::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,124 @@
+#include "train/checkpoint_meta.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "step/train_state.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+// What must agree between a checkpoint and the run that continues it.
+Json identity(const Job& job) {
+  const Recipe& r = job.recipe;
+  Json out{{"model_type", job.model.family->model_type},
+           {"finetuning_type", job.lora ? "lora" : "full"},
+           {"optim", job.optimizer.rule->name},
+           {"seed", r.seed},
+           {"packing", r.packing},
+           {"cutoff_len", r.cutoff_len},
+           {"disable_shuffling", r.disable_shuffling}};
+  if (job.lora) {
+    out["lora_alpha"] = job.lora->alpha;
+    out["use_rslora"] = job.lora->rslora;
+  }
+  return out;
+}
+
+int64_t rows_per_step(const Job& job) {
+  return job.rows_per_micro_batch() * job.recipe.gradient_accumulation_steps;
+}
+
+std::string checkpoint_of(const StateReader& state) {
+  return state.folder().parent_path().string();
+}
+
+[[noreturn]] void refuse(const StateReader& state, std::string_view key, const std::string& found,
+                         const std::string& wanted) {
+  throw UserError("{} was written with {} = {}, this run has {}; resume with the recipe that wrote it, or start afresh",
+                  checkpoint_of(state), key, found, wanted);
+}
+
+void check_arrays(const StateReader& state, const Job& job) {
+  std::set<std::string> wanted;
+  for (const StateArray& array : trained_arrays(job)) {
+    wanted.insert(array.name);
+    if (!state.contains(array.name))
+      refuse(state, "trained arrays", "(no " + array.name + ")", array.name + " " + array.shape.to_string());
+  }
+  for (const std::string& name : state.names())
+    if (!wanted.contains(name))
+      refuse(state, "trained arrays", name + " " + state.shape(name).to_string(), "(no " + name + ")");
+  for (const StateArray& array : trained_arrays(job))
+    if (const Shape& found = state.shape(array.name); found != array.shape)
+      refuse(state, array.name, found.to_string(), array.shape.to_string());
+}
+
+// What makes this run's steps as large as the checkpoint's.
+std::string remedy(const Job& job, int64_t rows) {
+  const int64_t shards = job.batch_shards(), accumulation = job.recipe.gradient_accumulation_steps;
+  const int64_t each = job.recipe.per_device_train_batch_size;
+  if (rows % (shards * accumulation) == 0)
+    return fmt::format("set per_device_train_batch_size: {}", rows / (shards * accumulation));
+  if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
+  if (rows % shards == 0)
+    return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
+  return fmt::format("{} rows do not divide over {} devices: use a number of devices that divides them", rows, shards);
+}
+
+void check_rows_per_step(const StateReader& state, const Job& job) {
+  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(job);
+  if (found == wanted) return;
+  throw UserError(
+      "{} was written with {} rows a step, this run has {} (per_device_train_batch_size {} x {} device{} x "
+      "gradient_accumulation_steps {}): the order of rows would change; {}, or start a new run from its weights "
+      "({}: {})",
+      checkpoint_of(state), found, wanted, job.recipe.per_device_train_batch_size, job.batch_shards(),
+      job.batch_shards() == 1 ? "" : "s", job.recipe.gradient_accumulation_steps, remedy(job, found),
+      job.lora ? "adapter_name_or_path" : "model_name_or_path", checkpoint_of(state));
+}
+
+}  // namespace
+
+Json checkpoint_meta(const Job& job, int64_t step, int64_t rows_per_epoch, const std::string& trainer_state) {
+  return {{"step", step},
+          {"rows_per_step", rows_per_step(job)},
+          {"rows_per_epoch", rows_per_epoch},
+          {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
+          {"identity", identity(job)}};
+}
+
+void check_meta(const StateReader& state, const Job& job) {
+  const Json wanted = identity(job), found = state.meta().value("identity", Json::object());
+  auto check = [&](const std::string& key) {
+    if (const Json other = found.value(key, Json()); other != wanted[key])
+      refuse(state, key, other.dump(), wanted[key].dump());
+  };
+  // What explains the most comes first.
+  check("model_type");
+  check("finetuning_type");
+  check("optim");
+  check_arrays(state, job);
+  for (const auto& [key, value] : wanted.items()) check(key);
+  check_rows_per_step(state, job);
+}
+
+void check_data(const StateReader& state, int64_t rows_per_epoch) {
+  const int64_t found = state.meta().value("rows_per_epoch", int64_t{0});
+  if (found == rows_per_epoch) return;
+  throw UserError(
+      "{} was written in a run over {} rows an epoch, the data has {} now: rows would be lost or repeated; resume with "
+      "the data it was written with, or start a new run from its weights",
+      checkpoint_of(state), found, rows_per_epoch);
+}
+
+void check_trainer_state(const StateReader& state) {
+  const std::filesystem::path file = state.folder().parent_path() / "trainer_state.json";
+  if (!std::filesystem::exists(file)) throw DamagedState("{} is missing; the checkpoint is damaged", file.string());
+  if (xxh3_128(MappedFile(file).bytes()) != state.meta().value("trainer_state", ""))
+    throw DamagedState("{} is not as it was written (its checksum differs); the checkpoint is damaged", file.string());
+}
+
+}  // namespace fettle

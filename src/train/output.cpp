@@ -1,0 +1,98 @@
+#include "train/output.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/atomic_folder.h"
+#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/files.h"
+#include "step/snapshot.h"
+#include "train/result.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t checkpoint_bytes(const Job& job) {
+  return snapshot_bytes(job) + result_bytes(job);
+}
+
+// Checkpoints that the steps after `done` make, at least the one of an interrupt.
+int64_t saves_after(const RunLength& run, int64_t done) {
+  int64_t saves = 0;
+  if (run.save_every > 0)
+    saves = run.total_steps / run.save_every - done / run.save_every + (run.total_steps % run.save_every != 0);
+  return std::max<int64_t>(1, saves);
+}
+
+int64_t tree_bytes(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code code;
+  for (fs::recursive_directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void check_output(const Job& job) {
+  const Recipe& recipe = job.recipe;
+  const fs::path folder = recipe.output_dir;
+  for (const fs::path& removed : clean_folder(folder))
+    info("removed {}, which a run that was cut off had left", removed.string());
+  std::error_code ignored;
+  const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || !list_checkpoints(folder).empty();
+  if (used && recipe.resume_from_checkpoint.empty() && !recipe.overwrite_output_dir)
+    throw UserError(
+        "output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
+        "resume_from_checkpoint: true to continue it, or choose another folder",
+        folder.string());
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) throw_file_error("create", folder, failed.value());
+  write_file(folder / ".writable", "");
+  fs::remove(folder / ".writable", ignored);
+}
+
+int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present) {
+  int64_t checkpoints = saves_after(run, done);
+  // An old one goes when the new one is complete.
+  if (const int64_t limit = job.recipe.save_total_limit; limit > 0)
+    checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
+  return checkpoints * checkpoint_bytes(job) + result_bytes(job);
+}
+
+void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done) {
+  const fs::path folder = job.recipe.output_dir;
+  const std::vector<CheckpointFolder> there = list_checkpoints(folder);
+  int64_t free = free_bytes(folder);
+  if (!resuming)
+    for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
+  const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
+  const int64_t needed = disk_needed(job, run, done, present);
+  if (needed <= free) return;
+  const int64_t one = checkpoint_bytes(job), result = result_bytes(job), count = (needed - result) / one;
+  const int64_t limit = (free - result) / one - 1 + present;  // one more than the limit lies there for a moment
+  const bool helps = limit > 0 && (job.recipe.save_total_limit == 0 || limit < job.recipe.save_total_limit);
+  throw DoesNotFit(
+      "output_dir: {} needs {} of disk ({} checkpoint{} of {} and the result) and {} are free; {}free some space, or "
+      "choose another disk",
+      folder.string(), format_bytes(needed), count, count == 1 ? "" : "s", format_bytes(one), format_bytes(free),
+      helps ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", limit) : "");
+}
+
+void clear_output(const Job& job, bool resuming) {
+  if (resuming || !job.recipe.overwrite_output_dir) return;
+  const fs::path folder = job.recipe.output_dir;
+  for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
+  std::error_code ignored;
+  for (const char* file :
+       {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"})
+    fs::remove(folder / file, ignored);
+}
+
+}  // namespace fettle

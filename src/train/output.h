@@ -1,0 +1,26 @@
+// Defines the care for output_dir before a run: whose it is, room on its disk, leftovers.
+#pragma once
+
+#include <cstdint>
+
+#include "report/run_length.h"
+#include "step/job.h"
+
+namespace fettle {
+
+// output_dir must be writable, and free of an earlier run unless overwrite_output_dir or
+// resume_from_checkpoint is set. Creates it, and
+// removes what a killed run left there, saying so. Throws UserError.
+void check_output(const Job& job);
+
+// Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
+// before it; `present`: checkpoints that are there and stay.
+int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present);
+
+// Throws DoesNotFit, with both figures and what to set, when they are not free.
+void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done);
+
+// With overwrite_output_dir the earlier run's checkpoints and logs go now.
+void clear_output(const Job& job, bool resuming);
+
+}  // namespace fettle

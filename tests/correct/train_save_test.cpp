@@ -1,0 +1,128 @@
+// Checkpoints written in the background: what they hold, and that the steps beside them do not touch it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/box_copy.h"
+#include "checkpoint/adapter_files.h"
+#include "checkpoint/checkpoint_list.h"
+#include "temp_folder.h"
+#include "train/checkpoint_meta.h"
+#include "train/output.h"
+#include "train/save.h"
+#include "training_run.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The write begins before a step and ends after it: the step must not touch what is written.
+TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
+  TempFolder folder;
+  for (const char* type : {"lora", "full"}) {
+    Recipe recipe = run_recipe(folder / type, type);
+    recipe.mesh = {{"dp", 2}, {"fsdp", 2}};
+    TrainingRun run(recipe);
+    CheckpointWriter writer(run.job, run.repository, run.batches.rows());
+    run.advance();
+    const auto wanted = trained_values(run.job, run.state);
+    const fs::path checkpoint = run.folder();
+    const Snapshot snapshot = take_snapshot(run.job, run.state);
+    EXPECT_GT(writer.save(run.state, {.global_step = 1, .train_batch_size = 7}), 0);
+    run.advance();
+    writer.wait();
+
+    StateReader state(state_folder(checkpoint));
+    check_meta(state, run.job);
+    check_data(state, run.batches.rows());
+    check_trainer_state(state);
+    EXPECT_EQ(state.meta().at("step"), 1);
+    EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);
+    const auto after = trained_values(run.job, run.state);
+    int64_t bytes = 0, changed = 0;
+    for (const auto& [name, array] : wanted) {
+      EXPECT_TRUE(same_bytes(state.read(name), array)) << name;
+      HostArray global(array.shape());
+      for (const HostShards::Shard& shard : snapshot.at(name).shards) {
+        copy_common(shard.box, shard.bytes.data(), Box::whole(array.shape().dims), global.data(), 4);
+        bytes += shard.bytes.bytes();
+      }
+      EXPECT_TRUE(same_bytes(global, array)) << name;
+      changed += same_bytes(array, after.at(name)) ? 0 : 1;
+    }
+    EXPECT_GT(changed, 0) << "the step must have changed something";
+    EXPECT_EQ(bytes, snapshot_bytes(run.job)) << "replicas are not copied";
+
+    if (type == std::string("lora")) {
+      const AdapterFolder adapter = read_adapter(checkpoint);
+      for (const auto& [index, layer] : {std::pair{1, 0}, {15, 1}}) {
+        const AdapterTensor& one = adapter.tensors[static_cast<size_t>(index)];
+        const HostArray got = adapter.file.read(*one.entry);
+        const HostArray& stacked = wanted.at("trained/model.layers.{}.mlp.down_proj.lora_B.weight");
+        ASSERT_EQ(one.module, fmt::format("model.layers.{}.mlp.down_proj", layer));
+        EXPECT_EQ(std::memcmp(got.data(), stacked.data() + layer * got.bytes(), static_cast<size_t>(got.bytes())), 0);
+      }
+    } else {
+      EXPECT_EQ(ModelRepository::open(checkpoint).names(), run.repository.names());
+    }
+  }
+}
+
+// Without memory for the copy the same files are written while training waits.
+TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
+  TempFolder folder;
+  std::map<std::string, std::string> written[2];
+  for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
+    const fs::path output = folder / (memory == 0 ? "direct" : "copied");
+    Recipe recipe = run_recipe(output, "full");
+    recipe.mesh = {{"fsdp", 2}};
+    TrainingRun run(recipe);
+    CheckpointWriter writer(run.job, run.repository, run.batches.rows(), [=] { return memory; });
+    writer.save(run.state, {});
+    EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it is there when save() returns";
+    writer.wait();
+    for (const std::string& file : list_tree(output)) written[memory == 0 ? 0 : 1][file] = read_text(output / file);
+  }
+  EXPECT_GT(written[0].size(), 4u);
+  EXPECT_TRUE(written[0] == written[1]);
+}
+
+TEST(CheckpointWriter, OldOnesGoWhenTheNewOneIsThere) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  recipe.save_total_limit = 2;
+  TrainingRun run(recipe);
+  CheckpointWriter writer(run.job, run.repository, run.batches.rows());
+  for (int i = 0; i < 4; ++i) {
+    ++run.state.step;
+    writer.save(run.state, {});
+  }
+  writer.wait();
+  std::vector<int64_t> steps;
+  for (const CheckpointFolder& one : list_checkpoints(folder / "out")) steps.push_back(one.complete ? one.step : -1);
+  EXPECT_THAT(steps, testing::ElementsAre(3, 4));
+}
+
+TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
+    recipe.save_total_limit = limit;
+    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    // f32 weights and two moments, and the f32 adapter once more; the result is one adapter.
+    const int64_t parameters = job.count(job.trained);
+    const RunLength run{.total_steps = total, .save_every = every};
+    return (disk_needed(job, run, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
+  };
+  EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10);
+  EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10) << "one at the end";
+  EXPECT_EQ(checkpoints(0, 10, 100, 35, 3), 7);
+  EXPECT_EQ(checkpoints(3, 10, 100, 0, 0), 4) << "an old one goes after the new one is there";
+  EXPECT_EQ(checkpoints(3, 10, 20, 0, 0), 2);
+  EXPECT_EQ(checkpoints(3, 10, 100, 50, 3), 1);
+  EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
+}
+
+}  // namespace
+}  // namespace fettle

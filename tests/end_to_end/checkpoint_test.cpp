@@ -1,0 +1,179 @@
+// Damaged checkpoints, leftovers and failed writes as a user meets them: what is wrong, in which file, and from where
+// to go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> words(const fs::path& output) {
+  return with(train_words(output), {"save_strategy=steps", "save_steps=2", "lora_dropout=0.1", "plot_loss=false"});
+}
+
+// A finished run with checkpoints 2, 4 and 6, made once and copied for each test.
+class Damaged : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    whole_ = new TempFolder;
+    const Outcome run = run_fettle(*whole_, words(*whole_ / "out"));
+    ASSERT_EQ(run.code, 0) << run.err;
+    const Outcome other = run_fettle(*whole_, with(words(*whole_ / "other"), {"lora_rank=8"}));
+    ASSERT_EQ(other.code, 0) << other.err;
+  }
+  static void TearDownTestSuite() { delete std::exchange(whole_, nullptr); }
+  Damaged() { fs::copy(*whole_ / "out", out(), fs::copy_options::recursive); }
+
+  fs::path out() const { return folder_ / "out"; }
+  fs::path in(int step, const std::string& file) const { return out() / ("checkpoint-" + std::to_string(step)) / file; }
+  Outcome resume(const std::string& value = "true") {
+    return run_fettle(folder_, with(words(out()), {"resume_from_checkpoint=" + value}));
+  }
+  // Checkpoint 6 is refused with `said`, by name and as the newest; going on from the one that is offered works.
+  void expect_refused(const std::vector<std::string>& said) {
+    const std::string offered = "resume_from_checkpoint=" + in(4, "").parent_path().string();
+    for (const std::string& value : {std::string("true"), in(6, "").string()}) {
+      const Outcome run = resume(value);
+      EXPECT_EQ(run.code, 2) << run.err;
+      for (const std::string& text : said) EXPECT_THAT(run.err, HasSubstr(text));
+      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: go on from it with " + offered));
+    }
+    const Outcome run = resume(in(4, "").parent_path().string());
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 is of a later step"));
+    EXPECT_THAT(logged_losses(out()), ElementsAreArray(logged_losses(*whole_ / "out")));
+    EXPECT_EQ(read_text(in(6, "state/shards-00001.bin")),
+              read_text(*whole_ / "out/checkpoint-6/state/shards-00001.bin"));
+  }
+  static void flip(const fs::path& file) {
+    std::string bytes = read_text(file);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 16);
+    write_text(file, bytes);
+  }
+
+  static inline TempFolder* whole_ = nullptr;
+  TempFolder folder_;
+};
+
+TEST_F(Damaged, FlippedByte) {
+  flip(in(6, "state/shards-00001.bin"));
+  expect_refused({"checkpoint-6/state/shards-00001.bin", "do not match their checksum"});
+}
+
+TEST_F(Damaged, MissingShard) {
+  fs::remove(in(6, "state/shards-00001.bin"));
+  expect_refused({"checkpoint-6/state/shards-00001.bin", "No such file"});
+}
+
+TEST_F(Damaged, TruncatedShard) {
+  fs::resize_file(in(6, "state/shards-00001.bin"), 1000);
+  expect_refused({"checkpoint-6/state/shards-00001.bin", "has 1000 bytes, the manifest says"});
+}
+
+TEST_F(Damaged, GarbageManifest) {
+  write_text(in(6, "state/manifest.json"), "{\"format\": [\x01\xff");
+  expect_refused({"checkpoint-6/state/manifest.json", "not valid JSON"});
+}
+
+TEST_F(Damaged, MissingManifest) {
+  fs::remove(in(6, "state/manifest.json"));
+  expect_refused({"checkpoint-6/state/manifest.json", "No such file"});
+}
+
+TEST_F(Damaged, StateOfAnAdapterOfAnotherShape) {
+  fs::remove_all(in(6, "state"));
+  fs::copy(*whole_ / "other/checkpoint-6/state", in(6, "state"));
+  expect_refused({"checkpoint-6 was written with trained weight", "lora_A.weight", "[2,8,", "[2,4,"});
+}
+
+TEST_F(Damaged, TrainerState) {
+  flip(in(6, "trainer_state.json"));
+  expect_refused({"checkpoint-6/trainer_state.json", "checksum"});
+}
+
+TEST_F(Damaged, TheOneBeforeIsDamagedToo) {
+  flip(in(6, "state/shards-00001.bin"));
+  flip(in(4, "state/shards-00001.bin"));
+  EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("checkpoint-2 is complete")));
+  flip(in(2, "trainer_state.json"));
+  EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
+}
+
+// What killed processes leave: working folders, one being deleted, one being replaced.
+TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  const std::string id = std::to_string(gone);
+  const std::vector<std::string> left{"checkpoint-8.tmp-" + id, "checkpoint-2.tmp-" + id, "checkpoint-6.old-" + id,
+                                      ".tmp-" + id};
+  for (const std::string& name : left) write_text(out() / name / "state/manifest.json", "half");
+  fs::rename(out() / "checkpoint-4", out() / ("checkpoint-4.old-" + id));
+  const Outcome run = resume();
+  EXPECT_EQ(run.code, 0) << run.err;
+  for (const std::string& name : left) {
+    EXPECT_FALSE(fs::exists(out() / name)) << name;
+    EXPECT_THAT(run.err, HasSubstr("removed " + (out() / name).string()));
+  }
+  EXPECT_TRUE(fs::exists(in(4, "state/manifest.json"))) << "nothing had replaced it";
+}
+
+TEST(FailedSave, StopsTheRunAndNamesTheLastCompleteCheckpoint) {
+  TempFolder folder;
+  write_text(folder / "out/checkpoint-4", "not a folder");
+  const Outcome run = run_fettle(folder, words(folder / "out"));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file of that name is there"),
+                             HasSubstr((folder / "out/checkpoint-2").string()), Not(HasSubstr("train metrics"))));
+  fs::remove(folder / "out/checkpoint-4");
+  const Outcome resumed = run_fettle(folder, with(words(folder / "out"), {"resume_from_checkpoint=true"}));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
+}
+
+TEST(Stall, IsToldByALineAndInTheResults) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, words(folder / "out"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  for (const char* checkpoint : {"checkpoint-2", "checkpoint-4", "checkpoint-6"})
+    EXPECT_THAT(run.err, testing::ContainsRegex(checkpoint + std::string(" saved: .* training waited .* ms")));
+  const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
+  EXPECT_GT(results["save_stall_seconds"], 0);
+}
+
+TEST(OtherDevices, GoOnWithTheSameGlobalBatchOnly) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, words(folder / "whole")).code, 0);
+  ASSERT_EQ(run_fettle(folder, words(folder / "moved")).code, 0);
+  for (const char* later : {"checkpoint-4", "checkpoint-6"}) fs::remove_all(folder / "moved" / later);
+  const auto moved = with(words(folder / "moved"), {"resume_from_checkpoint=true", "device_count=2"});
+  const Outcome refused = run_fettle(folder, moved);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("set per_device_train_batch_size: 1"));
+  const Outcome run = run_fettle(folder, with(moved, {"per_device_train_batch_size=1"}));
+  EXPECT_EQ(run.code, 0) << run.err;
+  const auto got = logged_losses(folder / "moved"), wanted = logged_losses(folder / "whole");
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(std::stod(got[i]), std::stod(wanted[i]), 1e-4) << i;
+}
+
+TEST(Overwrite, AnEarlierRunGoesOnlyWhenTheNewOneBegins) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, words(folder / "out")).code, 0);
+  const Outcome bad =
+      run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "dataset=none.jsonl"}));
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_TRUE(fs::exists(folder / "out/checkpoint-6/state/manifest.json"));
+  EXPECT_EQ(run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"})).code, 0);
+  EXPECT_FALSE(fs::exists(folder / "out/checkpoint-6"));
+}
+
+}  // namespace
+}  // namespace fettle

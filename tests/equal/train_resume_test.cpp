@@ -1,0 +1,62 @@
+// A run that moves from mesh to mesh through checkpoints equals the one that stayed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "checkpoint/checkpoint_list.h"
+#include "temp_folder.h"
+#include "train/checkpoint_meta.h"
+#include "training_run.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kRows = 8;  // of a micro-batch, over all devices
+
+Recipe on_devices(int64_t count, const std::filesystem::path& output, const std::string& type) {
+  Recipe recipe = run_recipe(output, type);
+  recipe.mesh = {{"fsdp", count}};
+  recipe.per_device_train_batch_size = kRows / count;
+  return recipe;
+}
+
+class Meshes : public testing::TestWithParam<const char*> {};
+
+TEST_P(Meshes, EightTwoOneFourEqualsEight) {
+  TempFolder folder;
+  constexpr int64_t kSteps = 2;  // on each
+  std::vector<double> wanted, got;
+  std::vector<std::vector<std::string>> sources;
+  std::optional<StateReader> from;
+  auto take_leg = [&](TrainingRun& run) {
+    if (from) check_meta(*from, run.job);
+    for (int64_t step = 0; step < kSteps; ++step) got.push_back(run.advance().loss);
+    sources.insert(sources.end(), run.sources.begin(), run.sources.end());
+    CheckpointWriter(run.job, run.repository, run.batches.rows()).save(run.state, {});
+    from.emplace(state_folder(run.folder()));
+  };
+  // The first leg is the beginning of the run that stays.
+  TrainingRun whole(on_devices(8, folder / "out", GetParam()));
+  take_leg(whole);
+  wanted = got;
+  while (wanted.size() < 4 * kSteps) wanted.push_back(whole.advance().loss);
+  for (int64_t count : {2, 1, 4}) {
+    TrainingRun run(on_devices(count, folder / "out", GetParam()), &*from);
+    take_leg(run);
+  }
+  expect_equal_lists(got, wanted, 1e-5, "loss");
+  EXPECT_EQ(sources, whole.sources) << "the order of rows";
+  // The first epoch, whole by now, has each row once.
+  std::multiset<std::string> seen;
+  for (int64_t step = 0; step < whole.batches.steps_per_epoch(); ++step)
+    seen.insert(sources[static_cast<size_t>(step)].begin(), sources[static_cast<size_t>(step)].end());
+  EXPECT_EQ(seen.size(), 80u);
+  EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), 80u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Meshes, testing::Values("lora", "full"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace fettle

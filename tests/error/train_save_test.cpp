@@ -1,0 +1,166 @@
+// Checkpoints that cannot be written or gone on from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_list.h"
+#include "temp_folder.h"
+#include "train/checkpoint_meta.h"
+#include "train/output.h"
+#include "train/save.h"
+#include "training_run.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class FailedSave : public testing::Test {
+ protected:
+  FailedSave() : run_(run_recipe(folder_ / "out", "lora")) {
+    // A file where step 2's checkpoint belongs.
+    write_text(folder_ / "out/checkpoint-2", "");
+  }
+  TempFolder folder_;
+  TrainingRun run_;
+};
+
+TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
+  CheckpointWriter writer(run_.job, run_.repository, run_.batches.rows());
+  run_.state.step = 1;
+  writer.save(run_.state, {});
+  run_.state.step = 2;
+  writer.save(run_.state, {});
+  run_.state.step = 3;
+  EXPECT_THAT(user_error([&] { writer.save(run_.state, {}); }),
+              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file of that name is there"),
+                    HasSubstr((folder_ / "out/checkpoint-1").string()), HasSubstr("resume_from_checkpoint=true")));
+  writer.check();
+  writer.save(run_.state, {});
+  writer.wait();
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_ / "out")) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("checkpoint-1", "checkpoint-2", "checkpoint-3"));
+}
+
+TEST_F(FailedSave, IsSaidWhenNobodyAskedAnyMore) {
+  testing::internal::CaptureStderr();
+  {
+    CheckpointWriter writer(run_.job, run_.repository, run_.batches.rows());
+    run_.state.step = 2;
+    writer.save(run_.state, {});
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("no checkpoint is complete yet")));
+}
+
+// The checkpoint of a run's first step.
+class OtherRun : public testing::Test {
+ protected:
+  OtherRun() {
+    Recipe recipe = this->recipe();
+    TrainingRun run(recipe);
+    run.state.step = 1;
+    CheckpointWriter(run.job, run.repository, run.batches.rows()).save(run.state, {});
+    state_.emplace(state_folder(run.folder()));
+  }
+  Recipe recipe(const std::string& type = "lora") {
+    Recipe recipe = run_recipe(folder_ / "out", type);
+    recipe.per_device_train_batch_size = 8;
+    return recipe;
+  }
+  std::string error(const Recipe& recipe) {
+    int64_t devices = 1;
+    for (const auto& [axis, size] : recipe.mesh) devices *= size;
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    const Job job = make_job(recipe, repository.config(), "config.json", devices);
+    return user_error([&] { check_meta(*state_, job); });
+  }
+  TempFolder folder_;
+  std::optional<StateReader> state_;
+};
+
+TEST_F(OtherRun, TheSameOneIsTaken) {
+  EXPECT_EQ(error(recipe()), "no error");
+}
+
+TEST_F(OtherRun, AnotherMeshWithTheSameGlobalBatchIsTaken) {
+  Recipe other = recipe();
+  other.mesh = {{"fsdp", 4}, {"dp", 2}};
+  other.per_device_train_batch_size = 1;
+  EXPECT_EQ(error(other), "no error");
+  other.mesh = {{"fsdp", 2}, {"tp", 2}};
+  other.per_device_train_batch_size = 2;
+  other.gradient_accumulation_steps = 4;
+  EXPECT_EQ(error(other), "no error");
+}
+
+TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
+  Recipe other = recipe();
+  other.mesh = {{"fsdp", 4}};
+  EXPECT_THAT(error(other),
+              AllOf(HasSubstr("checkpoint-1 was written with 16 rows a step, this run has 64"),
+                    HasSubstr("per_device_train_batch_size 8 x 4 devices x gradient_accumulation_steps 2"),
+                    HasSubstr("set per_device_train_batch_size: 2,"), HasSubstr("adapter_name_or_path: ")));
+  other.gradient_accumulation_steps = 3;
+  EXPECT_THAT(error(other), HasSubstr("set per_device_train_batch_size: 4 and gradient_accumulation_steps: 1,"));
+  other.per_device_train_batch_size = 2;
+  EXPECT_THAT(error(other), HasSubstr("set gradient_accumulation_steps: 2,"));
+  other.mesh = {{"dp", 3}};
+  EXPECT_THAT(error(other), HasSubstr("16 rows do not divide over 3 devices"));
+}
+
+TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
+  Recipe other = recipe();
+  other.lora_rank = 8;
+  EXPECT_THAT(error(other), AllOf(HasSubstr("lora_A.weight"), HasSubstr("[2,4,"), HasSubstr("[2,8,")));
+  other.lora_rank = 4;
+  other.lora_target = {"q_proj"};
+  EXPECT_THAT(error(other), AllOf(HasSubstr("trained weights"), HasSubstr("down_proj")));
+  EXPECT_THAT(error(recipe("full")), AllOf(HasSubstr("finetuning_type"), HasSubstr("lora"), HasSubstr("full")));
+}
+
+TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
+  Recipe other = recipe();
+  other.seed = 7;
+  EXPECT_THAT(error(other), HasSubstr("seed = 42, this run has 7"));
+  other = recipe();
+  other.packing = true;
+  EXPECT_THAT(error(other), HasSubstr("packing"));
+  other = recipe();
+  other.lora_dtype = "bfloat16";
+  EXPECT_THAT(error(other), HasSubstr("trained_dtype"));
+  other = recipe();
+  other.lora_alpha = 3;
+  EXPECT_THAT(error(other), HasSubstr("lora_alpha"));
+}
+
+TEST_F(OtherRun, OtherDataIsRefused) {
+  EXPECT_EQ(user_error([&] { check_data(*state_, 80); }), "no error");
+  EXPECT_THAT(user_error([&] { check_data(*state_, 81); }),
+              AllOf(HasSubstr("80 rows an epoch"), HasSubstr("has 81 now"), HasSubstr("lost or repeated")));
+}
+
+TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  auto error = [&]() -> std::string {
+    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    try {
+      require_disk(job, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
+    } catch (const DoesNotFit& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error(), AllOf(HasSubstr("(1099511627776 checkpoints of"), HasSubstr("are free"),
+                             HasSubstr("set save_total_limit: ")));
+  recipe.save_total_limit = 3;
+  EXPECT_EQ(error(), "no error");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,78 @@
+// Defines TrainingRun: a run over the reference rows that a test takes step by step, as finetune() does.
+#pragma once
+
+#include "train/save.h"
+#include "training.h"
+
+namespace fettle {
+
+class TrainingRun {
+ public:
+  // From a checkpoint's state, or from the start.
+  explicit TrainingRun(const Recipe& recipe, StateReader* from = nullptr)
+      : devices(cpu_devices(device_count(recipe))),
+        repository(ModelRepository::open(recipe.model_name_or_path)),
+        job(make_job(recipe, repository.config(), "config.json", devices.count())),
+        batches(rows_, {.micro_batches = recipe.gradient_accumulation_steps,
+                        .rows = job.rows_per_micro_batch(),
+                        .max_length = 40,
+                        .packing = recipe.packing,
+                        .shuffle = !recipe.disable_shuffling,
+                        .seed = static_cast<uint64_t>(recipe.seed),
+                        .lengths = {40}}),
+        state(from == nullptr ? load_state(devices, job, repository, true)
+                              : load_state(devices, job, repository, *from)) {}
+
+  StepOutcome advance() {
+    const Batch batch = batches.at(state.step);
+    sources.push_back(batch.sources);
+    if (!executable_) executable_.emplace(devices.compile(build_train_step(job, 40)));
+    return run_step(devices, job, *executable_, state, batch, job.recipe.learning_rate);
+  }
+  std::string folder() const { return checkpoint_path(job.recipe.output_dir, state.step).string(); }
+
+ private:
+  static int64_t device_count(const Recipe& recipe) {
+    int64_t count = 1;
+    for (const auto& [axis, size] : recipe.mesh) count *= size;
+    return count;
+  }
+  std::vector<Example> rows_ = reference_rows();
+
+ public:
+  Devices& devices;
+  ModelRepository repository;
+  Job job;
+  Batches batches;
+  TrainState state;
+  std::vector<std::vector<std::string>> sources;  // of the rows of each step
+
+ private:
+  std::optional<Executable> executable_;
+};
+
+inline Recipe run_recipe(const std::filesystem::path& output, const std::string& type) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.output_dir = output.string();
+  recipe.finetuning_type = type;
+  recipe.disable_shuffling = false;
+  recipe.lora_rank = 4;
+  recipe.lora_dropout = 0.1;
+  recipe.learning_rate = type == "full" ? 5e-4 : 5e-3;
+  recipe.gradient_accumulation_steps = 2;
+  recipe.cutoff_len = 40;
+  return recipe;
+}
+
+// What lies in the trained arrays now, by name.
+inline std::map<std::string, HostArray> trained_values(const Job& job, const TrainState& state) {
+  std::map<std::string, HostArray> out;
+  for (const StateArray& array : trained_arrays(job)) out.emplace(array.name, state.buffers.at(array.name).download());
+  return out;
+}
+
+inline bool same_bytes(const HostArray& a, const HostArray& b) {
+  return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
+}  // namespace fettle
