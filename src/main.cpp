@@ -67,7 +67,7 @@ int tokenize(const TokenizeOptions& options) {
     try {
       if (options.decode) {
         const auto ids = nlohmann::json::parse(line).get<std::vector<int32_t>>();
-        const std::string text = tokenizer.decode(ids, false);
+        const std::string text = tokenizer.decode(ids, options.no_special);
         fmt::print("{}\n", options.jsonl ? nlohmann::json(text).dump() : text);
         continue;
       }

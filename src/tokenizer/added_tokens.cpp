@@ -20,7 +20,7 @@ void TokenFinder::add(std::string_view text, int32_t id) {
     }
     node = next;
   }
-  nodes_[node].id = id;
+  if (nodes_[node].id < 0) nodes_[node].id = id;
 }
 
 int32_t TokenFinder::child(int32_t node, uint8_t byte) const {
@@ -72,15 +72,15 @@ void AddedTokens::add(AddedToken token) {
 }
 
 void AddedTokens::prepare(const Normalizer& normalizer) {
-  for (const auto& [id, token] : by_id_) {
-    if (!token.normalized) {
-      given_.add(token.content, id);
-      continue;
+  // Of tokens with the same normalized spelling the first special one is found, else the first.
+  for (const bool special : {true, false}) {
+    for (const auto& [id, token] : by_id_) {
+      if (token.special != special) continue;
+      std::string spelling = token.content;
+      if (token.normalized && normalizer) normalizer(spelling);
+      (token.normalized ? normalized_ : given_).add(spelling, id);
+      if (spelling != token.content) normalized_spelling_[id] = std::move(spelling);
     }
-    std::string spelling = token.content;
-    if (normalizer) normalizer(spelling);
-    normalized_.add(spelling, id);
-    if (spelling != token.content) normalized_spelling_[id] = std::move(spelling);
   }
 }
 
@@ -99,13 +99,14 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      start = std::max(start, covered);
+      // As in the reference, only this keeps a token off what the one before it has taken.
+      if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;
       }
       if (covered < start) emit(part_of(piece, covered, start));
       emit(part_of(piece, start, std::max(start, end), id));
-      covered = std::max(covered, end);
+      covered = end;
     }
     if (covered < text.size()) emit(part_of(piece, covered, text.size()));
   });

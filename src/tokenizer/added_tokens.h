@@ -25,7 +25,7 @@ struct AddedToken {
 // Finds the longest of many strings that starts leftmost.
 class TokenFinder {
  public:
-  void add(std::string_view text, int32_t id);
+  void add(std::string_view text, int32_t id);  // of equal texts the first one holds
   bool empty() const { return nodes_.size() == 1; }
   // The length of the longest one that starts at text[at], 0 for none; sets id.
   size_t match(std::string_view text, size_t at, int32_t& id) const;

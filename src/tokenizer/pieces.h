@@ -1,12 +1,15 @@
 // Defines Pieces: one text on its way to ids, cut into pieces by added tokens and pre-tokenizers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 
@@ -15,13 +18,16 @@ struct Piece {
 
   std::string_view text;
   int32_t id = kNoId;     // of an added token; no step looks into such a piece again
-  bool at_start = false;  // it begins where the text that was given begins
+  size_t start_bytes = 0;  // so many bytes at its beginning are what became of the first character of the text
+
+  bool at_start() const { return start_bytes > 0; }
 };
 
 class Pieces {
  public:
   explicit Pieces(std::string_view text) {
-    if (!text.empty()) list_.push_back({text, Piece::kNoId, true});
+    size_t first = 0;
+    if (!text.empty()) next_char(text, first), list_.push_back({text, Piece::kNoId, first});
   }
 
   const std::vector<Piece>& list() const { return list_; }
@@ -52,7 +58,9 @@ class Pieces {
     split([&](const Piece& piece, auto& emit) {
       std::string text(piece.text);
       change(text, piece);
-      emit(Piece{own(std::move(text)), Piece::kNoId, piece.at_start});
+      std::string start(piece.text.substr(0, piece.start_bytes));
+      if (!start.empty()) change(start, piece);
+      emit(Piece{own(std::move(text)), Piece::kNoId, start.size()});
     });
   }
 
@@ -63,7 +71,7 @@ class Pieces {
 
 // The part [start, end) of `piece`.
 inline Piece part_of(const Piece& piece, size_t start, size_t end, int32_t id = Piece::kNoId) {
-  return {piece.text.substr(start, end - start), id, piece.at_start && start == 0};
+  return {piece.text.substr(start, end - start), id, piece.start_bytes - std::min(start, piece.start_bytes)};
 }
 
 }  // namespace fettle

@@ -1,8 +1,11 @@
 #include "tokenizer/pipeline.h"
 
+#include <algorithm>
+
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/models/unigram.h"
 #include "tokenizer/models/wordpiece.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {
@@ -39,6 +42,18 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
+// How many bytes of the normalized text have become of the first character of `text`: what is left when the others
+// are taken away.
+size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer) {
+  size_t first = 0;
+  next_char(text, first);
+  if (normalized == text) return first;
+  std::string rest(text.substr(first));
+  normalizer(rest);
+  const auto common = std::mismatch(normalized.rbegin(), normalized.rend(), rest.rbegin(), rest.rend());
+  return static_cast<size_t>(normalized.rend() - common.first);
+}
+
 }  // namespace
 
 Pipeline read_tokenizer_json(const std::filesystem::path& path) {
@@ -73,9 +88,13 @@ void Pipeline::encode(std::string_view text, bool add_special_tokens, std::vecto
   Pieces pieces(text);
   added.split_given(pieces);
   if (normalizer || !prefix.empty()) {
-    pieces.transform([&](std::string& part, const Piece& piece) {
+    pieces.split([&](const Piece& piece, auto& emit) {
+      std::string part(piece.text);
       if (normalizer) normalizer(part);
-      if (!part.empty() && (prefix_always || piece.at_start)) part.insert(0, prefix);
+      const bool asked = pre_tokenizer.asks_for_start && normalizer && piece.at_start();
+      const size_t start_bytes = asked ? bytes_of_start(piece.text, part, normalizer) : piece.start_bytes;
+      if ((prefix_alone || !part.empty()) && (prefix_always || piece.at_start())) part.insert(0, prefix);
+      emit(Piece{pieces.own(std::move(part)), Piece::kNoId, start_bytes});
     });
   }
   added.split_normalized(pieces);
@@ -89,11 +108,9 @@ std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special_tok
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (int32_t id : ids) {
-    if (const AddedToken* token = added.find(id)) {
-      if (!skip_special_tokens || !token->special) tokens.push_back(added.decoded_spelling(*token));
-    } else if (const std::string* spelling = model->vocabulary().token(id)) {
-      if (!skip_special_tokens || !added.is_special(*spelling)) tokens.push_back(*spelling);
-    }
+    const AddedToken* token = added.find(id);
+    const std::string* spelling = token != nullptr ? &added.decoded_spelling(*token) : model->vocabulary().token(id);
+    if (spelling != nullptr && !(skip_special_tokens && added.is_special(*spelling))) tokens.push_back(*spelling);
   }
   std::string text;
   if (decoder) {

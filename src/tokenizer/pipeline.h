@@ -22,6 +22,7 @@ struct Pipeline {
   Normalizer normalizer;       // empty: none, as the decoder
   std::string prefix;          // put before the normalized text,
   bool prefix_always = false;  // after every added token too
+  bool prefix_alone = false;   // also before a text of which nothing is left
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
@@ -47,8 +48,9 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 bool is_rank_file(const std::filesystem::path& path);
 
 // Ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. Ids equal those of the `tiktoken` library. The special tokens are those of `config`, else the ones
-// that are known for a file of this many ranks.
+// tekken.json. Ids equal those of the `tiktoken` library, as the models' own programs use it. How a text is cut, and the
+// special tokens that `config` does not name, are known for Llama 3, Llama 4 and Qwen by the number of ranks. Throws
+// UserError for ranks of another number without config.pattern.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

@@ -32,7 +32,13 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
   }
   if (type == "Sequence") {
     std::vector<Template> result;
+    bool after_template = false;
     for (const JsonField& step : field.at("processors").elements()) {
+      // The reference treats what a template has put together as several texts.
+      if (after_template && step.at("type").string() != "ByteLevel") {
+        step.fail("a {} after a TemplateProcessing is not supported", step.at("type").string());
+      }
+      after_template |= step.at("type").string() == "TemplateProcessing";
       for (Template& each : read_templates(step)) result.push_back(std::move(each));
     }
     return result;

@@ -101,7 +101,7 @@ auto cover_by(Regex pattern, bool invert) {
 }
 
 PreTokenizer of_step(PreTokenizer::Step step) {
-  return {{std::move(step)}, false};
+  return {{std::move(step)}};
 }
 
 PreTokenizer read_byte_level(const JsonField& field) {
@@ -110,7 +110,8 @@ PreTokenizer read_byte_level(const JsonField& field) {
     result.steps.push_back([](Pieces& pieces) {
       pieces.split([&](const Piece& piece, auto& emit) {
         if (piece.text[0] == ' ') return emit(piece);
-        emit(Piece{pieces.own(std::string(1, ' ').append(piece.text)), Piece::kNoId, piece.at_start});
+        const size_t start_bytes = piece.at_start() ? piece.start_bytes + 1 : 0;
+        emit(Piece{pieces.own(std::string(1, ' ').append(piece.text)), Piece::kNoId, start_bytes});
       });
     });
   }
@@ -162,8 +163,7 @@ PreTokenizer read_whitespace(const JsonField&) {
 
 PreTokenizer read_bert(const JsonField&) {
   return {{split_by(cover_chars<is_white_space>, Behavior::kRemoved),
-           split_by(cover_chars<is_punctuation>, Behavior::kIsolated)},
-          false};
+           split_by(cover_chars<is_punctuation>, Behavior::kIsolated)}};
 }
 
 PreTokenizer read_metaspace(const JsonField& field) {
@@ -178,11 +178,12 @@ PreTokenizer read_metaspace(const JsonField& field) {
       std::string marked;
       marked.reserve(text.size() * 2);
       for (char c : text) c == ' ' ? void(marked += mark) : marked.push_back(c);
-      const bool prepend = scheme == "always" || (scheme == "first" && piece.at_start);
+      const bool prepend = scheme == "always" || (scheme == "first" && piece.at_start());
       if (prepend && !marked.starts_with(mark)) marked.insert(0, mark);
       text = std::move(marked);
     });
   });
+  result.asks_for_start = scheme == "first";
   if (field.boolean_or("split", true)) {
     result.steps.push_back(split_by(cover_by(Regex::of_literal(mark), false), Behavior::kMergedWithNext));
   }
@@ -196,6 +197,7 @@ PreTokenizer read_sequence(const JsonField& field) {
     PreTokenizer next = read_pre_tokenizer(step);
     for (PreTokenizer::Step& each : next.steps) result.steps.push_back(std::move(each));
     result.to_bytes = next.to_bytes;
+    result.asks_for_start |= next.asks_for_start;
   }
   return result;
 }

@@ -17,6 +17,8 @@ struct PreTokenizer {
   std::vector<Step> steps;
   // The pieces are then to be spelled in the byte alphabet (to_alphabet); a model that works on bytes needs not.
   bool to_bytes = false;
+  // Some step asks whether a piece begins where the text begins.
+  bool asks_for_start = false;
 
   void apply(Pieces& pieces) const {
     for (const Step& step : steps) step(pieces);

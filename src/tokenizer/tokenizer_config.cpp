@@ -83,6 +83,7 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
     read_names(file, true, config);
     if (auto added = file.find("added_tokens_decoder")) read_added_tokens(*added, config), complete = true;
     config.tokenizer_class = file.string_or("tokenizer_class", "");
+    config.pattern = file.string_or("pat_str", "");
     if (file.find("legacy")) config.legacy = file.boolean_or("legacy", false);
     if (file.find("add_bos_token")) config.add_bos_token = file.boolean_or("add_bos_token", false);
     if (file.find("add_eos_token")) config.add_eos_token = file.boolean_or("add_eos_token", false);

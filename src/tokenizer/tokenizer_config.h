@@ -23,6 +23,7 @@ struct TokenizerConfig {
   std::vector<std::string> special_tokens;  // these and all others that are named
   std::vector<AddedToken> added_tokens;     // of added_tokens_decoder
   std::string tokenizer_class;
+  std::string pattern;                // pat_str: how ranks of a kind that is not known cut a text into words
   std::optional<bool> legacy;         // of Llama's tokenizers: a space after added tokens too
   std::optional<bool> add_bos_token;  // set: they decide instead of the post-processor
   std::optional<bool> add_eos_token;

@@ -28,7 +28,7 @@ bool Vocabulary::add(std::string token, int64_t id) {
   if (id < 0 || id >= kMostIds) return false;
   if (id >= size()) by_id_.resize(id + 1, nullptr);
   if (by_id_[id] != nullptr) return false;
-  by_id_[id] = &by_token_.try_emplace(std::move(token), static_cast<int32_t>(id)).first->first;
+  by_id_[id] = &by_token_.insert_or_assign(std::move(token), static_cast<int32_t>(id)).first->first;
   return true;
 }
 

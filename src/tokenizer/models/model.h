@@ -22,7 +22,7 @@ class Vocabulary {
   // Reads an object {token: id}. Throws UserError for an id that is no id or that two tokens have.
   static Vocabulary read(const JsonField& field);
 
-  // False when the id is negative or has a token already.
+  // Of the ids that one token is given the last is its id. False when the id is negative or has a token already.
   bool add(std::string token, int64_t id);
   std::optional<int32_t> id(std::string_view token) const;
   const std::string* token(int32_t id) const;                           // null when there is none

@@ -14,9 +14,10 @@ constexpr std::string_view kLlama3Pattern =
 constexpr std::string_view kQwenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// How many ranks the files of Llama 3 and of Qwen have.
-constexpr int64_t kLlama3Ranks = 128000;
-constexpr int64_t kQwenRanks = 151643;
+constexpr std::string_view kLlama4Pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
   Vocabulary vocabulary;       // spelled in the byte alphabet
@@ -24,6 +25,7 @@ struct RankFile {
   std::string pattern;
   std::vector<std::string> special_tokens;  // of the ids from `first_special` on
   int64_t first_special = 0;
+  bool composes = false;  // texts are normalized to NFC
 };
 
 void add_rank(RankFile& file, const std::string& bytes, int64_t rank, int64_t id, const std::string& origin) {
@@ -105,29 +107,80 @@ RankFile read_tekken(const std::filesystem::path& path) {
   return file;
 }
 
-// What the two widely used files leave to their programs.
-void add_known_tokens(RankFile& file) {
-  const int64_t count = file.vocabulary.size();
-  file.first_special = count;
-  file.pattern = count == kQwenRanks ? kQwenPattern : kLlama3Pattern;
-  std::vector<std::string>& tokens = file.special_tokens;
-  if (count == kLlama3Ranks) {
-    tokens = {"<|begin_of_text|>",
-              "<|end_of_text|>",
-              "<|reserved_special_token_0|>",
-              "<|reserved_special_token_1|>",
-              "<|finetune_right_pad_id|>",
-              "<|reserved_special_token_2|>",
-              "<|start_header_id|>",
-              "<|end_header_id|>",
-              "<|eom_id|>",
-              "<|eot_id|>",
-              "<|python_tag|>"};
-    for (int i = 3; tokens.size() < 256; ++i) tokens.push_back(fmt::format("<|reserved_special_token_{}|>", i));
-  } else if (count == kQwenRanks) {
-    tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-    for (int i = 0; i < 205; ++i) tokens.push_back(fmt::format("<|extra_{}|>", i));
+std::vector<std::string> numbered(std::string_view kind, int from, int to) {
+  std::vector<std::string> tokens;
+  for (int i = from; i < to; ++i) tokens.push_back(fmt::format("<|{}reserved_special_token_{}|>", kind, i));
+  return tokens;
+}
+
+// All lists, one after the other.
+std::vector<std::string> joined(std::initializer_list<std::vector<std::string>> lists) {
+  std::vector<std::string> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+std::vector<std::string> llama3_tokens() {
+  return joined({{"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
+                  "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>",
+                  "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"},
+                 numbered("", 3, 248)});
+}
+
+std::vector<std::string> llama4_tokens() {
+  return joined({{"<|begin_of_text|>", "<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
+                  "<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"},
+                 numbered("text_post_train_", 0, 6),
+                 {"<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"},
+                 numbered("text_post_train_", 8, 69),
+                 {"<|image_start|>", "<|image_end|>"},
+                 numbered("vision_", 0, 2),
+                 {"<|tile_x_separator|>", "<|tile_y_separator|>"},
+                 numbered("vision_", 2, 6),
+                 {"<|image|>"},
+                 numbered("vision_", 6, 7),
+                 {"<|patch|>"},
+                 numbered("vision_", 7, 1048),
+                 numbered("reasoning_", 0, 8),
+                 {"<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"},
+                 numbered("", 0, 899)});
+}
+
+std::vector<std::string> qwen_tokens() {
+  std::vector<std::string> tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  for (int i = 0; i < 205; ++i) tokens.push_back(fmt::format("<|extra_{}|>", i));
+  return tokens;
+}
+
+// What the widely used files leave to their programs.
+struct KnownFile {
+  std::string_view name;
+  int64_t ranks;
+  std::string_view pattern;
+  bool composes;  // texts are normalized to NFC
+  std::vector<std::string> (*special_tokens)();
+};
+constexpr KnownFile kKnownFiles[] = {{"Llama 3", 128000, kLlama3Pattern, false, llama3_tokens},
+                                     {"Qwen", 151643, kQwenPattern, true, qwen_tokens},
+                                     {"Llama 4", 200000, kLlama4Pattern, false, llama4_tokens}};
+
+void add_known(RankFile& file, const TokenizerConfig& config, const std::string& origin) {
+  file.first_special = file.vocabulary.size();
+  file.pattern = config.pattern;
+  std::string names;
+  for (const KnownFile& known : kKnownFiles) {
+    names += fmt::format("{}{} ({} ranks)", names.empty() ? "" : ", ", known.name, known.ranks);
+    if (known.ranks != file.vocabulary.size()) continue;
+    if (file.pattern.empty()) file.pattern = known.pattern;
+    file.composes = known.composes;
+    file.special_tokens = known.special_tokens();
+    return;
   }
+  if (!file.pattern.empty()) return;
+  throw UserError(
+      "{}: a file of {} ranks does not tell how a text is cut into words; known are those of {}. Use the model's "
+      "tokenizer.json, or give the regular expression as \"pat_str\" in tokenizer_config.json",
+      origin, file.vocabulary.size(), names);
 }
 
 void name_tokens(const RankFile& file, TokenizerConfig& config) {
@@ -141,6 +194,7 @@ void name_tokens(const RankFile& file, TokenizerConfig& config) {
   name(config.eos_token, "<|endoftext|>");
   name(config.eos_token, "</s>");
   name(config.pad_token, "<|finetune_right_pad_id|>");
+  name(config.pad_token, "<|finetune_right_pad|>");
   name(config.pad_token, "<|endoftext|>");
   name(config.pad_token, "<pad>");
   if (!config.add_bos_token) config.add_bos_token = !config.bos_token.empty();
@@ -160,7 +214,7 @@ bool is_rank_file(const std::filesystem::path& path) {
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) {
   const bool is_tekken = path.extension() == ".json";
   RankFile file = is_tekken ? read_tekken(path) : read_lines(path);
-  if (!is_tekken) add_known_tokens(file);
+  if (!is_tekken) add_known(file, config, path.string());
 
   Pipeline pipeline;
   for (size_t i = 0; i < file.special_tokens.size(); ++i) {
@@ -181,6 +235,7 @@ Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) 
   const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   pipeline.pre_tokenizer =
       read_pre_tokenizer(JsonField::of_value({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, path.string()));
+  if (file.composes) pipeline.normalizer = read_normalizer(JsonField::of_value({{"type", "NFC"}}, path.string()));
   pipeline.decoder = read_decoder(JsonField::of_value({{"type", "ByteLevel"}}, path.string()));
   name_tokens(file, config);
   return pipeline;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,6 +14,7 @@ namespace fettle {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // Walks over the fields of a protobuf message.
 class Message {
@@ -147,14 +149,10 @@ std::unique_ptr<Model> make_model(const Proto& proto, const std::string& origin)
   std::optional<int32_t> unk_id;
   if (proto.unk_id >= 0 && proto.unk_id < vocabulary.size()) unk_id = static_cast<int32_t>(proto.unk_id);
   if (proto.algorithm == static_cast<int64_t>(Algorithm::kUnigram)) {
-    float most = std::numeric_limits<float>::lowest();
-    for (const Entry& entry : proto.entries) {
-      if (entry.type == PieceType::kNormal) most = std::max(most, entry.score);
-    }
     std::vector<double> scores;
     for (const Entry& entry : proto.entries) {
       // A user's symbol is to win over every other way.
-      const double bonus = static_cast<float>(entry.text.size()) * most - 0.1;
+      const auto bonus = static_cast<float>(0.1 * (static_cast<double>(entry.text.size()) - 1));
       scores.push_back(entry.type == PieceType::kNormal        ? entry.score
                        : entry.type == PieceType::kUserDefined ? bonus
                                                                : std::numeric_limits<double>::quiet_NaN());
@@ -205,26 +203,68 @@ Normalizer make_normalizer(const Proto& proto, const std::string& origin) {
         if (match.length > 0) part = match.replacement, next = at + match.length;
       }
       at = next;
-      for (char c : part) {
-        if (c == ' ' && after_space) continue;
-        c == ' ' ? void(out += space) : out.push_back(c);
-        after_space = removes && c == ' ';
-      }
+      while (after_space && part.starts_with(' ')) part.remove_prefix(1);
+      for (char c : part) c == ' ' ? void(out += space) : out.push_back(c);
+      if (!part.empty()) after_space = removes && part.ends_with(' ');
     }
     while (removes && out.ends_with(space)) out.resize(out.size() - space.size());
     text = std::move(out);
   };
 }
 
+// The byte that <0x0A> spells; -1 for another token.
+int spelled_byte(std::string_view token) {
+  int byte = -1;
+  if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
+    std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  }
+  return byte;
+}
+
+// The text of a run of byte tokens: each byte that is of no character becomes one U+FFFD.
+std::string text_of_bytes(std::string_view bytes) {
+  std::string text;
+  for (size_t at = 0; at < bytes.size();) {
+    size_t length = 1;
+    while (length <= 4 && !is_valid_utf8(bytes.substr(at, length))) ++length;
+    const bool whole = length <= 4 && at + length <= bytes.size();
+    text += whole ? bytes.substr(at, length) : kReplacement;
+    at += whole ? length : 1;
+  }
+  return text;
+}
+
 Decoder make_decoder(const Proto& proto) {
-  using nlohmann::json;
-  json steps = {{{"type", "Replace"}, {"pattern", {{"String", kMark}}}, {"content", " "}},
-                {{"type", "ByteFallback"}},
-                {{"type", "Fuse"}}};
-  // Where no needless spaces go in, none at the start come out.
-  const int spaces = proto.remove_extra_whitespaces ? 1 << 20 : proto.add_dummy_prefix ? 1 : 0;
-  steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", spaces}, {"stop", 0}});
-  return read_decoder(JsonField::of_value({{"type", "Sequence"}, {"decoders", steps}}, "tokenizer.model"));
+  // Where no needless spaces go in, every token at the start loses one.
+  const bool removes = proto.remove_extra_whitespaces;
+  const bool strips = removes || proto.add_dummy_prefix;
+  return [removes, strips](std::vector<std::string>& tokens) {
+    std::string text, bytes;
+    bool begins = strips;  // a space that comes now is one that was put there
+    auto flush = [&] {
+      text += text_of_bytes(bytes);
+      bytes.clear();
+    };
+    for (std::string_view token : tokens) {
+      if (const int byte = spelled_byte(token); byte >= 0) {
+        bytes.push_back(static_cast<char>(byte));
+        continue;
+      }
+      flush();
+      begins &= text.empty();
+      if (begins && token.starts_with(kMark)) {
+        token.remove_prefix(kMark.size());
+        begins = removes;
+      }
+      for (size_t at = 0; at < token.size();) {
+        const bool mark = token.substr(at).starts_with(kMark);
+        text += mark ? ' ' : token[at];
+        at += mark ? kMark.size() : 1;
+      }
+    }
+    flush();
+    tokens = {std::move(text)};
+  };
 }
 
 }  // namespace
@@ -244,13 +284,16 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   pipeline.model = make_model(proto, origin);
   pipeline.normalizer = make_normalizer(proto, origin);
   pipeline.prefix = proto.add_dummy_prefix ? kMark : std::string_view();
+  pipeline.prefix_alone = !proto.remove_extra_whitespaces;
   pipeline.prefix_always = config.legacy.value_or(false);
   pipeline.decoder = make_decoder(proto);
   for (size_t id = 0; id < proto.entries.size(); ++id) {
     const Entry& entry = proto.entries[id];
     const bool control = entry.type == PieceType::kControl || entry.type == PieceType::kUnknown;
-    const bool symbol =
-        entry.type == PieceType::kUserDefined && proto.algorithm == static_cast<int64_t>(Algorithm::kBpe);
+    // One with a space in it is never found: spaces are spelled otherwise by then.
+    const bool symbol = entry.type == PieceType::kUserDefined &&
+                        proto.algorithm == static_cast<int64_t>(Algorithm::kBpe) &&
+                        !(proto.escape_whitespaces && entry.text.find(' ') != std::string::npos);
     if (!control && !symbol) continue;
     pipeline.added.add({static_cast<int32_t>(id), entry.text, false, false, false, !control, control});
   }

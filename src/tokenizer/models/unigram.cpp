@@ -11,6 +11,8 @@ namespace {
 
 // How much less likely than the least likely token an unknown character is, as SentencePiece has it.
 constexpr double kUnknownPenalty = 10.0;
+// Sums of single precision begin anew beyond this, as SentencePiece has it.
+constexpr double kLargestSum = 100'000;
 
 }  // namespace
 
@@ -38,6 +40,7 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Option
   double least = std::numeric_limits<double>::infinity();
   for (double score : scores_) least = std::fmin(least, score);
   unk_score_ = least - kUnknownPenalty;
+  if (options.single_precision) unk_score_ = static_cast<float>(unk_score_);
   byte_ids_.fill(-1);
   for (int byte = 0; options_.byte_fallback && byte < 256; ++byte) {
     byte_ids_[byte] = vocabulary_.id(fmt::format("<0x{:02X}>", byte)).value_or(-1);
@@ -92,13 +95,19 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
   };
   thread_local std::vector<Best> best;
   best.assign(word.size() + 1, {});
+  size_t frontier = 0;  // the furthest end that was offered
   auto offer = [&](size_t start, size_t end, double score, int32_t id) {
+    frontier = std::max(frontier, end);
     score += best[start].score;
     if (options_.single_precision) score = static_cast<float>(score);
     if (best[end].start < 0 || score > best[end].score) best[end] = {score, static_cast<int64_t>(start), id};
   };
   for (size_t start = 0, next = 0; start < word.size(); start = next) {
     next_char(word, next);
+    if (options_.single_precision && std::abs(best[start].score) > kLargestSum) {
+      const double offset = best[start].score;
+      for (size_t i = start; i <= frontier; ++i) best[i].score = static_cast<float>(best[i].score - offset);
+    }
     bool has_single = false;
     int32_t node = 0;
     for (size_t at = start; at < word.size();) {

@@ -2,6 +2,8 @@
 // Unicode 14 of older PCRE2 and ICU releases. Naming one twice does no harm, so newer libraries keep working.
 #pragma once
 
+#include <string_view>
+
 namespace fettle {
 
 struct NewerRange {
@@ -56,6 +58,70 @@ inline constexpr NewerCapital kNewerCapitals[] = {
     {0x1C89, 0x1C89, 1},    {0xA7CB, 0xA7CB, -42343}, {0xA7CC, 0xA7CC, 1}, {0xA7CE, 0xA7CE, 1},
     {0xA7D2, 0xA7D2, 1},    {0xA7D4, 0xA7D4, 1},      {0xA7DA, 0xA7DA, 1}, {0xA7DC, 0xA7DC, -42561},
     {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
+};
+
+// Class items of what Unicode 14 does not call alphabetic, lower or upper case, or emoji.
+inline constexpr std::string_view kNewerAlphabetic =
+    "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1c89}-\\x{1c8a}\\x{1dd3}-\\x{1de6}"
+    "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}\\x{10d69}"
+    "\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{10efc}\\x{11080}-\\x{11081}\\x{1123f}-\\x{11241}"
+    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}-\\x{113c0}\\x{113c2}\\x{113c5}"
+    "\\x{113c7}-\\x{113ca}\\x{113cc}-\\x{113cd}\\x{113d1}\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f00}-\\x{11f10}"
+    "\\x{11f12}-\\x{11f3a}\\x{11f3e}-\\x{11f40}\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}"
+    "\\x{16100}-\\x{1612e}\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}"
+    "\\x{1e030}-\\x{1e06d}\\x{1e08f}\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}"
+    "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}";
+inline constexpr std::string_view kNewerLowercase =
+    "\\x{10fc}\\x{1c8a}\\x{a7cd}\\x{a7db}\\x{a7f2}-\\x{a7f4}\\x{ab69}\\x{10d70}-\\x{10d85}\\x{1df25}-\\x{1df2a}"
+    "\\x{1e030}-\\x{1e06d}";
+inline constexpr std::string_view kNewerUppercase =
+    "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}";
+
+inline constexpr std::string_view kNewerEmoji =
+    "\\x{1f6dc}\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabf}\\x{1fac6}"
+    "\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}";
+
+// Class items of what Unicode 14 does not count to a script.
+struct NewerScript {
+  std::string_view name;
+  std::string_view items;
+};
+
+inline constexpr NewerScript kNewerScripts[] = {
+    {"Arabic",
+     "\\x{897}\\x{10ec2}-\\x{10ec4}\\x{10efc}-\\x{10eff}"},
+    {"Balinese",
+     "\\x{1b4e}-\\x{1b4f}\\x{1b7f}"},
+    {"Cyrillic",
+     "\\x{1c89}-\\x{1c8a}\\x{1e030}-\\x{1e06d}\\x{1e08f}"},
+    {"Devanagari",
+     "\\x{11b00}-\\x{11b09}"},
+    {"Egyptian_Hieroglyphs",
+     "\\x{1342f}\\x{13439}-\\x{13455}\\x{13460}-\\x{143fa}"},
+    {"Han",
+     "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"},
+    {"Hiragana",
+     "\\x{1b132}"},
+    {"Katakana",
+     "\\x{1b155}"},
+    {"Khojki",
+     "\\x{1123f}-\\x{11241}"},
+    {"Khitan_Small_Script",
+     "\\x{18cff}"},
+    {"Kannada",
+     "\\x{cf3}"},
+    {"Lao",
+     "\\x{ece}"},
+    {"Latin",
+     "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{1df25}-\\x{1df2a}"},
+    {"Myanmar",
+     "\\x{116d0}-\\x{116e3}"},
+    {"Common",
+     "\\x{2427}-\\x{2429}\\x{2ffc}-\\x{2fff}\\x{31e4}-\\x{31e5}\\x{31ef}\\x{1cc00}-\\x{1ccf9}\\x{1cd00}-\\x{1ceb3}"
+     "\\x{1d2c0}-\\x{1d2d3}\\x{1f6dc}\\x{1f774}-\\x{1f776}\\x{1f77b}-\\x{1f77f}\\x{1f7d9}\\x{1f8b2}-\\x{1f8bb}"
+     "\\x{1f8c0}-\\x{1f8c1}\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}"
+     "\\x{1fabb}-\\x{1fabf}\\x{1fac6}\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}"
+     "\\x{1faf7}-\\x{1faf8}\\x{1fbcb}-\\x{1fbef}"},
 };
 
 }  // namespace fettle
