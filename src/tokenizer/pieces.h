@@ -17,7 +17,7 @@ struct Piece {
   static constexpr int32_t kNoId = -1;
 
   std::string_view text;
-  int32_t id = kNoId;     // of an added token; no step looks into such a piece again
+  int32_t id = kNoId;      // of an added token; no step looks into such a piece again
   size_t start_bytes = 0;  // so many bytes at its beginning are what became of the first character of the text
 
   bool at_start() const { return start_bytes > 0; }

@@ -48,9 +48,9 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 bool is_rank_file(const std::filesystem::path& path);
 
 // Ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. Ids equal those of the `tiktoken` library, as the models' own programs use it. How a text is cut, and the
-// special tokens that `config` does not name, are known for Llama 3, Llama 4 and Qwen by the number of ranks. Throws
-// UserError for ranks of another number without config.pattern.
+// tekken.json. Ids equal those of the `tiktoken` library, as the models' own programs use it. How a text is cut, and
+// the special tokens that `config` does not name, are known for Llama 3, Llama 4 and Qwen by the number of ranks.
+// Throws UserError for ranks of another number without config.pattern.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

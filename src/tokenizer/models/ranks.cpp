@@ -121,9 +121,9 @@ std::vector<std::string> joined(std::initializer_list<std::vector<std::string>> 
 }
 
 std::vector<std::string> llama3_tokens() {
-  return joined({{"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
-                  "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>",
-                  "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"},
+  return joined({{"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>",
+                  "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>",
+                  "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"},
                  numbered("", 3, 248)});
 }
 

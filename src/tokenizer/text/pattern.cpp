@@ -64,8 +64,8 @@ class Sets {
   Set non_spaces() const { return {std::string(is_ascii() ? kAsciiNonSpaces : kNonSpaces), ""}; }
 
   Set property(std::string_view name) {
-    static constexpr std::string_view kPosix[] = {"alnum", "alpha", "blank", "cntrl", "digit",  "graph", "lower",
-                                                  "print", "space", "upper", "xdigit", "word"};
+    static constexpr std::string_view kPosix[] = {"alnum", "alpha", "blank", "cntrl", "digit",  "graph",
+                                                  "lower", "print", "space", "upper", "xdigit", "word"};
     std::string lower(name);
     std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
     if (std::find(std::begin(kPosix), std::end(kPosix), lower) != std::end(kPosix)) return posix(lower);

@@ -1,9 +1,9 @@
 // Defines Regex: a pattern in Oniguruma's syntax, as tokenizer files write it, run by PCRE2's JIT.
 //
 // What differs between the two is rewritten (pattern.h): \s, \w, \d, \b, \h, POSIX classes and properties mean what
-// Oniguruma's Unicode tables say, classes nest and intersect, \uXXXX is a code point, ^ and $ are line anchors, (?m) lets
-// the dot match line ends. Not rewritten: a{1,3}+ is possessive here, \X has the linked PCRE2's
-// grapheme clusters, and without regard to case a character still equals one character (not ß two).
+// Oniguruma's Unicode tables say, classes nest and intersect, \uXXXX is a code point, ^ and $ are line anchors, (?m)
+// lets the dot match line ends. Not rewritten: a{1,3}+ is possessive here, \X has the linked PCRE2's grapheme clusters,
+// and without regard to case a character still equals one character (not ß two).
 #pragma once
 
 #include <cstddef>
