@@ -1,8 +1,7 @@
 // `fettle plan` as a script and a person see it: the JSON's keys, the exit codes, `mesh: auto`.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "run_fettle.h"
 
@@ -16,6 +15,15 @@ std::vector<std::string> plan_words(const std::vector<std::string>& more) {
   return with({"plan", "model_name_or_path=" + reference_model("llama").string(), "lora_rank=4",
                "per_device_train_batch_size=2", "cutoff_len=64"},
               more);
+}
+
+// A card like the MI300X with so much memory left beside the allowance for libraries.
+std::string small_card(const TempFolder& folder, int64_t bytes) {
+  constexpr int64_t kLibraries = 800'000'000;
+  const std::filesystem::path file = folder.path() / "small.yaml";
+  write_text(file, fmt::format("like: mi300x\ntitle: a small card\nmemory_gib: {:.9f}\n",
+                               static_cast<double>(kLibraries + bytes) / (1 << 30)));
+  return file.string();
 }
 
 TEST(Plan, ThisMachineAsJson) {
@@ -55,6 +63,29 @@ TEST(Plan, ATargetsTrafficAndBounds) {
   EXPECT_NEAR(step["collective_bytes"].get<double>(), sent, 1);
   EXPECT_GE(step["schedule"]["seconds"], step["seconds_bound"]);
   EXPECT_GT(json["per_device"]["allowance_bytes"], 0);
+}
+
+TEST(Plan, DoesNotFitAndSaysWhatWould) {
+  TempFolder folder;
+  const std::vector<std::string> words =
+      plan_words({"--target", small_card(folder, 3'000'000) + ":1", "per_device_train_batch_size=8"});
+  const Outcome run = run_fettle(folder, words);
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("it does not fit")));
+}
+
+TEST(Plan, FitFindsALargerBatch) {
+  TempFolder folder;
+  const std::string target = small_card(folder, 50'000'000) + ":1";
+  const Outcome run = run_fettle(folder, plan_words({"--target", target, "--fit", "batch", "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const nlohmann::json json = nlohmann::json::parse(run.out);
+  const int64_t rows = json["per_device_train_batch_size"];
+  EXPECT_GT(rows, 2);
+  EXPECT_EQ(json["fits"], true);
+  const Outcome more = run_fettle(
+      folder, plan_words({"--target", target, fmt::format("per_device_train_batch_size={}", rows + 1), "--json"}));
+  EXPECT_EQ(more.code, 3) << more.out;
 }
 
 double last_loss(const std::filesystem::path& output) {
