@@ -329,6 +329,8 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     sample.text = text_column(value, column);
     return sample;
   }
+  if (has("chosen") && has("rejected"))
+    bad("'chosen' and 'rejected' replies are for preference training, not for stage sft or pt");
   std::string columns;
   for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "

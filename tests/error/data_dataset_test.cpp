@@ -54,7 +54,11 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
 }
 
 TEST_F(DataErrors, UnusableFiles) {
-  expect_says(failure_of("a.jsonl", ""), "holds no rows");
+  expect_says(failure_of("a.jsonl", ""), "a.jsonl is empty");
+  expect_says(failure_of("a.jsonl", "\n \n"), "holds no rows");
+  expect_says(failure_of("a.csv", "a,b\n"), "holds no rows");
+  expect_says(failure_of("c.parquet", "nothing"), "c.parquet is no Parquet file");
+  expect_says(failure_of("c.parquet", "\x1f\x8b\x08"), "unpack it first");
   expect_says(failure_of("a.json", "[]"), "holds no rows");
   expect_says(failure_of("a.xlsx", "PK"), "files of kind '.xlsx' are not read");
   expect_says(failure_of("a.parquet", "PAR1"), "a.parquet: ");
@@ -67,7 +71,7 @@ TEST_F(DataErrors, UnusableFiles) {
               "the gzip data is broken");
   expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
   recipe.dataset = {(folder.path() / "none.jsonl").string()};
-  expect_says(failure(), "is neither a file");
+  expect_says(failure(), "none.jsonl' is no file, and there is no ");
   recipe.dataset = {(folder.path() / "*.nothing").string()};
   expect_says(failure(), "no file matches");
   std::filesystem::create_directory(folder.path() / "empty");
@@ -108,6 +112,7 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
        "'tools' is a text that is no JSON"},
       {R"({"prompt": "q", "completion": null})", "'completion' is empty"},
+      {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "are for preference training"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
       {R"({"input_ids": [1, -2]})", "negative id -2"},
       {R"({"input_ids": []})", "'input_ids' is empty"},

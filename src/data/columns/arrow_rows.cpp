@@ -99,35 +99,45 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
-std::shared_ptr<arrow::RecordBatchReader> open(const std::string& file,
-                                               std::unique_ptr<parquet::arrow::FileReader>& parquet) {
+// The file's batches one after another, null behind the last. A batch at a time is in memory, not a file.
+std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::string& file) {
   char magic[6] = {};
   std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
+  const std::string_view begin(magic, sizeof magic);
+  if (begin.starts_with("\x1f\x8b") || begin.starts_with("\x28\xb5\x2f\xfd"))
+    throw UserError("{}: files of columns are compressed within; unpack it first (gunzip, unzstd)", file);
   auto input = value_of(arrow::io::ReadableFile::Open(file), file);
-  if (std::string_view(magic, 4) == "PAR1") {
-    parquet = value_of(parquet::arrow::OpenFile(input, arrow::default_memory_pool()), file);
-    return value_of(parquet->GetRecordBatchReader(), file);
+  if (begin.starts_with("PAR1")) {
+    parquet::ReaderProperties pages;
+    pages.enable_buffered_stream();
+    parquet::ArrowReaderProperties rows;
+    rows.set_pre_buffer(false);
+    rows.set_batch_size(1024);
+    parquet::arrow::FileReaderBuilder builder;
+    check(builder.Open(input, pages), file);
+    std::unique_ptr<parquet::arrow::FileReader> parquet;
+    check(builder.properties(rows)->Build(&parquet), file);
+    std::shared_ptr<arrow::RecordBatchReader> batches = value_of(parquet->GetRecordBatchReader(), file);
+    return [file, batches, kept = std::shared_ptr(std::move(parquet))] { return value_of(batches->Next(), file); };
   }
-  if (std::string_view(magic, 6) == "ARROW1") {
+  if (begin == "ARROW1") {
     auto reader = value_of(arrow::ipc::RecordBatchFileReader::Open(input), file);
-    arrow::RecordBatchVector batches;
-    for (int i = 0; i < reader->num_record_batches(); ++i)
-      batches.push_back(value_of(reader->ReadRecordBatch(i), file));
-    return value_of(arrow::RecordBatchReader::Make(std::move(batches), reader->schema()), file);
+    return [file, reader, i = 0]() mutable -> std::shared_ptr<arrow::RecordBatch> {
+      return i == reader->num_record_batches() ? nullptr : value_of(reader->ReadRecordBatch(i++), file);
+    };
   }
-  return value_of(arrow::ipc::RecordBatchStreamReader::Open(input), file);
+  if (file.ends_with(".parquet")) throw UserError("{} is no Parquet file: it does not begin with PAR1", file);
+  auto batches = value_of(arrow::ipc::RecordBatchStreamReader::Open(input), file);
+  return [file, batches] { return value_of(batches->Next(), file); };
 }
 
 }  // namespace
 
 // Found by name after the module is loaded (rows.cpp).
 extern "C" void fettle_read_columns(const std::string& file, const std::function<bool(Row)>& take) {
-  std::unique_ptr<parquet::arrow::FileReader> parquet;
-  const auto batches = open(file, parquet);
+  const auto next = batches_of(file);
   int64_t number = 0;
-  while (true) {
-    const std::shared_ptr<arrow::RecordBatch> batch = value_of(batches->Next(), file);
-    if (!batch) return;
+  while (const std::shared_ptr<arrow::RecordBatch> batch = next()) {
     check(batch->ValidateFull(), file);
     for (int64_t i = 0; i < batch->num_rows(); ++i) {
       Row row{.line = ++number, .value = ordered_json::object()};

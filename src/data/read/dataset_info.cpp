@@ -143,9 +143,9 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
               .columns = {},
               .tags = {},
               .num_samples = {}};
-  throw UserError("dataset: '{}' is neither a file{}{}", name,
-                  names.empty() ? fmt::format(", and there is no {} to look it up in", info.string())
-                                : fmt::format(" nor a data set of {}", info.string()),
+  throw UserError("dataset: '{}' is {}{}", name,
+                  names.empty() ? fmt::format("no file, and there is no {} to look it up in", info.string())
+                                : fmt::format("neither a file nor a data set of {}", info.string()),
                   hint(name, {names.begin(), names.end()}));
 }
 

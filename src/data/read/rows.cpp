@@ -296,6 +296,8 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
   const std::string kind = kind_of(file);
   bool seen = false;
   const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
+  std::error_code unknown;
+  if (std::filesystem::file_size(file, unknown) == 0 && !unknown) throw UserError("{} is empty", file.string());
   if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
     read_columns(file.string(), noted);
   } else {
