@@ -20,7 +20,9 @@ $(BUILD)/build.ninja: | setup
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
 
+# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 leaves the vendors' compilers out, and their 380 MB unfetched.
 test: setup $(BUILD)/build.ninja
+	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh
 	@scripts/check_layout
 	@scripts/check_format
 	@cmake --build $(BUILD) --parallel $(JOBS)

@@ -13,9 +13,11 @@ constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
 
-std::vector<int64_t> default_lengths(int64_t max_length) {
-  std::vector<int64_t> lengths = {(max_length + 7) / 8 * 8};
-  while (lengths.back() / 2 >= 64) lengths.push_back((lengths.back() / 2 + 7) / 8 * 8);
+std::vector<int64_t> default_lengths(int64_t max_length, int64_t multiple) {
+  auto rounded_up = [multiple](int64_t length) { return (length + multiple - 1) / multiple * multiple; };
+  std::vector<int64_t> lengths = {rounded_up(max_length)};
+  while (lengths.back() / 2 >= 64 && rounded_up(lengths.back() / 2) < lengths.back())
+    lengths.push_back(rounded_up(lengths.back() / 2));
   return lengths;
 }
 
@@ -27,7 +29,7 @@ Batches::Batches(Examples examples, BatchOptions options)
                  "Batches: rows {}, micro_batches {}, max_length {}", options_.rows, options_.micro_batches,
                  options_.max_length);
   if (examples_.empty()) throw UserError("the data set has no rows that can be trained; look at it with `fettle data`");
-  if (options_.lengths.empty()) options_.lengths = default_lengths(options_.max_length);
+  if (options_.lengths.empty()) options_.lengths = default_lengths(options_.max_length, options_.multiple);
   std::sort(options_.lengths.begin(), options_.lengths.end());
   int64_t longest = 0;
   bool trained = false;

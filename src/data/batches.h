@@ -30,14 +30,15 @@ struct Batch {
 struct BatchOptions {
   int64_t micro_batches = 1;  // A: gradient_accumulation_steps
   int64_t rows = 1;           // B: rows of a micro-batch over all devices
-  int64_t max_length = 2048;  // longest example (cutoff_len); T never exceeds it, rounded up to a multiple of 8
+  int64_t max_length = 2048;  // longest example (cutoff_len); T never exceeds it, rounded up to the multiple
+  int64_t multiple = 8;       // T is one of this number
   bool packing = false;       // best-fit several examples into one row; they see nothing of each other
   bool shuffle = true;        // another order each epoch; else the examples' own
   bool like_length = true;    // shuffled and not packed: steps of rows of like length, to pad less
   uint64_t seed = 42;
   int32_t pad_id = 0;
   // T is the smallest of these that holds the step's longest row: few distinct shapes, few compilations.
-  // Empty: max_length rounded up to a multiple of 8, and its halves down to 64.
+  // Empty: max_length rounded up to the multiple, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 };
 

@@ -27,7 +27,7 @@ Shape cache_shape(const Job& job, int64_t capacity) {
 }
 
 Partition cache_partition(const Job& job, const Shape& shape) {
-  return job.sharding.partition({"layers", "batch", "", "act_heads", ""}, shape.dims, "the key-value cache");
+  return job.sharding.partition({"layers", "batch", "", "act_kv_heads", ""}, shape.dims, "the key-value cache");
 }
 
 // How many positions the next piece of `left` tokens takes: padded to the next length when that fits in `room`, else

@@ -77,12 +77,13 @@ Tensor decoder_forward(Forward& f) {
   const Tensor windows = window ? Tensor{} : literal(widths, {DType::kI32, {c.num_hidden_layers}});
 
   auto self_attention = [&](const Layer& layer, const Tensor& x_BTD, LayerCache* cache) {
-    auto heads = [&](const char* module, int64_t count) {
+    auto heads = [&](const char* module, int64_t count, const char* axis) {
       const Tensor y = reshape(linear(f, layer, module, x_BTD), {b, t, count, c.head_dim});
-      return f.sharding.constrain(y, {"batch", "length", "act_heads", ""});
+      return f.sharding.constrain(y, {"batch", "length", axis, ""});
     };
-    Tensor q = heads("self_attn.q_proj", c.num_attention_heads), k = heads("self_attn.k_proj", c.num_key_value_heads);
-    const Tensor v = heads("self_attn.v_proj", c.num_key_value_heads);
+    Tensor q = heads("self_attn.q_proj", c.num_attention_heads, "act_heads");
+    Tensor k = heads("self_attn.k_proj", c.num_key_value_heads, "act_kv_heads");
+    const Tensor v = heads("self_attn.v_proj", c.num_key_value_heads, "act_kv_heads");
     if (c.qk_norm) {
       q = rms_norm(q, layer["self_attn.q_norm.weight"], c.norm_eps);
       k = rms_norm(k, layer["self_attn.k_norm.weight"], c.norm_eps);

@@ -68,12 +68,15 @@ Tensor forward(Forward& f) {
   const Tensor out_BTD =
       run_layers(f, "transformer.h.{}.", x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
         const Tensor qkv = linear(f, layer, "attn.c_attn", norm(layer, "ln_1", x), true);
-        auto heads = [&](int64_t part) { return reshape(slice(qkv, 2, part * d, (part + 1) * d), {b, t, n, h}); };
+        auto heads = [&](int64_t part) {
+          const Tensor y = reshape(slice(qkv, 2, part * d, (part + 1) * d), {b, t, n, h});
+          return f.sharding.constrain(y, {"batch", "length", "act_heads", ""});
+        };
         const Tensor mixed =
             attention(f, heads(0), heads(1), heads(2), {.scale = 1 / std::sqrt(static_cast<double>(h))}, cache);
         const Tensor y = x + linear(f, layer, "attn.c_proj", reshape(mixed, {b, t, d}), true);
         const Tensor hidden = activation(c.hidden_act, linear(f, layer, "mlp.c_fc", norm(layer, "ln_2", y), true));
-        return y + linear(f, layer, "mlp.c_proj", hidden, true);
+        return y + linear(f, layer, "mlp.c_proj", f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}), true);
       });
   return layer_norm(out_BTD, f.weights.at("transformer.ln_f.weight"), f.weights.at("transformer.ln_f.bias"),
                     c.norm_eps);

@@ -24,7 +24,7 @@ std::optional<FitBy> fit_by(const std::string& word) {
 int show_shards(const Recipe& recipe, const PlanOptions& options, const ConfigFile& config, std::ostream& out) {
   const MachineSize machine = machine_size(recipe);
   const Job job = make_job(recipe, config.json, config.file, machine.count());
-  const std::vector<PlacedArray> arrays = placed_arrays(job, row_length(recipe));
+  const std::vector<PlacedArray> arrays = placed_arrays(job, job.longest_row());
   const MeshAxes& mesh = job.sharding.mesh();
   if (options.json) {
     out << nlohmann::json{{"device", machine.title}, {"shards", placed_json(arrays, mesh)}}.dump(2) << "\n";

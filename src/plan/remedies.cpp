@@ -41,7 +41,7 @@ class Search {
     live_line("trying " + change);
     try {
       const Job job = make_job(recipe, config_.json, config_.file, machine.count());
-      if (held_bytes(job, row_length(recipe)) > plan_.memory.limit) return false;
+      if (held_bytes(job, job.longest_row()) > plan_.memory.limit) return false;
       StepPlan plan = plan_step(recipe, config_, machine);
       if (!plan.memory.fits()) return false;
       found_.push_back({change, std::move(plan.memory)});

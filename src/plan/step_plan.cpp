@@ -28,7 +28,7 @@ int64_t row_length(const Recipe& recipe) {
 StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
   const auto start = std::chrono::steady_clock::now();
   const Job job = make_job(recipe, config.json, config.file, machine.count());
-  const int64_t length = row_length(recipe);
+  const int64_t length = job.longest_row();
   const Program program = build_train_step(job, length);
   const CompiledStep compiled = machine.compile(program, recipe.tf32);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -1,25 +1,14 @@
 #include "runtime/client.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "runtime/handles.h"
 #include "runtime/vendors.h"
 
 namespace fettle {
 namespace {
-
-// What a container or this machine gives: the smaller of the installed memory and the control group's limit.
-int64_t host_memory_bytes() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  int64_t limit = 0;
-  std::ifstream file("/sys/fs/cgroup/memory.max");
-  if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
-  return bytes;
-}
 
 // Bytes in use and the allocator's limit; zeros when the plugin keeps no count.
 PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
@@ -137,7 +126,7 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
                     options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().counts_devices) {
-    for (DeviceInfo& info : handle->infos) info.memory_bytes = host_memory_bytes() / count;
+    for (DeviceInfo& info : handle->infos) info.memory_bytes = free_host_memory() / count;
   }
   handle_ = handle;
 }
@@ -167,6 +156,7 @@ std::string Client::encoded_options(const CompileOptions& options) const {
 }
 
 Executable Client::compile(const std::string& module_text, Signature signature, const CompileOptions& options) const {
+  require_memory_to_compile(plugin());
   const std::string encoded = encoded_options(options);
   const PJRT_Program program = pjrt::mlir_program(module_text);
   PJRT_ARGS(PJRT_Client_Compile_Args, args);

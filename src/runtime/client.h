@@ -26,7 +26,7 @@ struct DeviceInfo {
   int64_t id = 0;   // PJRT's global id
   int process_index = 0;
   std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
-  int64_t memory_bytes = 0;  // what one device may allocate; CPU: this machine's memory / devices; 0 = unknown
+  int64_t memory_bytes = 0;  // what one device may allocate; CPU: this machine's free memory / devices; 0 = unknown
 };
 
 // Copies share one PJRT client, which lives until the last copy, buffer and executable is gone.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "runtime/pjrt.h"
 #include "runtime/plugin.h"
 #include "runtime/vendors.h"
@@ -35,6 +36,15 @@ std::pair<std::string, std::string> read_optimized(const PJRT_Api& api, PJRT_Exe
 }
 
 }  // namespace
+
+void require_memory_to_compile(const Plugin& plugin) {
+  const int64_t wanted = plugin.vendor().compile_bytes, left = free_host_memory();
+  if (left < wanted)
+    throw DoesNotFit(
+        "compiling with plugin {} takes up to {:.1f} GB of this machine's own memory, of which {:.2f} GB are free: end "
+        "other programs, or plan on another machine",
+        plugin.name(), static_cast<double>(wanted) / 1e9, static_cast<double>(left) / 1e9);
+}
 
 CompiledProgram::CompiledProgram(std::shared_ptr<const Plugin> plugin, PJRT_Executable* executable)
     : plugin_(std::move(plugin)), executable_(executable) {}

@@ -31,6 +31,10 @@ struct MemoryStats {
   int64_t peak = 0;              // device bytes at the worst moment of one run, comparable between plugins
 };
 
+// Throws DoesNotFit when this machine has less memory left than compiling a step with the plugin takes: the kernel
+// would end the process in the midst of it.
+void require_memory_to_compile(const Plugin& plugin);
+
 // A PJRT_Executable. Move-only; const members may be called from any thread.
 class CompiledProgram {
  public:

@@ -1,5 +1,7 @@
 #include "runtime/targets.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -146,22 +148,23 @@ const std::vector<Target>& targets() {
 }
 
 const Target& target_named(std::string_view name) {
-  std::string known;
-  std::vector<std::string> spelt;
+  const std::string wanted = plain(name);
+  std::vector<std::string> spellings, known, meant;
   for (const Target& target : targets()) {
-    if (plain(target.name) == plain(name)) return target;
-    known += (known.empty() ? "" : ", ") + target.name;
-    spelt.push_back(plain(target.name));
+    if (plain(target.name) == wanted) return target;
+    spellings.push_back(plain(target.name));
+    known.push_back(target.name);
   }
-  std::string meant;
-  if (const auto near = nearest(plain(name), {spelt.begin(), spelt.end()})) {
-    const auto at = std::find(spelt.begin(), spelt.end(), *near);
-    meant = fmt::format("; did you mean {}?", targets()[at - spelt.begin()].name);
-  }
+  // "a100" begins two names; "mi300y" is near one.
+  const auto close = nearest(wanted, {spellings.begin(), spellings.end()});
+  for (size_t i = 0; i < known.size(); ++i)
+    if (!wanted.empty() && spellings[i].starts_with(wanted)) meant.push_back(known[i]);
+  for (size_t i = 0; meant.empty() && close && i < known.size(); ++i)
+    if (spellings[i] == *close) meant.push_back(known[i]);
   throw UserError(
       "target: \"{}\" is not known{} There are {}; with \":\" and the number of devices as in mi300x:8. Others can be "
       "described in a file: see docs/targets.md",
-      name, meant.empty() ? "." : meant, known);
+      name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
 }  // namespace fettle

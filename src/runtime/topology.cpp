@@ -73,6 +73,7 @@ int Topology::device_count() const {
 }
 
 CompiledProgram Topology::compile(const std::string& module_text, const CompileOptions& options) const {
+  require_memory_to_compile(*plugin_);
   const std::string encoded = encode_compile_options(options, {});
   const PJRT_Program program = pjrt::mlir_program(module_text);
   PJRT_ARGS(PJRT_Compile_Args, args);

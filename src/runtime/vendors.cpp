@@ -62,6 +62,7 @@ const std::vector<Vendor>& vendors() {
           .staging = Staging::kHostMemory,
           .counts_devices = true,
           .has_memory_options = false,
+          .compile_bytes = 300'000'000,
           // Devices share the cores, so one may come late to a collective; the plugin would end the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .peak_bytes = sum_of_parts,

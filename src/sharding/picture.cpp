@@ -148,8 +148,9 @@ std::string format_table(const std::vector<PlacedArray>& arrays, const MeshAxes&
   for (size_t r = 0; r < rows.size(); ++r) {
     if (r > 0 && arrays[r - 1].kind != kind) text += (kind = arrays[r - 1].kind) + "\n";
     const auto& row = rows[r];
-    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}\n", row[0], widths[0], row[1], widths[1],
+    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}", row[0], widths[0], row[1], widths[1],
                         row[2], widths[2], row[3], widths[3], row[4], widths[4], row[5], widths[5]);
+    text += (r > 0 && !arrays[r - 1].note.empty() ? "  " + arrays[r - 1].note : "") + "\n";
   }
   return text;
 }
@@ -233,7 +234,7 @@ std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes
 nlohmann::json placed_json(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh) {
   nlohmann::json axes = nlohmann::json::array(), rows = nlohmann::json::array();
   for (const auto& [axis, size] : mesh.axes) axes.push_back({{"axis", axis}, {"size", size}});
-  for (const PlacedArray& a : arrays)
+  for (const PlacedArray& a : arrays) {
     rows.push_back({{"kind", a.kind},
                     {"name", a.name},
                     {"shape", a.shape.dims},
@@ -242,6 +243,8 @@ nlohmann::json placed_json(const std::vector<PlacedArray>& arrays, const MeshAxe
                     {"partition", a.partition.dims},
                     {"bytes_per_device", a.bytes_per_device(mesh)},
                     {"bytes", a.bytes()}});
+    if (!a.note.empty()) rows.back()["note"] = a.note;
+  }
   return {{"mesh", axes}, {"arrays", rows}};
 }
 

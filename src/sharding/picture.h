@@ -17,6 +17,7 @@ struct PlacedArray {
   Shape shape;        // global
   LogicalAxes axes;
   Partition partition;
+  std::string note = {};  // "vocab 50257 does not divide by tp 2: whole on it"
 
   int64_t bytes() const { return shape.bytes(); }
   int64_t bytes_per_device(const MeshAxes& mesh) const;
@@ -33,7 +34,7 @@ std::string to_string(const Partition& partition);
 // Pictures by kind, one for all of its arrays that lie alike, then the table.
 std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh, bool colour);
 // {"mesh": [{"axis", "size"}], "arrays": [{"kind", "name", "shape", "dtype", "axes", "partition", "bytes_per_device",
-// "bytes"}]}.
+// "bytes", "note"}]}; the note only where there is one.
 nlohmann::json placed_json(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh);
 
 }  // namespace fettle

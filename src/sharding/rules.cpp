@@ -30,9 +30,15 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"length", {"sp"}},
     {"act_embed", {}},
     {"act_heads", {"tp"}},
+    {"act_kv_heads", {"tp"}},
     {"act_mlp", {"tp"}},
     {"act_vocab", {"tp"}},
 };
+
+// Dims that some devices may hold whole: their sizes are the model's, and no layer's work hangs on splitting them.
+bool may_stay_whole(const std::string& axis) {
+  return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
+}
 
 }  // namespace
 
@@ -68,15 +74,27 @@ Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, co
     int64_t parts = 1;
     if (const auto rule = rules_.find(axes[i]); rule != rules_.end())
       for (const std::string& axis : rule->second)
-        if (mesh_.size_of(axis) > 1 && used.insert(axis).second) {
+        if (const int64_t size = mesh_.size_of(axis); size > 1 && !used.contains(axis)) {
+          if (may_stay_whole(axes[i]) && dims[i] % (parts * size) != 0) continue;
+          used.insert(axis);
           split.push_back(axis);
-          parts *= mesh_.size_of(axis);
+          parts *= size;
         }
     if (dims[i] % parts != 0)
       throw UserError("{}: {} ({}) does not divide by {} ({}); choose a mesh whose axes divide it", what, axes[i],
                       dims[i], fmt::join(split, " x "), parts);
     out.dims.push_back(split);
   }
+  return out;
+}
+
+std::vector<std::string> ShardingRules::left_whole(const std::string& axis, int64_t dim) const {
+  std::vector<std::string> out;
+  if (!may_stay_whole(axis)) return out;
+  const Partition taken = partition({axis}, {dim}, axis);
+  for (const std::string& name : rules_.at(axis))
+    if (mesh_.size_of(name) > 1 && std::find(taken.dims[0].begin(), taken.dims[0].end(), name) == taken.dims[0].end())
+      out.push_back(name);
   return out;
 }
 

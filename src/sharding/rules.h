@@ -12,8 +12,8 @@
 namespace fettle {
 
 // Logical axes of a value's dims, one a dim; "" is never split.
-// Weights: vocab, embed, heads, kv_heads, mlp, layers, rank. Activations: batch, length, act_embed, act_heads, act_mlp,
-// act_vocab.
+// Weights: vocab, embed, heads, kv_heads, mlp, layers, rank. Activations: batch, length, act_embed, act_heads,
+// act_kv_heads, act_mlp, act_vocab.
 using LogicalAxes = std::vector<std::string>;
 
 class ShardingRules {
@@ -22,8 +22,11 @@ class ShardingRules {
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
   const MeshAxes& mesh() const { return mesh_; }
-  // How a value of `dims` lies. Throws UserError with the formula when a dim does not divide.
+  // How a value of `dims` lies. A vocabulary or key heads that do not divide by an axis stay whole on it (GPT-2's 50257
+  // tokens, 8 key heads on 16 devices). Throws UserError with the formula when another dim does not divide.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
+  // The mesh axes that would split a dim of this axis and size if it divided by them; those of partition() set aside.
+  std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
   // An activation, held to its rule; the value itself on one device.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;
 

@@ -26,7 +26,11 @@ RowLosses run_rows(const Devices& devices, const Job& job, const Executable& pro
 
 BatchOptions eval_batches(const Job& job) {
   const int64_t rows = job.recipe.per_device_eval_batch_size.value_or(job.recipe.per_device_train_batch_size);
-  return {.micro_batches = 1, .rows = rows * job.batch_shards(), .max_length = job.recipe.cutoff_len, .shuffle = false};
+  return {.micro_batches = 1,
+          .rows = rows * job.batch_shards(),
+          .max_length = job.recipe.cutoff_len,
+          .multiple = job.row_multiple(),
+          .shuffle = false};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "step/job.h"
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "checkpoint/adapter_files.h"
@@ -58,6 +59,14 @@ int64_t Job::rows_per_micro_batch() const {
   return recipe.per_device_train_batch_size * batch_shards();
 }
 
+int64_t Job::row_multiple() const {
+  return std::lcm<int64_t>(8, sharding.mesh().size_of("sp"));
+}
+
+int64_t Job::longest_row() const {
+  return (recipe.cutoff_len + row_multiple() - 1) / row_multiple() * row_multiple();
+}
+
 int64_t Job::count(const std::vector<WeightRow>& rows) const {
   int64_t total = 0;
   for (const WeightRow& row : rows) total += stacked_shape(row, model.config, DType::kF32).elements();
@@ -97,9 +106,12 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   if (lora && recipe.lora_dtype != "float32") job.trained_dtype = dtype_from_hf(recipe.lora_dtype);
 
   const int64_t tp = job.sharding.mesh().size_of("tp");
-  for (const auto& [key, heads] : {std::pair{"num_attention_heads", job.model.config.num_attention_heads},
-                                   std::pair{"num_key_value_heads", job.model.config.num_key_value_heads}})
-    if (heads % tp != 0) throw UserError("mesh: tp {} does not divide {} ({}) of {}", tp, key, heads, file);
+  const int64_t heads = job.model.config.num_attention_heads, key_heads = job.model.config.num_key_value_heads;
+  if (heads % tp != 0) throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, file);
+  // More devices than key heads share them: each then holds the heads that its query heads read.
+  if (key_heads % tp != 0 && tp % key_heads != 0)
+    throw UserError("mesh: tp {} neither divides num_key_value_heads ({}) of {} nor is a multiple of it", tp, key_heads,
+                    file);
   return job;
 }
 

@@ -31,6 +31,10 @@ struct Job {
   int64_t rows_per_micro_batch() const;                     // over all devices
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters
   Partition partition(const WeightRow& row) const;          // of the stacked array
+  // Positions of a row are a multiple of this: 8, and the devices of sp.
+  int64_t row_multiple() const;
+  // Positions of the longest row: cutoff_len rounded up to the multiple.
+  int64_t longest_row() const;
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
   static bool decays(const WeightRow& row) { return row.dims.size() > 1; }
 };

@@ -102,6 +102,11 @@ MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stat
   return table;
 }
 
+MemoryTable held_table(const Job& job, int64_t limit, std::string device) {
+  const int64_t length = job.longest_row();
+  return memory_table(job, length, {.peak = held_bytes(job, length)}, limit, std::move(device));
+}
+
 std::string format_memory_table(const MemoryTable& table) {
   std::string text = fmt::format("memory of a step, on each device of {}:\n", table.device);
   const double peak = static_cast<double>(std::max<int64_t>(1, table.peak));
@@ -142,10 +147,11 @@ void require_fit(const Job& job, const MemoryTable& table) {
   const auto largest =
       std::max_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.bytes < b.bytes; });
   throw DoesNotFit(
-      "the step needs {}{} on each device of {}, which has {}: {} too little. The largest part is {} ({}). "
+      "the step needs {}{}{} on each device of {}, which has {}: {} too little. The largest part is {} ({}). "
       "Smaller make it: {}",
-      size_text(table.peak), table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "",
-      table.device, size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
+      table.temporaries == 0 ? "more than " : "", size_text(table.peak),
+      table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "", table.device,
+      size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
       fmt::join(remedies(job, table), "; "));
 }
 

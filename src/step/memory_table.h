@@ -35,6 +35,9 @@ int64_t held_bytes(const Job& job, int64_t length);
 MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
                          int64_t allowance = 0);
 
+// What is there before a step starts, known without compiling: the step itself needs more.
+MemoryTable held_table(const Job& job, int64_t limit, std::string device);
+
 // A small table for people, sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);
 // Sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).

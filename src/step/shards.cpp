@@ -1,5 +1,7 @@
 #include "step/shards.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 namespace fettle {
@@ -20,6 +22,10 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
   auto add = [&](const std::string& kind, const std::string& name, const std::string& label, const Shape& shape,
                  const LogicalAxes& axes) {
     out.push_back({kind, name, label, shape, axes, job.sharding.partition(axes, shape.dims, name)});
+    for (size_t d = 0; d < axes.size(); ++d)
+      for (const std::string& axis : job.sharding.left_whole(axes[d], shape.dims[d]))
+        out.back().note = fmt::format("{} {} does not divide by {} {}: whole on it", axes[d], shape.dims[d], axis,
+                                      job.sharding.mesh().size_of(axis));
   };
   auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype) {
     for (const WeightRow& row : rows)
@@ -45,6 +51,8 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
       {"batch", "length", "act_embed"});
   add(kind, "attention heads", "attention heads", {job.compute, {rows, length, c.num_attention_heads, c.head_dim}},
       {"batch", "length", "act_heads", ""});
+  add(kind, "key heads", "key heads", {job.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
+      {"batch", "length", "act_kv_heads", ""});
   add(kind, "mlp", "mlp", {job.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
   return out;
 }

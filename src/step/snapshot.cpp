@@ -1,8 +1,6 @@
 #include "step/snapshot.h"
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
 
 #include "base/parallel.h"
 
@@ -16,14 +14,6 @@ std::vector<int> first_positions(const Layout& layout) {
   for (int i = 0; i < layout.count(); ++i)
     if (part_of[static_cast<size_t>(i)] == static_cast<int>(positions.size())) positions.push_back(i);
   return positions;
-}
-
-// The number behind `key` in a file of "key number" lines.
-int64_t number_in(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;)
-    if (int64_t value = 0; word == key && file >> value) return value;
-  return -1;
 }
 
 }  // namespace
@@ -66,18 +56,6 @@ int64_t snapshot_bytes(const Job& job) {
   int64_t bytes = 0;
   for (const StateArray& array : trained_arrays(job)) bytes += array.shape.bytes();
   return bytes;
-}
-
-int64_t available_memory() {
-  const int64_t kilobytes = number_in("/proc/meminfo", "MemAvailable:");
-  int64_t available = kilobytes < 0 ? std::numeric_limits<int64_t>::max() : kilobytes * 1024;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-  if (int64_t limit = 0; limit_file >> limit) {
-    // Pages of files go when memory is needed; those of programs stay.
-    const int64_t used = number_in("/sys/fs/cgroup/memory.stat", "anon");
-    if (used >= 0) available = std::min(available, std::max<int64_t>(0, limit - used));
-  }
-  return available;
 }
 
 }  // namespace fettle

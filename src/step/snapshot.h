@@ -30,8 +30,4 @@ using Snapshot = std::map<std::string, HostShards>;
 Snapshot take_snapshot(const Job& job, const TrainState& state);
 int64_t snapshot_bytes(const Job& job);  // of a snapshot's arrays
 
-// Host memory that can still be used without pushing anything out: what the system calls available, within the
-// control group's limit.
-int64_t available_memory();
-
 }  // namespace fettle

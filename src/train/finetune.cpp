@@ -29,6 +29,7 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
   return {.micro_batches = r.gradient_accumulation_steps,
           .rows = job.rows_per_micro_batch(),
           .max_length = r.cutoff_len,
+          .multiple = job.row_multiple(),
           .packing = r.packing,
           .shuffle = !r.disable_shuffling,
           .seed = static_cast<uint64_t>(r.seed),
@@ -70,6 +71,7 @@ int finetune(const Recipe& asked) {
   Devices devices(asked);
   const Recipe recipe = settle_mesh(asked, config, devices);
   const Job job = make_job(recipe, config.json, config.file, devices.count());
+  require_fit(job, held_table(job, devices.memory_limit(), devices.title()));
   auto resume = find_resume_point(job);
   check_output(job);
 

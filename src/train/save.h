@@ -6,6 +6,7 @@
 #include <future>
 #include <string>
 
+#include "base/host_memory.h"
 #include "report/log_files.h"
 #include "step/snapshot.h"
 
@@ -21,8 +22,9 @@ namespace fettle {
 class CheckpointWriter {
  public:
   // `free_memory`: bytes of the host that a copy may take.
-  CheckpointWriter(const Job& job, const ModelRepository& repository, int64_t rows_per_epoch,
-                   std::function<int64_t()> free_memory = available_memory);
+  CheckpointWriter(
+      const Job& job, const ModelRepository& repository, int64_t rows_per_epoch,
+      std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the one being written

@@ -109,6 +109,7 @@ TEST(Batches, ChoosesTheSmallestLengthThatHolds) {
   EXPECT_EQ(batches.at(1).tokens.shape().dims[2], 64);
   EXPECT_EQ(batches.at(2).tokens.shape().dims[2], 128);
   EXPECT_EQ(batches.at(3).tokens.shape().dims[2], 256);
+  EXPECT_EQ(Batches(examples, {.max_length = 250, .multiple = 48}).lengths(), (std::vector<int64_t>{96, 144, 288}));
 }
 
 TEST(Batches, EveryEpochHasEveryRowOnceInAnotherOrder) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "correct/runtime_programs.h"
+#include "gpu_plugin.h"
 #include "runtime/targets.h"
 #include "runtime/topology.h"
 #include "runtime/vendors.h"
@@ -23,6 +24,20 @@ TEST(Target, NamesAreTakenAsPeopleWriteThem) {
   }
 }
 
+TEST(Target, NamesThatWereMeantAreOffered) {
+  for (const auto& [given, meant] : {std::pair{"mi300y", "did you mean mi300x?"},
+                                     {"mi300", "did you mean mi300x?"},
+                                     {"A100", "did you mean a100-40 or a100-80?"},
+                                     {"rtx-4900", "did you mean rtx4090?"}}) {
+    try {
+      target_named(given);
+      FAIL() << given;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(meant), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
   std::set<std::string> names;
   for (const Target& target : targets()) {
@@ -37,15 +52,12 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
   }
 }
 
-// The step of eight devices compiled for devices that are not here. The plugins are large, so `make plugins` fetches
-// them when wanted and this is skipped without them.
+// The step of eight devices compiled for devices that are not here.
 class AheadOfTime : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (Plugin::find(GetParam()).empty()) {
-      GTEST_SKIP() << "the " << GetParam() << " plugin is not here: run `make plugins` to test compiling with it";
-    }
-    plugin = Plugin::load(GetParam());
+    require_gpu_plugin(GetParam());
+    if (!IsSkipped() && !HasFatalFailure()) plugin = Plugin::load(GetParam());
   }
   std::shared_ptr<const Plugin> plugin;
 };

@@ -28,6 +28,21 @@ TEST(Rules, AxesThatTheMeshLacksDoNotSplit) {
   EXPECT_EQ(rules.partition({"batch", "length"}, {3, 32}, "w").dims, (Split{{}, {"sp"}}));
 }
 
+// GPT-2's 50257 tokens; key heads fewer than the devices of tp.
+TEST(Rules, VocabulariesAndKeyHeadsThatDoNotDivideStayWhole) {
+  const ShardingRules rules(kMesh);
+  EXPECT_EQ(rules.partition({"vocab", "embed"}, {50257, 32}, "w").dims, (Split{{}, {"fsdp"}}));
+  EXPECT_EQ(rules.left_whole("vocab", 50257), std::vector<std::string>{"tp"});
+  EXPECT_EQ(rules.left_whole("vocab", 50256), std::vector<std::string>{});
+  EXPECT_EQ(rules.left_whole("embed", 31), std::vector<std::string>{}) << "an error elsewhere";
+  EXPECT_EQ(rules.partition({"batch", "", "act_vocab"}, {4, 8, 50257}, "logits").dims, (Split{{"dp", "fsdp"}, {}, {}}));
+  const ShardingRules wide(MeshAxes{{{"tp", 8}}});
+  EXPECT_EQ(wide.partition({"act_kv_heads"}, {4}, "keys").dims, (Split{{}}));
+  EXPECT_EQ(wide.partition({"act_kv_heads"}, {16}, "keys").dims, (Split{{"tp"}}));
+  const ShardingRules both(kMesh, {{"vocab", "fsdp+tp"}});
+  EXPECT_EQ(both.partition({"vocab"}, {6}, "w").dims, (Split{{"fsdp"}})) << "as far as it divides";
+}
+
 TEST(Rules, ARecipeOverridesTheTable) {
   const ShardingRules rules(kMesh, {{"embed", ""}, {"vocab", "fsdp+tp"}, {"norm", "dp"}});
   EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 31}, "w").dims, (Split{{"fsdp", "tp"}, {}}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,16 +21,22 @@ namespace fettle {
 struct Outcome {
   int code = 0;  // exit code, or 128 + the signal that ended it
   std::string out, err;
+  int64_t most_resident = 0;  // bytes of the process at its largest
 };
 
-// A run in the background; its output goes to files in `folder`.
+// A run in the background; its output goes to files in `folder`. It works in `place` when one is given, and may have at
+// most `data_limit` bytes of its own when that is not 0.
 class Running {
  public:
-  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, const std::string& input = "")
+  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, const std::string& input = "",
+          const std::string& place = "", rlim_t data_limit = 0)
       : folder_(folder) {
     write_text(folder / "stdin", input);
     process_ = fork();
     if (process_ != 0) return;
+    if (!place.empty() && chdir(place.c_str()) != 0) _exit(126);
+    const rlimit limit{data_limit, data_limit};
+    if (data_limit != 0 && setrlimit(RLIMIT_DATA, &limit) != 0) _exit(126);
     for (const auto& [name, fd, mode] : {std::tuple{"stdin", 0, "r"}, {"stdout", 1, "w"}, {"stderr", 2, "w"}})
       if (freopen((folder / name).c_str(), mode, fd == 0 ? stdin : fd == 1 ? stdout : stderr) == nullptr) _exit(126);
     std::vector<char*> argv{const_cast<char*>(FETTLE_BINARY)};
@@ -45,9 +52,10 @@ class Running {
   }
   Outcome wait() const {
     int status = 0;
-    waitpid(process_, &status, 0);
+    rusage usage{};
+    wait4(process_, &status, 0, &usage);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(folder_ / "stdout"),
-            read_text(folder_ / "stderr")};
+            read_text(folder_ / "stderr"), usage.ru_maxrss * 1024};
   }
 
  private:

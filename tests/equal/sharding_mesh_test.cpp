@@ -1,6 +1,7 @@
 // The same training on eight devices as on one, whatever the mesh: full tuning and LoRA, accumulation, dropout.
 #include <gtest/gtest.h>
 
+#include "temp_folder.h"
 #include "training.h"
 
 namespace fettle {
@@ -66,6 +67,50 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
     const TrainOptions options{.steps = 2, .rate = 5e-4, .length = 1024, .packing = true};
     expect_equal(train(eight, options), train(one, options), model + " " + name_of(mesh));
   }
+}
+
+struct FamilyMesh {
+  std::string model, type;
+  Mesh mesh;
+};
+
+class FamilyMeshTest : public testing::TestWithParam<FamilyMesh> {};
+
+// Weights, heads, mlp, vocabulary and positions split at once; LoRA pairs follow their base.
+TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
+  const auto& [model, type, mesh] = GetParam();
+  const TrainOptions options{.steps = 3, .rate = type == "full" ? 5e-4 : 5e-3};
+  expect_equal(train(recipe_of(mesh, type, model), options), train(recipe_of({}, type, model), options), model);
+}
+
+// The last: 2 key heads for 4 devices, which share them.
+INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
+                         testing::Values(FamilyMesh{"gpt2", "full", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"gpt2", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"llama2", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"mistral", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen2", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen2", "lora", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
+                         [](const auto& info) {
+                           return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);
+                         });
+
+// GPT-2's own 50257 divides by nothing either.
+TEST(Mesh, AVocabularyThatDoesNotDivideStaysWhole) {
+  TempFolder folder;
+  nlohmann::json config = nlohmann::json::parse(read_text(reference_model("gpt2") / "config.json"));
+  config["vocab_size"] = 257;
+  write_text(folder / "config.json", config.dump());
+  std::filesystem::copy(reference_model("gpt2") / "model.safetensors", folder / "model.safetensors");
+  Recipe one = recipe_of({}, "full", "gpt2"), four = recipe_of({{"fsdp", 2}, {"tp", 2}}, "full", "gpt2");
+  for (Recipe* recipe : {&one, &four}) {
+    recipe->model_name_or_path = folder.path().string();
+    recipe->train_from_scratch = true;
+  }
+  expect_equal(train(four, {.rate = 5e-4}), train(one, {.rate = 5e-4}), "vocabulary of 257");
 }
 
 }  // namespace

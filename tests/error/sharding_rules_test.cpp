@@ -25,9 +25,9 @@ TEST(Mesh, ProductsAndAxesAreChecked) {
 TEST(Rules, UnevenSplitsNameTheWeightAndTheFormula) {
   const ShardingRules rules(MeshAxes{{{"fsdp", 2}, {"tp", 4}}});
   EXPECT_THAT(user_error([&] {
-                rules.partition({"vocab", "embed"}, {66, 32}, "lm_head.weight");
+                rules.partition({"mlp", "embed"}, {66, 32}, "up_proj.weight");
               }),
-              AllOf(HasSubstr("lm_head.weight"), HasSubstr("vocab (66) does not divide by tp (4)")));
+              AllOf(HasSubstr("up_proj.weight"), HasSubstr("mlp (66) does not divide by tp x fsdp (8)")));
   EXPECT_THAT(user_error([&] { rules.partition({"heads"}, {68}, "q_proj"); }),
               HasSubstr("heads (68) does not divide by tp x fsdp (8)"));
 }

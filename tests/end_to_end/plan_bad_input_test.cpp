@@ -1,0 +1,134 @@
+// Bad input of plan and mesh: one clear message with the formula or the names there are, the right exit code, nothing
+// compiled.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpu_plugin.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<std::string> plan_words(const std::vector<std::string>& more) {
+  return with({"plan", "model_name_or_path=" + reference_model("llama").string(), "per_device_train_batch_size=2",
+               "cutoff_len=40", "lora_rank=4", "compile_cache=off"},
+              more);
+}
+
+struct BadPlan {
+  const char* name;
+  std::vector<std::string> words;
+  int code;
+  std::vector<std::string> said;
+};
+
+void PrintTo(const BadPlan& bad, std::ostream* out) {
+  *out << bad.name;
+}
+
+class PlanBadInput : public testing::TestWithParam<BadPlan> {};
+
+TEST_P(PlanBadInput, IsRefusedWithARemedy) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, plan_words(GetParam().words));
+  EXPECT_EQ(run.code, GetParam().code) << run.err;
+  EXPECT_EQ(run.out, "");
+  for (const std::string& text : GetParam().said) EXPECT_THAT(run.err, HasSubstr(text));
+}
+
+// 4 heads, 2 key heads, hidden 64, mlp 96.
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, PlanBadInput,
+    testing::Values(
+        BadPlan{"WeightsThatDoNotDivide", {"plugin=cpu", "mesh.fsdp=5"}, 2, {"(64) does not divide by fsdp (5)"}},
+        BadPlan{"HeadsThatDoNotDivide", {"plugin=cpu", "mesh.tp=8"}, 2, {"tp 8", "num_attention_heads (4)"}},
+        BadPlan{
+            "KeyHeadsThatDoNotDivide", {"plugin=cpu", "mesh.fsdp=64"}, 2, {"kv_heads (32)", "by fsdp (64)", "k_proj"}},
+        BadPlan{"UnknownAxis", {"plugin=cpu", "mesh.tensor=2"}, 2, {"tensor", "fsdp"}},
+        BadPlan{"AnAxisOfNothing", {"plugin=cpu", "mesh.fsdp=0"}, 2, {"mesh", "0"}},
+        BadPlan{"MoreDevicesThanThereAre",
+                {"plugin=cpu", "device_count=4", "mesh.fsdp=8"},
+                2,
+                {"fsdp 8 = 8 devices", "device_count is 4"}},
+        BadPlan{"UnknownLogicalAxis", {"plugin=cpu", "sharding.embd=fsdp"}, 2, {"embd", "embed"}},
+        BadPlan{"RuleForAnUnknownAxis", {"plugin=cpu", "sharding.embed=fsdq"}, 2, {"fsdq", "fsdp"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Targets, PlanBadInput,
+    testing::Values(
+        BadPlan{"UnknownTarget", {"--target", "mi300y:8"}, 2, {"mi300y", "did you mean mi300x?", "h200"}},
+        BadPlan{"TwoNearNames", {"--target", "a100:8"}, 2, {"a100-40 or a100-80"}},
+        BadPlan{"NoDevices", {"--target", "mi300x:0"}, 2, {"mi300x:0", "NAME:DEVICES"}},
+        BadPlan{"NoName", {"--target", ":8"}, 2, {"':8'", "NAME:DEVICES"}},
+        BadPlan{"HalfAProduct", {"--target", "mi300x:8x"}, 2, {"mi300x:8x", "HOSTSxDEVICES"}},
+        BadPlan{"ThreeFactors", {"--target", "mi300x:2x2x2"}, 2, {"mi300x:2x2x2", "HOSTSxDEVICES"}},
+        BadPlan{"DevicesInWords", {"--target", "mi300x:eight"}, 2, {"mi300x:eight", "NAME:DEVICES"}},
+        BadPlan{"DevicesUnlikeTheMesh",
+                {"--target", "mi300x:8", "mesh.fsdp=4", "mesh.tp=4"},
+                2,
+                {"mi300x:8", "8 devices", "16"}},
+        BadPlan{"DevicesUnlikeDeviceCount", {"--target", "mi300x:8", "device_count=4"}, 2, {"8 devices", "4"}},
+        BadPlan{"NotAheadOfTime", {"--target", "mi300x:8", "plugin=cpu"}, 4, {"cpu", "cannot compile", "make plugins"}},
+        BadPlan{"NoPlugin", {"--target", "mi300x:8", "plugin=/nowhere/rocm.so"}, 4, {"/nowhere/rocm.so"}}),
+    [](const auto& info) { return info.param.name; });
+
+class OtherVendor : public testing::TestWithParam<std::pair<std::string, std::string>> {
+ protected:
+  void SetUp() override { require_gpu_plugin(GetParam().first); }
+};
+
+// The plugin itself would end the process.
+TEST_P(OtherVendor, IsRefusedBeforeThePluginSeesIt) {
+  const auto& [plugin, target] = GetParam();
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, plan_words({"plugin=" + plugin, "--target", target}));
+  EXPECT_EQ(run.code, 2) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("plugin"), HasSubstr("not by " + plugin)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Plugins, OtherVendor,
+                         testing::Values(std::pair{"cuda", "mi300x:8"}, std::pair{"rocm", "h200:8"}),
+                         [](const auto& info) { return info.param.first; });
+
+// A model of 70 B parameters, all of them trained in f32 on this machine's own memory.
+std::vector<std::string> too_large(const std::filesystem::path& output) {
+  return {"model_name_or_path=" + (std::filesystem::path(FETTLE_SOURCE_DIR) / "examples/models/llama2-70b").string(),
+          "plugin=cpu",
+          "finetuning_type=full",
+          "train_from_scratch=true",
+          "stage=pt",
+          "cutoff_len=64",
+          "per_device_train_batch_size=1",
+          "compile_cache=off",
+          "output_dir=" + output.string()};
+}
+
+TEST(HostMemory, APlanForThisMachineThatDoesNotFit) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with({"plan"}, too_large(folder / "out")));
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.out + run.err, AllOf(HasSubstr("GB"), HasSubstr("weights")));
+}
+
+TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with({"train", "dataset=/nowhere/rows.jsonl"}, too_large(folder / "out")));
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("GB"), HasSubstr("finetuning_type: lora")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+// 300 MB are enough to start and too little to compile with.
+TEST(HostMemory, CompilingNeedsSomeItself) {
+  TempFolder folder;
+  const Outcome run = Running(folder.path(), plan_words({"plugin=cpu"}), "", "", rlim_t{300} << 20).wait();
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("compiling"), HasSubstr("are free")));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,105 @@
+// The examples' recipes, compiled by the vendors' compilers for hardware that is not here: they fit as their README
+// says, and compiling them takes a laptop's memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpu_plugin.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+const std::filesystem::path kExamples = std::filesystem::path(FETTLE_SOURCE_DIR) / "examples";
+
+struct Recipe {
+  const char* name;
+  const char* folder;
+  const char* plugin;
+  std::vector<std::string> changes;
+  double most;  // of a device's memory
+};
+
+void PrintTo(const Recipe& recipe, std::ostream* out) {
+  *out << recipe.folder;
+}
+
+const std::vector<Recipe> kRecipes{
+    {"Llama405BOfTheSeed", "llama3.1-405b-lora-8xmi300x", "rocm", {"cutoff_len=64"}, 0.55},
+    {"Llama405B", "llama3.1-405b-lora-8xmi300x", "rocm", {}, 0.80},
+    {"Llama8BOnH200", "llama3.1-8b-lora-h200", "cuda", {}, 0.50},
+    {"Llama8BOnMI300X", "llama3.1-8b-lora-mi300x", "rocm", {}, 0.50},
+    {"Llama70BFull", "llama2-70b-full-2x8a100", "cuda", {}, 0.95},
+    {"Qwen7B", "qwen2.5-7b-lora-24gb", "cuda", {}, 0.85},
+};
+
+class PlanExample : public testing::TestWithParam<Recipe> {
+ protected:
+  void SetUp() override { require_gpu_plugin(GetParam().plugin); }
+};
+
+TEST_P(PlanExample, FitsItsTarget) {
+  TempFolder folder;
+  const auto& [name, example, plugin, changes, most] = GetParam();
+  Running running(folder.path(), with({"plan", (kExamples / example / "recipe.yaml").string(), "--json"}, changes), "",
+                  FETTLE_SOURCE_DIR);
+  const Outcome run = running.wait();
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto plan = nlohmann::json::parse(run.out);
+  EXPECT_EQ(plan["fits"], true);
+  const double peak = plan["per_device"]["peak_bytes"], limit = plan["per_device"]["limit_bytes"];
+  EXPECT_GT(peak, plan["per_device"]["trained_bytes"].get<double>());
+  EXPECT_LE(peak, most * limit) << plan["per_device"];
+  constexpr int64_t kMostToCompile = 2'000'000'000;
+  EXPECT_LE(run.most_resident, kMostToCompile);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, PlanExample, testing::ValuesIn(kRecipes),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PlanExamples, EveryRecipeForATargetIsTested) {
+  std::set<std::string> tested;
+  for (const Recipe& recipe : kRecipes) tested.insert(recipe.folder);
+  for (const auto& entry : std::filesystem::directory_iterator(kExamples)) {
+    const std::filesystem::path recipe = entry.path() / "recipe.yaml";
+    if (!std::filesystem::exists(recipe)) continue;
+    EXPECT_NE(read_text(recipe).find("\ntarget:"), std::string::npos) << recipe;
+    EXPECT_EQ(tested.count(entry.path().filename()), 1u) << recipe;
+  }
+}
+
+// What the SLURM script does with a fettle that answers as it is told.
+class Sbatch : public testing::Test {
+ protected:
+  int run(const std::string& answers) {
+    write_text(folder / "fettle",
+               "#!/bin/sh\necho \"$@\" >> " + (folder / "calls").string() + "\ncase $1 in\n" + answers + "\nesac\n");
+    write_text(folder / "srun", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    for (const char* file : {"fettle", "srun"})
+      std::filesystem::permissions(folder / file, std::filesystem::perms::owner_all);
+    const std::string script = (kExamples / "llama2-70b-full-2x8a100/train.sbatch").string();
+    const int status = std::system(("PATH=" + folder.path().string() + ":$PATH MODEL=/models/l70 FETTLE=" +
+                                    (folder / "fettle").string() + " bash " + script + " max_steps=7 2> /dev/null")
+                                       .c_str());
+    return WEXITSTATUS(status);
+  }
+  std::string calls() const { return read_text(folder / "calls"); }
+  TempFolder folder;
+};
+
+TEST_F(Sbatch, StopsWhenThePlanDoesNotFit) {
+  EXPECT_EQ(run("plan) exit 3;;"), 3);
+  EXPECT_EQ(calls(), "plan examples/llama2-70b-full-2x8a100/recipe.yaml model_name_or_path=/models/l70 max_steps=7\n");
+}
+
+TEST_F(Sbatch, StopsWhereSeveralMachinesCannotBeUsed) {
+  EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 2;;"), 4);
+}
+
+TEST_F(Sbatch, LaunchesWhatWasPlanned) {
+  EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 0;;"), 0);
+  EXPECT_THAT(calls(), testing::EndsWith("launch examples/llama2-70b-full-2x8a100/recipe.yaml "
+                                         "model_name_or_path=/models/l70 resume_from_checkpoint=true max_steps=7\n"));
+}
+
+}  // namespace
+}  // namespace fettle

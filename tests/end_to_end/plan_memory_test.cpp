@@ -1,0 +1,145 @@
+// The plan against reality: the peak that `fettle plan` tells is what a step really takes, on the CPU plugin, where
+// resident memory is device memory.
+//
+// Measured, in a fresh process that takes the compiled step from the cache: anonymous resident memory at its worst
+// while steps run, less what was there once the plugin and the program were loaded and before any array was. So it
+// holds weights, optimizer state, batch and temporaries, as the plan's peak does, and neither the compiler's own memory
+// nor the pages of program files.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include "checkpoint/load.h"
+#include "config/recipe.h"
+#include "run_fettle.h"
+#include "step/placement.h"
+#include "step/step.h"
+#include "step/step_programs.h"
+#include "step/train_state.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kLength = 256;
+
+// 29 M parameters, of which no shape is alike another.
+constexpr const char* kConfig = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 6144,
+  "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "max_position_embeddings": 1024, "torch_dtype": "float32"})";
+
+// A field of /proc/self/status, in bytes.
+int64_t status_bytes(const std::string& field) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  throw std::runtime_error("/proc/self/status has no " + field);
+}
+
+void reset_peak() {
+  std::ofstream out("/proc/self/clear_refs");
+  out << "5" << std::flush;
+  if (!out) throw std::runtime_error("/proc/self/clear_refs cannot be written");
+}
+
+TrainState random_state(const Devices& devices, const Job& job) {
+  TrainState state;
+  auto layout = [&](const WeightRow& row) {
+    const Dims dims = stacked_shape(row, job.model.config, DType::kF32).dims;
+    return layout_of(job.sharding.partition(stacked_axes(row), dims, row.name), dims, job.sharding.mesh());
+  };
+  auto random = [&](const WeightRow& row, DType dtype) {
+    return random_row(devices.client(), row, job.model.config, dtype, layout(row), 1);
+  };
+  for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row.name), random(row, job.frozen_dtype));
+  for (const WeightRow& row : job.trained) {
+    state.buffers.emplace(trained_input(row.name), random(row, job.trained_dtype));
+    const Shape shape = stacked_shape(row, job.model.config, DType::kF32);
+    for (const std::string& moment : {first_moment(row.name), second_moment(row.name)})
+      state.buffers.emplace(moment, DeviceBuffer::zeros(devices.client(), shape, layout(row)));
+  }
+  return state;
+}
+
+// Not a test of its own: what the fresh process does. Its last line on stdout is the growth in bytes.
+TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
+  const char* words = std::getenv("FETTLE_TEST_RECIPE");
+  ASSERT_NE(words, nullptr);
+  std::vector<std::string> overrides;
+  std::istringstream in(words);
+  for (std::string word; std::getline(in, word);) overrides.push_back(word);
+  const Recipe recipe = read_recipe({}, overrides);
+  Devices devices(recipe);
+  const std::string config = recipe.model_name_or_path + "/config.json";
+  const Job job = make_job(recipe, nlohmann::json::parse(read_text(config)), config, devices.count());
+  const int64_t length = recipe.cutoff_len;
+  const Executable step = devices.compile(build_train_step(job, length));
+  Example row;
+  for (int64_t t = 0; t < length; ++t)
+    row.input_ids.push_back(static_cast<int32_t>(t * 37 % job.model.config.vocab_size));
+  row.labels = row.input_ids;
+  const std::vector<Example> rows(static_cast<size_t>(job.rows_per_micro_batch()), row);
+  const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
+                               .rows = job.rows_per_micro_batch(),
+                               .max_length = length,
+                               .lengths = {length}});
+  malloc_trim(0);
+  const int64_t before = status_bytes("RssAnon");
+  TrainState state = random_state(devices, job);
+  reset_peak();
+  const auto start = std::chrono::steady_clock::now();
+  for (int s = 0; s < 3; ++s) run_step(devices, job, step, state, batches.at(s), 1e-3);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const int64_t files = status_bytes("RssFile") + status_bytes("RssShmem");
+  std::cout << seconds.count() << " s\n" << status_bytes("VmHWM") - files - before << std::endl;
+}
+
+struct Shape4 {
+  const char* name;
+  std::vector<std::string> words;
+};
+
+class PlanMemory : public testing::TestWithParam<Shape4> {};
+
+TEST_P(PlanMemory, PeakIsWhatAStepTakes) {
+  TempFolder folder;
+  write_text(folder / "model/config.json", kConfig);
+  const std::vector<std::string> words =
+      with({"model_name_or_path=" + (folder / "model").string(), "plugin=cpu",
+            "compile_cache=" + (folder / "cache").string(), "cutoff_len=" + std::to_string(kLength)},
+           GetParam().words);
+  std::vector<std::string> plan_words{"plan", "--json"};
+  const Outcome plan = run_fettle(folder, with(plan_words, words));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const auto per_device = nlohmann::json::parse(plan.out)["per_device"];
+  std::string recipe;
+  for (const std::string& word : words) recipe += word + "\n";
+  setenv("FETTLE_TEST_RECIPE", recipe.c_str(), 1);
+  const std::string command = "/proc/self/exe";
+  (void)command;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const int status = std::system(
+      (self + " --gtest_also_run_disabled_tests --gtest_filter=PlanMemory.DISABLED_MeasureInThisProcess > " +
+       (folder / "measured").string())
+          .c_str());
+  ASSERT_EQ(status, 0);
+  std::cout << per_device.dump(1) << read_text(folder / "measured");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PlanMemory,
+    testing::Values(
+        Shape4{"LoraNoRemat", {"finetuning_type=lora", "gradient_checkpointing=none", "per_device_train_batch_size=2"}},
+        Shape4{"LoraRemat", {"finetuning_type=lora", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
+        Shape4{"FullNoRemat", {"finetuning_type=full", "gradient_checkpointing=none", "per_device_train_batch_size=2"}},
+        Shape4{"FullRemat", {"finetuning_type=full", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
+        Shape4{"LoraBf16",
+               {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=4"}},
+        Shape4{"FullAccum",
+               {"finetuning_type=full", "gradient_accumulation_steps=2", "gradient_checkpointing=full",
+                "per_device_train_batch_size=4"}},
+        Shape4{
+            "FullFsdp2",
+            {"finetuning_type=full", "mesh.fsdp=2", "gradient_checkpointing=full", "per_device_train_batch_size=2"}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fettle

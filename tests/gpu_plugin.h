@@ -1,0 +1,24 @@
+// Defines require_gpu_plugin, for tests that compile with a vendor's plugin.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "runtime/plugin.h"
+
+namespace fettle {
+
+// Fails the test when the plugin is not here, or skips it when FETTLE_TEST_WITHOUT_GPU_PLUGINS says that it is not
+// wanted. For SetUp, which ends when it has done either.
+inline void require_gpu_plugin(const std::string& name) {
+  if (!Plugin::find(name).empty()) return;
+  if (std::getenv("FETTLE_TEST_WITHOUT_GPU_PLUGINS") != nullptr)
+    GTEST_SKIP() << "the " << name << " plugin is not here";
+  FAIL() << "the " << name
+         << " plugin is not here: run `make plugins` (about 380 MB, kept outside the checkout), or set "
+         << "FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 to leave the vendors' compilers untested";
+}
+
+}  // namespace fettle
