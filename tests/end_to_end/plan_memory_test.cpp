@@ -52,9 +52,10 @@ TrainState random_state(const Devices& devices, const Job& job) {
   for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row.name), random(row, job.frozen_dtype));
   for (const WeightRow& row : job.trained) {
     state.buffers.emplace(trained_input(row.name), random(row, job.trained_dtype));
-    const Shape shape = stacked_shape(row, job.model.config, DType::kF32);
-    for (const std::string& moment : {first_moment(row.name), second_moment(row.name)})
-      state.buffers.emplace(moment, DeviceBuffer::zeros(devices.client(), shape, layout(row)));
+    for (const StateArray& array : optimizer_state(job, row))
+      state.buffers.emplace(array.name,
+                            DeviceBuffer::zeros(devices.client(), array.shape,
+                                                layout_of(array.partition, array.shape.dims, job.sharding.mesh())));
   }
   return state;
 }
