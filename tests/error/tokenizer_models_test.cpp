@@ -84,12 +84,19 @@ TEST_F(Models, IdsOfXlmRobertaNeedItsTokenizerJson) {
 }
 
 TEST_F(Models, RankLinesThatAreNone) {
+  write("tokenizer_config.json", R"({"pat_str": "\\\\w+"})");
   write("x.tiktoken", "YQ== 0\nYg== one\n");
   EXPECT_SAYS(error(), "x.tiktoken:2: found 'Yg== one', wanted base64 and a rank");
   write("x.tiktoken", "YQ== 0\nYg== 0\n");
   EXPECT_SAYS(error(), "x.tiktoken:2: rank 0 is there twice");
   write("x.tiktoken", "YQ== 0\n");
   EXPECT_SAYS(error(), "some single bytes have no rank");
+}
+
+TEST_F(Models, RanksOfAnUnknownProgram) {
+  write("x.tiktoken", "YQ== 0\n");
+  EXPECT_SAYS(error(),
+              "a file of 1 ranks does not tell how a text is cut into words; known are those of Llama 3 (128000");
 }
 
 TEST_F(Models, TekkenWithoutItsParts) {
