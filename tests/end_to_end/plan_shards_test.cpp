@@ -56,7 +56,7 @@ TEST(PlanShards, JsonAgreesWithTheMeshOfThisMachine) {
     arrays[array["name"]] = array["partition"];
   }
   for (const auto& [row, partition] : arrays) {
-    if (!row.ends_with("lora_A.weight")) continue;
+    if (!row.ends_with("lora_A.weight") || row.starts_with("m/") || row.starts_with("v/")) continue;
     const std::string module = row.substr(0, row.size() - std::string("lora_A.weight").size());
     EXPECT_EQ(arrays.at(module + "lora_B.weight")[1], arrays.at(module + "weight")[1]) << module;
     EXPECT_EQ(partition[1], nlohmann::json::array()) << "the rank is whole: " << module;

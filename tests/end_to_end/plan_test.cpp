@@ -76,7 +76,7 @@ TEST(Plan, DoesNotFitAndSaysWhatWould) {
 
 TEST(Plan, FitFindsALargerBatch) {
   TempFolder folder;
-  const std::string target = small_card(folder, 50'000'000) + ":1";
+  const std::string target = small_card(folder, 3'200'000) + ":1";
   const Outcome run = run_fettle(folder, plan_words({"--target", target, "--fit", "batch", "--json"}));
   ASSERT_EQ(run.code, 0) << run.err;
   const nlohmann::json json = nlohmann::json::parse(run.out);
