@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -43,13 +44,15 @@ inline Recipe reference_recipe(const std::string& model) {
 struct TrainOptions {
   int64_t steps = 3;
   double rate = 2e-3;
+  std::function<double(int64_t)> rate_at = {};  // by step, instead
   int64_t length = 40;
   bool packing = false;
 };
 
 struct TrainResult {
   std::vector<double> losses, norms;
-  std::map<std::string, Value> trained;  // by row name, after the last step
+  std::map<std::string, Value> trained;                // by row name, after the last step
+  std::map<std::string, std::vector<int64_t>> layers;  // of each: those it holds, in order; {0} outside of the layers
   std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
 };
 
@@ -70,11 +73,14 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   TrainState state = load_state(devices, job, repository, true);
   TrainResult result;
   for (int64_t s = 0; s < options.steps; ++s) {
-    const StepOutcome outcome = run_step(devices, job, step, state, batches.at(s), options.rate);
+    const StepOutcome outcome = run_step(devices, job, step, state, batches.at(s),
+                                         options.rate_at ? options.rate_at(s) : options.rate);
     result.losses.push_back(outcome.loss);
     result.norms.push_back(outcome.grad_norm);
   }
   for (const WeightRow& row : job.trained) {
+    for (int64_t layer = 0; layer < (row.stacked() ? job.model.config.num_hidden_layers : 1); ++layer)
+      result.layers[row.name].push_back(layer);
     result.trained[row.name] = to_value(state.buffers.at(trained_input(row.name)).download());
     if (state.buffers.contains("m/" + row.name))
       result.moments[row.name] = to_value(state.buffers.at("m/" + row.name).download());

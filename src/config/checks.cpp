@@ -53,6 +53,14 @@ void check_combinations(const Recipe& recipe) {
   if (recipe.bf16 && recipe.fp16) {
     throw UserError("{} and {}: only one of bf16 and fp16 can be true", recipe.where("bf16"), recipe.where("fp16"));
   }
+  if (recipe.fp16 && recipe.pure_bf16) {
+    throw UserError("{} and {}: only one of fp16 and pure_bf16 can be true", recipe.where("fp16"),
+                    recipe.where("pure_bf16"));
+  }
+  if (recipe.fp16 && recipe.lora_dtype == "bfloat16") {
+    throw UserError("{}: lora_dtype: bfloat16 with fp16: the adapters' updates would vanish; leave it at float32",
+                    recipe.where("lora_dtype"));
+  }
   if (recipe.finetuning_type != "lora" && !recipe.adapter_name_or_path.empty()) {
     throw UserError("{}: adapter_name_or_path needs finetuning_type: lora, found {}; `fettle export` merges an adapter",
                     recipe.where("adapter_name_or_path"), recipe.finetuning_type);
@@ -60,6 +68,10 @@ void check_combinations(const Recipe& recipe) {
   if (recipe.finetuning_type == "full" && recipe.quantization_bit) {
     throw UserError("{}: quantized weights cannot be trained: quantization_bit needs finetuning_type: lora",
                     recipe.where("quantization_bit"));
+  }
+  if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
+    throw UserError("{}: muon updates the matrices of the layers themselves: it needs finetuning_type: full or freeze; "
+                    "adapters train with adamw_torch", recipe.where("optim"));
   }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
     throw UserError("{}: train_from_scratch trains every weight: it needs finetuning_type: full, found {}",

@@ -31,6 +31,15 @@ struct Recipe {
   std::vector<std::string> lora_target = {"all"};
   bool use_rslora = false;
   bool use_dora = false;
+  bool pissa_init = false;
+  int64_t pissa_iter = 16;                       // power iterations of the start; -1: until it is exact
+  std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B over that of lora_A
+  std::vector<std::string> additional_target;    // modules trained whole and saved with the adapter
+  std::vector<std::string> layers_to_transform;  // numbers of the layers that get an adapter; empty: all
+  bool create_new_adapter = false;               // merge every adapter_name_or_path and start a new adapter
+  int64_t freeze_trainable_layers = 2;           // last layers that are trained; below 0: the first ones
+  std::vector<std::string> freeze_trainable_modules = {"all"};  // in those layers
+  std::vector<std::string> freeze_extra_modules;                // outside of the layers
   std::string lora_dtype = "float32";
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
@@ -66,6 +75,7 @@ struct Recipe {
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
   double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
+  std::optional<double> embedding_lr;  // of the embedding and the head; empty: learning_rate
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the update rule by name
   double weight_decay = 0;

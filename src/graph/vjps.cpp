@@ -248,7 +248,8 @@ Tensors custom_gradient(const VjpArgs& a) {
   Tensors grads(a.operands.size());
   for (size_t i = 0; i < inputs; ++i) {
     const Tensor& unit = a.operands[1 + inputs + i];
-    grads[1 + i] = fettle::convert(unit * fettle::convert(ct(a), unit.dtype()), a.operands[1 + i].dtype());
+    // In the cotangent's dtype: a loss scale may be beyond float16.
+    grads[1 + i] = fettle::convert(fettle::convert(unit, ct(a).dtype()) * ct(a), a.operands[1 + i].dtype());
   }
   return grads;
 }

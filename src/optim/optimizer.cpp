@@ -7,7 +7,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "optim/adafactor.h"
 #include "optim/adamw.h"
+#include "optim/adamw_8bit.h"
+#include "optim/lion.h"
+#include "optim/muon.h"
+#include "optim/sgd.h"
 
 namespace fettle {
 namespace {
@@ -44,7 +49,8 @@ double OptimOptions::number(std::string_view argument) const {
 }
 
 const std::vector<UpdateRule>& update_rules() {
-  static const std::vector<UpdateRule> rules{adamw_rule()};
+  static const std::vector<UpdateRule> rules{adamw_rule(), adamw_8bit_rule(), adafactor_rule(), lion_rule(),
+                                             lion_8bit_rule(), sgd_rule(), muon_rule()};
   return rules;
 }
 
@@ -64,6 +70,7 @@ Optimizer make_optimizer(const Recipe& recipe) {
     }
     out.options.args[name] = argument_value(recipe, *argument, value);
   }
+  if (rule->check) rule->check(out.options, recipe);
   return out;
 }
 

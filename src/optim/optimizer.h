@@ -15,15 +15,17 @@
 
 namespace fettle {
 
-// A trained weight as a rule sees it.
+// A trained weight as a rule sees it: a stack of weights of their own, each a vector or a matrix.
 struct OptimWeight {
-  Shape shape;  // as trained: [L, ...] when stacked
+  Shape shape;  // as trained
   LogicalAxes axes;
-  bool stacked = false;     // the first dim counts layers, and each layer's slice is a weight of its own
+  int64_t stacked = 0;      // leading dims that number the weights: layers
   double weight_decay = 0;  // per step, times the learning rate
   double rate = 1;          // factor on the learning rate
 
-  Dims layer_dims() const { return {shape.dims.begin() + (stacked ? 1 : 0), shape.dims.end()}; }
+  Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
+  Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
+  bool is_matrix() const { return shape.rank() - stacked > 1; }  // its last dim by all before: [out, in]
 };
 
 // An array kept beside a weight: zero at first, changed by each step, part of every checkpoint.
@@ -68,6 +70,8 @@ struct UpdateRule {
   // Values of one step (counted from 1) at learning rate `rate`, made on the host in double. Always the same names.
   std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
+  // Throws UserError on hyperparameters that exclude each other. Null: any go together.
+  void (*check)(const OptimOptions& options, const Recipe& recipe) = nullptr;
 };
 
 struct Optimizer {

@@ -36,7 +36,8 @@ void Recorder::log(LogRecord record, const ProgressRecord& line) {
 }
 
 void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
-  const double rate = job_.recipe.learning_rate * run_.schedule.multiplier(step - 1);
+  const double scheduled = job_.recipe.learning_rate * run_.schedule.multiplier(step - 1);
+  const double rate = job_.optimizer.scalars(step, scheduled).at("learning_rate");
   progress_.finish_step({.step = step,
                          .epoch = run_.epoch(step),
                          .loss = outcome.loss,
@@ -70,6 +71,11 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   loss_steps_ = 0;
 }
 
+void Recorder::overflow(int64_t step, double loss_scale) {
+  ++overflows_;
+  info("step {}: gradients overflowed float16; run again with the loss scale {}", step, loss_scale);
+}
+
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
   last_evaluation_ = evaluation;
   info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
@@ -90,6 +96,7 @@ std::map<std::string, double> Recorder::results() const {
       {"total_flos", state_.total_flos},
       {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
   if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
+  if (job_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(overflows_);
   if (progress_.elapsed_seconds() > 0)
     out["train_steps_per_second"] = static_cast<double>(total_steps_) / progress_.elapsed_seconds();
   return out;

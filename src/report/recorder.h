@@ -21,6 +21,8 @@ class Recorder {
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
+  // Gradients of `step` overflowed; it is run again with `loss_scale`.
+  void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const TrainerState& trainer_state() const { return state_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
@@ -40,6 +42,7 @@ class Recorder {
   double loss_sum_ = 0, total_loss_ = 0;  // since the last log record; since the start
   int64_t loss_steps_ = 0, total_steps_ = 0;
   double save_stall_ = 0;  // seconds that training waited for checkpoints
+  int64_t overflows_ = 0;
   std::optional<Evaluation> last_evaluation_;
 };
 

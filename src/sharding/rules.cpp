@@ -65,7 +65,8 @@ ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::str
   }
 }
 
-Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const {
+Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const std::string& what,
+                             bool any_stays_whole) const {
   internal_check(axes.size() == dims.size(), "{}: {} logical axes for {}", what, axes.size(), to_string(dims));
   Partition out;
   std::set<std::string> used;
@@ -75,7 +76,7 @@ Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, co
     if (const auto rule = rules_.find(axes[i]); rule != rules_.end())
       for (const std::string& axis : rule->second)
         if (const int64_t size = mesh_.size_of(axis); size > 1 && !used.contains(axis)) {
-          if (may_stay_whole(axes[i]) && dims[i] % (parts * size) != 0) continue;
+          if ((any_stays_whole || may_stay_whole(axes[i])) && dims[i] % (parts * size) != 0) continue;
           used.insert(axis);
           split.push_back(axis);
           parts *= size;
@@ -86,6 +87,14 @@ Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, co
     out.dims.push_back(split);
   }
   return out;
+}
+
+Partition ShardingRules::partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const {
+  return lay(axes, dims, what, false);
+}
+
+Partition ShardingRules::fitting(const LogicalAxes& axes, const Dims& dims) const {
+  return lay(axes, dims, "an array", true);
 }
 
 std::vector<std::string> ShardingRules::left_whole(const std::string& axis, int64_t dim) const {

@@ -25,12 +25,16 @@ class ShardingRules {
   // How a value of `dims` lies. A vocabulary or key heads that do not divide by an axis stay whole on it (GPT-2's 50257
   // tokens, 8 key heads on 16 devices). Throws UserError with the formula when another dim does not divide.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
+  // The same, but any dim may stay whole: for small arrays whose dims are derived from a weight's.
+  Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
   // The mesh axes that would split a dim of this axis and size if it divided by them; those of partition() set aside.
   std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
   // An activation, held to its rule; the value itself on one device.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;
 
  private:
+  Partition lay(const LogicalAxes& axes, const Dims& dims, const std::string& what, bool any_stays_whole) const;
+
   MeshAxes mesh_;
   std::map<std::string, std::vector<std::string>> rules_;
 };

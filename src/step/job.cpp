@@ -99,9 +99,9 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   } else {
     (inference ? job.frozen : job.trained) = job.model.weights;
   }
-  const bool low = recipe.bf16 || recipe.pure_bf16;
-  job.compute = low ? DType::kBF16 : DType::kF32;
-  job.frozen_dtype = low ? DType::kBF16 : job.model.config.dtype;
+  const bool low = recipe.bf16 || recipe.pure_bf16 || recipe.fp16;
+  job.compute = recipe.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
+  job.frozen_dtype = low ? job.compute : job.model.config.dtype;
   job.trained_dtype = recipe.pure_bf16 ? DType::kBF16 : DType::kF32;
   if (lora && recipe.lora_dtype != "float32") job.trained_dtype = dtype_from_hf(recipe.lora_dtype);
 
@@ -122,17 +122,30 @@ std::string trained_input(const std::string& row) {
   return "trained/" + row;
 }
 
+namespace {
+
+// What a row's learning rate is to the recipe's.
+double rate_factor(const Job& job, const WeightRow& row) {
+  const Recipe& r = job.recipe;
+  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.dims.size() == 1)) return *r.loraplus_lr_ratio;
+  const bool embedding = row.name == job.model.family->embedding || row.name == job.model.family->head;
+  return r.embedding_lr && embedding ? *r.embedding_lr / r.learning_rate : 1;
+}
+
+}  // namespace
+
 OptimWeight optim_weight(const Job& job, const WeightRow& row) {
   return {.shape = stacked_shape(row, job.model.config, job.trained_dtype),
           .axes = stacked_axes(row),
-          .stacked = row.stacked(),
-          .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0};
+          .stacked = row.stacked() ? 1 : 0,
+          .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0,
+          .rate = rate_factor(job, row)};
 }
 
 std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row) {
   std::vector<StateArray> out;
   for (StateRow& state : job.optimizer.state(optim_weight(job, row))) {
-    const Partition partition = job.sharding.partition(state.axes, state.shape.dims, row.name);
+    const Partition partition = job.sharding.fitting(state.axes, state.shape.dims);
     out.push_back({state.name + "/" + row.name, std::move(state.shape), std::move(state.axes), partition});
   }
   return out;

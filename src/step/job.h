@@ -27,6 +27,7 @@ struct Job {
   Optimizer optimizer;
 
   bool trains_head() const { return !lora; }
+  bool scales_loss() const { return compute == DType::kF16; }
   int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;                     // over all devices
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters
@@ -50,6 +51,9 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
 // Names of program inputs and outputs.
 std::string frozen_input(const std::string& row);
 std::string trained_input(const std::string& row);
+
+// Name of the loss scale's state, of programs of jobs that scale the loss.
+inline const std::string kLossScale = "loss_scale";
 
 // The trained row as the update rule sees it.
 OptimWeight optim_weight(const Job& job, const WeightRow& row);

@@ -5,6 +5,7 @@
 #include "graph/ops.h"
 #include "models/loss.h"
 #include "optim/clip.h"
+#include "optim/loss_scale.h"
 
 namespace fettle {
 namespace {
@@ -46,17 +47,18 @@ TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs
 
 struct Gradients {
   Tensor loss;                // summed over tokens
-  std::vector<Tensor> grads;  // f32, of that sum
+  std::vector<Tensor> grads;  // f32
 };
 
-// Micro-batches one after another in a loop; their sums of gradients and losses are carried.
+// Micro-batches one after another in a loop; their sums of gradients and losses are carried. Gradients are those of the
+// loss times `scale`, when there is one.
 Gradients accumulate(const Job& job, const Weights& weights, const std::vector<Tensor>& trained,
-                     const BatchInputs& batch, const Tensor& seed) {
+                     const BatchInputs& batch, const Tensor& seed, const Tensor& scale) {
   const Remat remat = remat_of(job.recipe.gradient_checkpointing);
   auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
     const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
     const TokenLoss loss = forward_loss(job, weights, micro, remat, &key, true);
-    Gradients out{loss.sum, grad(loss.sum, trained)};
+    Gradients out{loss.sum, grad(scale ? loss.sum * scale : loss.sum, trained)};
     for (Tensor& g : out.grads) g = convert(g, DType::kF32);
     return out;
   };
@@ -124,13 +126,17 @@ Program build_train_step(const Job& job, int64_t length) {
   std::map<std::string, Tensor> scalars;
   for (const auto& [name, value] : job.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
-  const Gradients sums = accumulate(job, weights, trained, batch, seed);
+  const Tensor tokens = maximum(count_trained(batch.targets), constant(1, DType::kF32));
+  // float16 would overflow at a sum over many tokens: there the mean is scaled.
+  const Tensor scaling = job.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
+  const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
+  const Gradients sums =
+      accumulate(job, weights, trained, batch, seed, loss_scale ? loss_scale / tokens : Tensor{});
 
   PathScope update("update");
-  const Tensor tokens = maximum(count_trained(batch.targets), constant(1, DType::kF32));
   const Tensor loss = sums.loss / tokens;
   std::vector<Tensor> grads;
-  for (const Tensor& g : sums.grads) grads.push_back(g / tokens);
+  for (const Tensor& g : sums.grads) grads.push_back(g / (loss_scale ? loss_scale : tokens));
   const Tensor norm = global_norm(grads);
   if (job.recipe.max_grad_norm > 0) {
     const Tensor factor = clip_factor(norm, job.recipe.max_grad_norm);
@@ -153,6 +159,10 @@ Program build_train_step(const Job& job, int64_t length) {
     const std::vector<StateArray> arrays = optimizer_state(job, job.trained[i]);
     for (size_t s = 0; s < arrays.size(); ++s)
       program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name);
+  }
+  if (scaling) {
+    const Tensor next = next_loss_scale(scaling, is_finite(norm));
+    program.output(kLossScale, select(is_finite(loss), next, scaling), {}, kLossScale);
   }
   program.output("loss", loss);
   program.output("grad_norm", norm);

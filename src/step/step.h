@@ -11,8 +11,8 @@ namespace fettle {
 // One optimizer step over A = gradient_accumulation_steps micro-batches of B rows of `length` positions.
 //
 // Inputs: trained/* and the optimizer's state (donated), frozen/*, batch/{tokens,targets,positions,segments} i32
-// [A, B, T], the optimizer's scalars (f32) and seed (u32, dropout's).
-// Outputs: trained/*, the state, then loss and grad_norm (f32). Loss is the sum of token losses over the number of
+// [A, B, T], in float16 loss_scale (donated), the optimizer's scalars (f32) and seed (u32, dropout's).
+// Outputs: trained/*, the state, loss_scale, then loss and grad_norm (f32). Loss is the sum of token losses over the number of
 // trained tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
 Program build_train_step(const Job& job, int64_t length);
 

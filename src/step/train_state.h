@@ -37,6 +37,8 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const J
 struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;
+  double loss_scale = 0;    // float16: of the next step
+  bool overflowed = false;  // float16 gradients: only the loss scale was changed, and the step is to be run again
   bool finite() const;
 };
 

@@ -118,6 +118,10 @@ int finetune(const Recipe& asked) {
     const StepPrograms::Entry& step = programs.at(length);
     const double rate = recipe.learning_rate * run.schedule.multiplier(state.step);
     const StepOutcome outcome = run_step(devices, job, step.executable, state, batch, rate);
+    if (outcome.overflowed) {
+      recorder.overflow(state.step + 1, outcome.loss_scale);
+      continue;
+    }
     if (!outcome.finite()) {
       checkpoints.wait();
       stop_not_finite(devices, job, state, batch, outcome);

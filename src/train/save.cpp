@@ -81,6 +81,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
     result.add(row, add(trained_input(row.name)));
     for (const StateArray& array : optimizer_state(job_, row)) add(array.name);
   }
+  if (job_.scales_loss()) add(kLossScale);
   result.finish();
   const std::string log = to_json(trainer);
   write_file(folder.path() / "trainer_state.json", log);

@@ -13,7 +13,7 @@
 namespace fettle {
 
 // Writes output_dir/checkpoint-N, whole or not at all: the result as ResultWriter writes it, trainer_state.json, and
-// state/ (weights and moments as they are on the devices, and checkpoint_meta). Then deletes the oldest beyond
+// state/ (weights and optimizer as they are on the devices, and checkpoint_meta). Then deletes the oldest beyond
 // save_total_limit.
 //
 // Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One

@@ -103,8 +103,9 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
             "FILE:1: lora_parameters.scale is not available in this version; set lora_alpha to scale x lora_rank");
-  EXPECT_EQ(message("optim: paged_adamw_8bit\n"),
-            "FILE:1: optim: paged_adamw_8bit is not available in this version; it has adamw_torch");
+  EXPECT_EQ(message("optim: grokadamw\n"),
+            "FILE:1: optim: grokadamw is not available in this version; it has adamw_torch, adamw_8bit, adafactor, "
+            "lion_32bit, lion_8bit, sgd, muon");
   EXPECT_EQ(message("report_to: [none, wandb]\n"),
             "FILE:1: report_to: wandb is not available in this version; it has none");
   EXPECT_EQ(message("load_in_4bit: true\n"), "FILE:1: quantization_bit: 4 is not available in this version");

@@ -36,8 +36,10 @@ def adamw(groups, lr, betas, eps):
     return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
 
 
-def train(model, rows, settings, autocast=False, optimizer=adamw):
-    """Trains `model` in place; per step the loss, the gradient norm before clipping and the rate that the step used."""
+def train(model, rows, settings, autocast=None, optimizer=adamw):
+    """Trains `model` in place; per step the loss, the gradient norm before clipping and the rate that the step used.
+
+    `autocast`: None, torch.bfloat16 or torch.float16 (with a loss scale)."""
     model.train()
     decayed = decayed_names(model)
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -50,6 +52,7 @@ def train(model, rows, settings, autocast=False, optimizer=adamw):
     schedule = get_scheduler(
         settings["lr_scheduler_type"], optimizer, settings["warmup_steps"], settings["max_steps"]
     )
+    scaler = torch.amp.GradScaler("cpu", enabled=autocast == torch.float16)
     micro = settings["per_device_train_batch_size"]
     accumulation = settings["gradient_accumulation_steps"]
     record = dict(loss=[], grad_norm=[], learning_rate=[], trained_tokens=[])
@@ -59,17 +62,21 @@ def train(model, rows, settings, autocast=False, optimizer=adamw):
         trained = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in batches)
         total = 0.0
         for batch in batches:
-            with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
+            with torch.autocast("cpu", autocast) if autocast else contextlib.nullcontext():
                 loss = model(**batch, num_items_in_batch=trained).loss
-            loss.backward()
+            scaler.scale(loss).backward()
             total += float(loss.detach())
+        scaler.unscale_(optimizer)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in named], settings["max_grad_norm"])
         record["loss"].append(total)
         record["grad_norm"].append(float(norm))
         record["learning_rate"].append(schedule.get_last_lr()[0])
         record["trained_tokens"].append(trained)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         schedule.step()
         optimizer.zero_grad()
     model.eval()
+    if scaler.is_enabled() and scaler.get_scale() != 65536:
+        raise ValueError("a step was skipped: the record would not be comparable")
     return record

@@ -114,7 +114,7 @@ def summary(name, tensor):
 def train_lora(family, folder, settings, bf16=False):
     """Trains the adapter in `folder`; with bf16 the base is bfloat16, the adapter float32, under autocast."""
     model = load_adapter(family, folder, torch.bfloat16 if bf16 else torch.float32, trainable=True)
-    return loop.train(model, families.load_rows(), settings, autocast=bf16), model
+    return loop.train(model, families.load_rows(), settings, autocast=torch.bfloat16 if bf16 else None), model
 
 
 def train_full(family):

@@ -1,0 +1,33 @@
+#include "optim/adamw_8bit.h"
+
+#include "optim/adamw.h"
+#include "optim/blockwise.h"
+
+namespace fettle {
+namespace {
+
+std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& options) {
+  if (!is_quantized(weight)) return adamw_state(weight, options);
+  std::vector<StateRow> rows = quantized_rows("m", weight);
+  for (StateRow& row : quantized_rows("v", weight)) rows.push_back(std::move(row));
+  return rows;
+}
+
+Updated update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+  if (!is_quantized(weight)) return adamw_update(weight, options, in);
+  UpdateInputs exact = in;
+  exact.state = {dequantize({in.state[0], in.state[1]}, weight, DynamicMap::kSigned),
+                 dequantize({in.state[2], in.state[3]}, weight, DynamicMap::kUnsigned)};
+  const Updated next = adamw_update(weight, options, exact);
+  const Quantized m = quantize(next.state[0], weight, DynamicMap::kSigned);
+  const Quantized v = quantize(next.state[1], weight, DynamicMap::kUnsigned);
+  return {next.weight, {m.codes, m.absmax, v.codes, v.absmax}};
+}
+
+}  // namespace
+
+UpdateRule adamw_8bit_rule() {
+  return {"adamw_8bit", {}, state, adamw_scalars, update};
+}
+
+}  // namespace fettle

@@ -1,0 +1,175 @@
+#include "optim/blockwise.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBlock = 256;
+constexpr int kDecades = 7;
+
+// The numbered values of decade i, in units of the block's largest: first + n * step, n = 0 .. count - 1.
+struct Decade {
+  double first, step, count;
+  double last() const { return first + step * (count - 1); }
+};
+
+Decade decade(int i, DynamicMap map) {
+  const double count = std::exp2(map == DynamicMap::kSigned ? i : i + 1), top = std::pow(10.0, i - (kDecades - 1));
+  const double step = top * 0.9 / count;
+  return {top * 0.1 + step / 2, step, count};
+}
+
+// How a weight's elements fall into blocks without moving memory between devices where that can be: whole parts of a
+// row, whole rows, or else the flattened layer with padding.
+struct Blocks {
+  Dims whole, absmax;  // [..., blocks, elements of a block ...], and without the latter
+  Dims elements;       // the dims of `whole` that make up a block
+  LogicalAxes axes;    // of absmax
+  int64_t padding = 0;
+};
+
+Blocks blocks_of(const OptimWeight& weight) {
+  const Dims& dims = weight.shape.dims;
+  const Dims layer = weight.own_dims();
+  const int64_t columns = layer.back(), rows = layer.size() > 1 ? layer[layer.size() - 2] : 1;
+  Blocks out;
+  if (columns % kBlock == 0) {
+    out.absmax = dims;
+    out.absmax.back() = columns / kBlock;
+    out.axes = weight.axes;
+    out.whole = out.absmax;
+    out.whole.push_back(kBlock);
+    out.elements = {-1};
+  } else if (kBlock % columns == 0 && rows % (kBlock / columns) == 0) {
+    out.absmax = {dims.begin(), dims.end() - 1};
+    out.absmax.back() = rows * columns / kBlock;
+    out.axes = {weight.axes.begin(), weight.axes.end() - 1};
+    out.whole = out.absmax;
+    out.whole.insert(out.whole.end(), {kBlock / columns, columns});
+    out.elements = {-2, -1};
+  } else {
+    const int64_t n = product(layer), blocks = (n + kBlock - 1) / kBlock;
+    out.absmax = weight.stack_dims();
+    out.axes.assign(weight.axes.begin(), weight.axes.begin() + weight.stacked);
+    out.absmax.push_back(blocks);
+    out.axes.push_back("");
+    out.whole = out.absmax;
+    out.whole.push_back(kBlock);
+    out.elements = {-1};
+    out.padding = blocks * kBlock - n;
+  }
+  return out;
+}
+
+Tensor to_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks) {
+  if (blocks.padding == 0) return reshape(x, blocks.whole);
+  Dims flat = weight.stack_dims();
+  flat.push_back(product(weight.own_dims()));
+  Dims none(flat.size(), 0), high = none;
+  high.back() = blocks.padding;
+  return reshape(pad(reshape(x, flat), none, high), blocks.whole);
+}
+
+Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blocks) {
+  if (blocks.padding == 0) return reshape(x, weight.shape.dims);
+  Dims flat = weight.stack_dims();
+  const int64_t n = product(weight.own_dims());
+  flat.push_back(n + blocks.padding);
+  return reshape(slice(reshape(x, flat), static_cast<int64_t>(flat.size()) - 1, 0, n), weight.shape.dims);
+}
+
+// One value a block, seen by each of its elements.
+Tensor spread(const Tensor& absmax, const Blocks& blocks) {
+  Dims dims = blocks.absmax;
+  dims.resize(blocks.whole.size(), 1);
+  return reshape(absmax, dims);
+}
+
+// `by_decade(i)` for the decade that each element is in: as many of the first comparisons hold as decades are passed.
+template <typename Holds, typename Value>
+Tensor choose(Holds holds, Value by_decade) {
+  Tensor out = constant(by_decade(0), DType::kF32);
+  for (int i = 1; i < kDecades; ++i) out = select(holds(i), constant(by_decade(i), DType::kF32), out);
+  return out;
+}
+
+// Values are numbered from 1 through all decades, so that a decade begins at its count (its first number is a power of
+// two); a signed code is 127 +- number, an unsigned one number - 1.
+Tensor value_of(const Tensor& codes, DynamicMap map) {
+  const Tensor q = convert(codes, DType::kF32);
+  const bool is_signed = map == DynamicMap::kSigned;
+  const Tensor signed_number = is_signed ? q - 127.0 : q + 1.0;
+  const Tensor number = abs(signed_number);
+  auto f32 = [](double x) { return constant(x, DType::kF32); };
+  auto in = [&](int i) { return compare(number, "GE", f32(decade(i, map).count)); };
+  const Tensor step = choose(in, [&](int i) { return decade(i, map).step; });
+  const Tensor zeroth = choose(in, [&](int i) { return decade(i, map).first - decade(i, map).count * decade(i, map).step; });
+  Tensor value = zeroth + number * step;
+  value = select(compare(number, "GE", f32(2 * decade(kDecades - 1, map).count)), f32(1), value);
+  value = select(compare(number, "LT", f32(decade(0, map).count)), f32(0), value);
+  return is_signed ? value * sign(signed_number) : value;
+}
+
+// The nearest value's code for x in [-1, 1].
+Tensor code_of(const Tensor& x, DynamicMap map) {
+  const bool is_signed = map == DynamicMap::kSigned;
+  const Tensor size = abs(x);
+  auto f32 = [](double value) { return constant(value, DType::kF32); };
+  auto in = [&](int i) { return compare(size, "GT", f32((decade(i - 1, map).last() + decade(i, map).first) / 2)); };
+  const Tensor first = choose(in, [&](int i) { return decade(i, map).first; });
+  const Tensor scale = choose(in, [&](int i) { return 1 / decade(i, map).step; });
+  const Tensor count = choose(in, [&](int i) { return decade(i, map).count; });
+  const Tensor nth = minimum(maximum(floor((size - first) * scale + 0.5), f32(0)), count - 1.0);
+  const double zero = decade(0, map).count - 1, one = 2 * decade(kDecades - 1, map).count;
+  Tensor number = select(compare(size, "LE", f32(decade(0, map).first / 2)), f32(zero), nth + count);
+  // 1 itself is a value, -1 is not.
+  const Tensor top = f32((decade(kDecades - 1, map).last() + 1) / 2);
+  number = select(compare(x, "GT", top), f32(one), number);
+  return convert(is_signed ? number * sign(x) + 127.0 : number - 1.0, DType::kU8);
+}
+
+}  // namespace
+
+bool is_quantized(const OptimWeight& weight) {
+  return product(weight.own_dims()) >= kSmallestQuantized;
+}
+
+std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight) {
+  const Blocks blocks = blocks_of(weight);
+  const Shape codes = weight.shape.with_dtype(DType::kU8), absmax{DType::kF32, blocks.absmax};
+  return {{name + "_codes", codes, weight.axes}, {name + "_absmax", absmax, blocks.axes}};
+}
+
+Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map) {
+  const Blocks blocks = blocks_of(weight);
+  const Tensor value = value_of(to_blocks(state.codes, weight, blocks), map) * spread(state.absmax, blocks);
+  return from_blocks(value, weight, blocks);
+}
+
+Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map) {
+  const Blocks blocks = blocks_of(weight);
+  const Tensor x = to_blocks(value, weight, blocks);
+  const Tensor absmax = reduce_max(abs(x), blocks.elements);
+  const Tensor zero = constant(0, DType::kF32);
+  const Tensor inverse = select(compare(absmax, "GT", zero), 1.0 / absmax, zero);
+  return {from_blocks(code_of(x * spread(inverse, blocks), map), weight, blocks), absmax};
+}
+
+std::vector<double> dynamic_map_values(DynamicMap map) {
+  std::vector<double> positive{0};
+  for (int i = 0; i < kDecades; ++i)
+    for (int n = 0; n < static_cast<int>(decade(i, map).count); ++n)
+      positive.push_back(decade(i, map).first + n * decade(i, map).step);
+  std::vector<double> out;
+  if (map == DynamicMap::kSigned)
+    for (size_t i = positive.size() - 1; i > 0; --i) out.push_back(-positive[i]);
+  out.insert(out.end(), positive.begin(), positive.end());
+  out.push_back(1);
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,30 @@
+// Defines block-wise 8-bit numbers for optimizer state: a weight's elements in row-major order, 256 a block, each block
+// scaled by its largest magnitude and rounded to the nearest of 256 values of a dynamic map.
+// Source: Dettmers et al. 2022, with the map, the blocks and the smallest size of bitsandbytes.
+#pragma once
+
+#include "optim/optimizer.h"
+
+namespace fettle {
+
+// Values of the map grow tenfold from one of seven decades to the next, with twice as many in each.
+enum class DynamicMap { kSigned, kUnsigned };
+
+// Smaller weights (of one layer) keep f32 state.
+constexpr int64_t kSmallestQuantized = 4096;
+bool is_quantized(const OptimWeight& weight);
+
+// Rows "<name>_codes" (u8, the weight's shape) and "<name>_absmax" (f32, one a block).
+std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight);
+
+struct Quantized {
+  Tensor codes, absmax;
+};
+// Between f32 in the weight's shape and the two rows.
+Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map);
+Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map);
+
+// The map's value for code 0, 1, ... 255.
+std::vector<double> dynamic_map_values(DynamicMap map);
+
+}  // namespace fettle

@@ -1,0 +1,13 @@
+// Defines Muon, as torch.optim.Muon. Source: Jordan et al. 2024; rates that match AdamW's: Liu et al. 2025.
+#pragma once
+
+#include "optim/optimizer.h"
+
+namespace fettle {
+
+// The matrices of the layers move along their momentum made orthogonal (Newton-Schulz, in bf16); every other weight is
+// updated by AdamW. State "momentum" of a matrix, m and v of the others. optim_args momentum, nesterov, ns_steps, eps,
+// adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: torch's).
+UpdateRule muon_rule();
+
+}  // namespace fettle

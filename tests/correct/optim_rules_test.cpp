@@ -1,0 +1,199 @@
+// Each update rule beside its reference implementation (tests/reference/optimizers.py) on made-up gradients: a weight
+// of a stack must move as it does alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "optim/blockwise.h"
+#include "optim/optimizer.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& recorded() {
+  static const Json json = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"));
+  return json;
+}
+
+// As numbers() and gradient() of the script.
+std::vector<double> numbers(const Dims& dims, int64_t seed) {
+  std::vector<double> out = random_value({DType::kF32, dims}, static_cast<uint32_t>(seed)).elements;
+  for (double& x : out) x = static_cast<float>(x);
+  return out;
+}
+
+std::vector<double> gradient(const Dims& dims, int64_t seed, int64_t step) {
+  std::vector<double> out = numbers(dims, seed + 100 * step);
+  const int64_t width = product(dims) / dims[0];
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t row = static_cast<int64_t>(i) / width;
+    const double turn = (step / 6) % 2 == 0 ? 1 : -0.5;
+    out[i] = static_cast<float>(out[i] * (std::pow(10.0, -static_cast<double>(row * 7 % 5) / 2) * turn));
+  }
+  return out;
+}
+
+// A stack of two: the recorded weight, and one that must not touch it.
+Value stack(const Dims& dims, std::vector<double> first, const std::vector<double>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  Dims stacked = dims;
+  stacked.insert(stacked.begin(), 2);
+  return f32(stacked, first);
+}
+
+Recipe recipe_of(const Json& rule) {
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.optim = rule["recipe"]["optim"];
+  if (rule["recipe"].contains("optim_args")) recipe.optim_args = rule["recipe"]["optim_args"];
+  recipe.adam_beta1 = recorded()["betas"][0];
+  recipe.adam_beta2 = recorded()["betas"][1];
+  recipe.adam_epsilon = recorded()["epsilon"];
+  return recipe;
+}
+
+OptimWeight weight_of(const Dims& dims) {
+  OptimWeight weight;
+  weight.shape.dims = dims;
+  weight.shape.dims.insert(weight.shape.dims.begin(), 2);
+  weight.axes.assign(dims.size() + 1, "");
+  weight.stacked = 1;
+  weight.weight_decay = dims.size() > 1 ? recorded()["weight_decay"].get<double>() : 0;
+  return weight;
+}
+
+// The first of the stack after all steps.
+std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64_t seed) {
+  const OptimWeight weight = weight_of(dims);
+  Program program;
+  BuildScope scope(program.block());
+  UpdateInputs in{program.input("weight", weight.shape), program.input("grad", weight.shape), {}, {}};
+  for (const StateRow& row : optimizer.state(weight)) in.state.push_back(program.input(row.name, row.shape));
+  for (const auto& [name, value] : optimizer.scalars(1, 0)) in.scalars[name] = program.input(name, {DType::kF32, {}});
+  const Updated next = optimizer.update(weight, in);
+  program.output("weight", next.weight);
+  const std::vector<StateRow> rows = optimizer.state(weight);
+  for (size_t i = 0; i < rows.size(); ++i) program.output(rows[i].name, next.state[i]);
+  Devices& devices = cpu_devices();
+  const Executable step = devices.compile(program);
+
+  std::map<std::string, DeviceBuffer> buffers;
+  auto put = [&](const std::string& name, const Value& value) {
+    buffers[name] = replicate(devices, to_array(value));
+  };
+  put("weight", stack(dims, numbers(dims, seed), numbers(dims, seed + 50)));
+  for (const StateRow& row : rows) buffers[row.name] = replicate(devices, HostArray::zeros(row.shape));
+  for (int64_t t = 1; t <= recorded()["steps"].get<int64_t>(); ++t) {
+    put("grad", stack(dims, gradient(dims, seed, t), gradient(dims, seed + 50, t)));
+    for (const auto& [name, value] : optimizer.scalars(t, recorded()["learning_rate"])) put(name, f32({}, {value}));
+    Bindings bindings;
+    for (auto& [name, buffer] : buffers) bindings[name] = &buffer;
+    for (auto& [name, buffer] : run(step, bindings)) buffers[name] = std::move(buffer);
+  }
+  std::vector<double> out = to_value(buffers.at("weight").download()).elements;
+  out.resize(product(dims));
+  return out;
+}
+
+class Rule : public testing::TestWithParam<std::pair<const char*, double>> {};
+
+TEST_P(Rule, MovesWeightsAsItsReference) {
+  const auto& [name, bound] = GetParam();
+  const Json& rule = recorded()["rules"][name];
+  const Optimizer optimizer = make_optimizer(recipe_of(rule));
+  const std::vector<std::string> order{"wide", "narrow", "odd", "small", "vector"};
+  double largest = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Dims dims = recorded()["shapes"][order[i]];
+    const std::vector<double> got = run_rule(optimizer, dims, 1 + static_cast<int64_t>(i));
+    const Json& wanted = rule["weights"][order[i]];
+    double square = 0;
+    for (double x : got) square += x * x;
+    EXPECT_NEAR(std::sqrt(square), wanted["norm"].get<double>(), bound * wanted["norm"].get<double>()) << order[i];
+    for (size_t e = 0; e < wanted["first"].size(); ++e) {
+      EXPECT_NEAR(got[e], wanted["first"][e].get<double>(), bound) << order[i] << ' ' << e;
+      largest = std::max(largest, std::abs(got[e] - wanted["first"][e].get<double>()));
+    }
+  }
+  RecordProperty("largest_difference", std::to_string(largest));
+  std::printf("%s: largest difference of a weight %.2g\n", name, largest);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, Rule,
+    testing::Values(std::pair{"adamw_torch", 2e-6}, std::pair{"adamw_8bit", 2e-6}, std::pair{"lion_32bit", 2e-6},
+                    std::pair{"lion_8bit", 2e-6}, std::pair{"sgd", 2e-6}, std::pair{"sgd_momentum", 2e-6},
+                    std::pair{"sgd_nesterov", 2e-6}, std::pair{"adafactor", 2e-6}, std::pair{"adafactor_scaled", 2e-6},
+                    std::pair{"adafactor_relative", 2e-6}, std::pair{"muon", 2e-3}, std::pair{"muon_original", 2e-3}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+TEST(DynamicMap, HasBitsandbytesValues) {
+  for (const auto& [map, name] : {std::pair{DynamicMap::kSigned, "signed"}, {DynamicMap::kUnsigned, "unsigned"}}) {
+    const std::vector<double> got = dynamic_map_values(map), wanted = recorded()["maps"][name];
+    ASSERT_EQ(got.size(), 256u);
+    for (size_t i = 0; i < 256; ++i) EXPECT_NEAR(got[i], wanted[i], 2e-7 * std::abs(wanted[i])) << name << ' ' << i;
+  }
+}
+
+// Every value of the map is its own nearest, and what lies between two goes to the nearer.
+TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
+  for (const DynamicMap map : {DynamicMap::kSigned, DynamicMap::kUnsigned}) {
+    const std::vector<double> values = dynamic_map_values(map);
+    std::vector<double> x, wanted;
+    for (size_t i = 0; i < 256; ++i) {
+      x.push_back(values[i]), wanted.push_back(static_cast<double>(i));
+      if (i == 255) break;
+      x.push_back(0.51 * values[i] + 0.49 * values[i + 1]), wanted.push_back(static_cast<double>(i));
+      x.push_back(0.49 * values[i] + 0.51 * values[i + 1]), wanted.push_back(static_cast<double>(i + 1));
+    }
+    while (x.size() < 4096) x.push_back(x.size() % 256 == 0 ? 1 : 0), wanted.push_back(-1);
+    // Each block needs a 1 to be scaled by 1.
+    std::vector<double> spaced, expected;
+    for (size_t i = 0, used = 0; used < 766 && i < 4096; ++i) {
+      spaced.push_back(i % 256 == 0 ? 1 : x[used]);
+      expected.push_back(i % 256 == 0 ? 255 : wanted[used++]);
+    }
+    spaced.resize(4096, 0), expected.resize(4096, map == DynamicMap::kSigned ? 127 : 0);
+    OptimWeight weight;
+    weight.shape.dims = {8, 512};
+    weight.axes = {"", ""};
+    GraphRun run;
+    const Quantized q = quantize(run.input(f32({8, 512}, spaced)), weight, map);
+    run.output("codes", convert(q.codes, DType::kI32));
+    run.output("values", dequantize(q, weight, map));
+    const std::map<std::string, Value> got = run.run();
+    for (size_t i = 0; i < 800; ++i) {
+      ASSERT_EQ(got.at("codes").elements[i], expected[i]) << i << " of " << spaced[i];
+      const double value = values[static_cast<size_t>(expected[i])];
+      if (i < 766) ASSERT_NEAR(got.at("values").elements[i], value, 1e-6 * std::abs(value)) << i;
+    }
+  }
+}
+
+TEST(OptimizerState, IsSmall) {
+  const OptimWeight weight = weight_of({1024, 512});
+  auto bytes = [&](const char* optim) {
+    Recipe recipe;
+    recipe.optim = optim;
+    int64_t total = 0;
+    for (const StateRow& row : make_optimizer(recipe).state(weight)) total += row.shape.bytes();
+    return total;
+  };
+  const int64_t n = weight.shape.elements();
+  EXPECT_EQ(bytes("adamw_torch"), 8 * n);
+  EXPECT_EQ(bytes("adamw_8bit"), 2 * n + 2 * 4 * n / 256);
+  EXPECT_EQ(bytes("lion_32bit"), 4 * n);
+  EXPECT_EQ(bytes("lion_8bit"), n + 4 * n / 256);
+  EXPECT_EQ(bytes("sgd"), 0);
+  EXPECT_EQ(bytes("muon"), 4 * n);
+  EXPECT_EQ(bytes("adafactor"), 2 * 4 * (1024 + 512));
+}
+
+}  // namespace
+}  // namespace fettle

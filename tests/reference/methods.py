@@ -1,0 +1,136 @@
+"""Records 20 steps of the llama model with each variant of LoRA, freeze-tuning and low precision by Transformers + PEFT.
+
+usage: methods.py [METHOD ...]      (updates methods.json and models/llama/variants/; README.md has the format)
+"""
+
+import json
+import sys
+
+import peft
+import torch
+
+import families
+import loop
+import record
+
+FAMILY = "llama"
+FOLDER = families.MODELS / FAMILY
+FILE = families.HERE / "methods.json"
+RATIO = 16.0
+
+
+def train(model, settings=loop.LORA, **options):
+    out = loop.train(model, families.load_rows(), settings, **options)
+    return dict(loss=out["loss"], grad_norm=out["grad_norm"])
+
+
+def final_adapter(model):
+    state = peft.get_peft_model_state_dict(model)
+    return {key: record.summary(key, state[key]) for key in sorted(state)}
+
+
+def started(name, family=FAMILY, **options):
+    """A PEFT folder in variants/ with a fresh adapter, loaded for training."""
+    folder = families.MODELS / family / "variants" / name
+    record.save_adapter(record.make_adapter(families.load_model(family), family, **options), folder)
+    return record.load_adapter(family, folder, trainable=True)
+
+
+def adapter(name, family=FAMILY, **options):
+    model = started(name, family, **options)
+    out = train(model)
+    return dict(start=f"variants/{name}", recipe={}) | out | dict(final=final_adapter(model))
+
+
+def lora_plus():
+    """peft.optimizers.create_loraplus_optimizer's groups, with the recipe's weight decay."""
+    model = record.load_adapter(FAMILY, FOLDER / "adapter_init", trainable=True)
+    fast = {id(p) for name, p in model.named_parameters() if "lora_B" in name}
+
+    def optimizer(groups, lr, betas, eps):
+        split = [
+            dict(params=part, weight_decay=group["weight_decay"], lr=rate)
+            for group in groups
+            for rate, part in (
+                (lr, [p for p in group["params"] if id(p) not in fast]),
+                (lr * RATIO, [p for p in group["params"] if id(p) in fast]),
+            )
+            if part
+        ]
+        return torch.optim.AdamW(split, lr=lr, betas=betas, eps=eps)
+
+    settings = loop.LORA | dict(learning_rate=5e-4)
+    out = train(model, settings, optimizer=optimizer)
+    recipe = dict(loraplus_lr_ratio=RATIO)
+    return dict(start="adapter_init", recipe=recipe, learning_rate=5e-4) | out | dict(final=final_adapter(model))
+
+
+def pissa():
+    """Exact PiSSA; the final adapter is the change that PEFT saves for the unchanged base (rank 2 r)."""
+    base = families.load_model(FAMILY)
+    model = record.make_adapter(base, FAMILY, init_lora_weights="pissa")
+    out = train(model)
+    changes = {}
+    weights = {name: p for name, p in families.load_model(FAMILY).named_parameters()}
+    for name, module in model.base_model.model.named_modules():
+        if hasattr(module, "lora_A"):
+            change = module.get_delta_weight("default") + module.base_layer.weight - weights[f"{name}.weight"]
+            changes[f"{name}.weight"] = record.summary(name, change)
+    return dict(recipe=dict(pissa_init=True, pissa_iter=-1, lora_rank=4, lora_alpha=8)) | out | dict(changes=changes)
+
+
+def two_adapters():
+    """adapter_final merged into the base, adapter_init trained on it."""
+    base = record.load_adapter(FAMILY, FOLDER / "adapter_final").merge_and_unload()
+    model = peft.PeftModel.from_pretrained(base, FOLDER / "adapter_init", is_trainable=True)
+    out = train(model)
+    return dict(start=["adapter_final", "adapter_init"], recipe={}) | out | dict(final=final_adapter(model))
+
+
+def freeze(recipe, trained):
+    """Freeze-tuning as LLaMA-Factory has it: only parameters with one of `trained` in their names are trained."""
+    model = families.load_model(FAMILY)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(any(part in name for part in trained))
+    out = train(model, loop.FULL)
+    final = {name: record.summary(name, p) for name, p in model.named_parameters() if p.requires_grad}
+    return dict(recipe=dict(finetuning_type="freeze") | recipe) | out | dict(final=final)
+
+
+def low_precision(dtype, full):
+    if full:
+        return dict(recipe=dict(finetuning_type="full")) | train(families.load_model(FAMILY), loop.FULL, autocast=dtype)
+    model = record.load_adapter(FAMILY, FOLDER / "adapter_init", dtype, trainable=True)
+    return dict(start="adapter_init", recipe={}) | train(model, autocast=dtype)
+
+
+METHODS = {
+    "dora": lambda: adapter("dora", use_dora=True),
+    "dora_gpt2": lambda: adapter("dora", "gpt2", use_dora=True) | dict(family="gpt2"),
+    "saved": lambda: adapter("saved", modules_to_save=["lm_head", "model.norm"]),
+    "layers": lambda: adapter("layers", target_modules=["q_proj", "down_proj"], layers_to_transform=[1]),
+    "lora_plus": lora_plus,
+    "pissa": pissa,
+    "two_adapters": two_adapters,
+    "freeze_last": lambda: freeze(dict(freeze_trainable_layers=1), [".1."]),
+    "freeze_first": lambda: freeze(
+        dict(freeze_trainable_layers=-1, freeze_trainable_modules=["mlp", "input_layernorm"], freeze_extra_modules=["lm_head"]),
+        [".0.mlp", ".0.input_layernorm", "lm_head"],
+    ),
+    "lora_fp16": lambda: low_precision(torch.float16, False),
+    "full_fp16": lambda: low_precision(torch.float16, True),
+    "full_bf16": lambda: low_precision(torch.bfloat16, True),
+}
+
+
+def main():
+    torch.set_num_threads(1)
+    out = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for name in sys.argv[1:] or METHODS:
+        out[name] = record.digits(METHODS[name]())
+        print(f"{name}: {out[name]['loss'][0]:.4f} -> {out[name]['loss'][-1]:.4f}")
+    families.write_json(FILE, {name: out[name] for name in METHODS if name in out})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Records what the reference implementations of the update rules do; README.md has the file format.
+
+usage: optimizers.py          (writes optimizers.json; bitsandbytes from requirements-optimizers.txt)
+
+Two records of each rule: the rule alone on made-up gradients, and full tuning of the llama model. The references are
+torch.optim, transformers.Adafactor and bitsandbytes on the CPU. Its fast quantiser there is an approximation that never
+gives the map's small values; its general one gives the nearest value, as its GPU kernels do, and is taken instead.
+"""
+
+import bitsandbytes
+import torch
+import transformers
+
+import families
+import loop
+import record
+
+STEPS = 20
+RATE = 1e-2
+DECAY = 0.1
+BETAS, EPSILON = (0.9, 0.99), 1e-8
+# Weights of the rule's record. In 8 bits the blocks of 256 are parts of a row, whole rows, and neither (with a rest).
+SHAPES = {"wide": (24, 512), "narrow": (160, 32), "odd": (70, 70), "small": (12, 20), "vector": (48,)}
+
+
+def quantize_nearest(values, code, absmax_out, codes_out, blocksize):
+    codes, absmax = torch.ops.bitsandbytes.quantize_blockwise(values.double(), code, blocksize)  # not float32
+    codes_out.copy_(codes)
+    absmax_out.copy_(absmax)
+
+
+bitsandbytes.backends.cpu.ops._quant_blockwise_fp32_direct = quantize_nearest
+
+
+def numbers(shape, seed):
+    """The same in tests/graph_run.h (random_value): a linear congruential sequence in [-1, 1)."""
+    count, state, out = 1, (seed * 2654435761 + 1) % 2**32, []
+    for size in shape:
+        count *= size
+    for _ in range(count):
+        state = (state * 1664525 + 1013904223) % 2**32
+        out.append(-1 + 2 * (state >> 8) / 2**24)
+    return torch.tensor(out, dtype=torch.float64).float().reshape(shape)
+
+
+def gradient(shape, seed, step):
+    """Far apart in size from row to row, and turning around every few steps."""
+    rows = torch.arange(shape[0], dtype=torch.float64)
+    scale = 10 ** -((rows * 7 % 5) / 2) * (1 if (step // 6) % 2 == 0 else -0.5)
+    return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """torch.optim.Muon on the matrices that `hidden` is true of, torch.optim.AdamW on the rest."""
+
+    def __init__(self, groups, hidden, lr, betas, eps, **options):
+        split = [(g, [p for p in g["params"] if hidden(p)], [p for p in g["params"] if not hidden(p)]) for g in groups]
+        pick = lambda which: [{**g, "params": parts[which]} for g, *parts in split if parts[which]]
+        self.parts = [torch.optim.AdamW(pick(1), lr=lr, betas=betas, eps=eps)]
+        if pick(0):
+            self.parts.append(torch.optim.Muon(pick(0), lr=lr, **options))
+        super().__init__([dict(params=[p for g in groups for p in g["params"]])], dict(lr=lr))
+
+    def step(self, closure=None):
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.param_groups[0]["lr"]
+            part.step()
+
+
+def make(name, groups, lr, betas, eps, hidden=lambda p: p.ndim == 2):
+    """The reference optimizer of a record: `groups` have their own weight_decay."""
+    if name == "adamw_torch":
+        return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
+    if name == "adamw_8bit":
+        return bitsandbytes.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, optim_bits=8)
+    if name in ("lion_32bit", "lion_8bit"):
+        return bitsandbytes.optim.Lion(groups, lr=lr, betas=betas, optim_bits=32 if "32" in name else 8)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=lr)
+    if name == "sgd_momentum":
+        return torch.optim.SGD(groups, lr=lr, momentum=0.9, dampening=0.3)
+    if name == "sgd_nesterov":
+        return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True)
+    if name == "adafactor":
+        return transformers.Adafactor(groups, lr=lr, scale_parameter=False, relative_step=False)
+    if name == "adafactor_scaled":
+        options = dict(scale_parameter=True, relative_step=False, beta1=0.9, clip_threshold=0.5)
+        return transformers.Adafactor(groups, lr=lr, **options)
+    if name == "adafactor_relative":
+        return transformers.Adafactor(groups, scale_parameter=True, relative_step=True, warmup_init=True)
+    if name in ("muon", "muon_original"):
+        fn = "original" if name == "muon_original" else "match_rms_adamw"
+        return MuonAndAdamW(groups, hidden, lr, betas, eps, adjust_lr_fn=fn)
+    raise ValueError(name)
+
+
+# Recipe keys of each record, beside those that all have.
+RECIPES = {
+    "adamw_torch": dict(optim="adamw_torch"),
+    "adamw_8bit": dict(optim="adamw_8bit"),
+    "lion_32bit": dict(optim="lion_32bit"),
+    "lion_8bit": dict(optim="lion_8bit"),
+    "sgd": dict(optim="sgd"),
+    "sgd_momentum": dict(optim="sgd", optim_args=dict(momentum="0.9", dampening="0.3")),
+    "sgd_nesterov": dict(optim="sgd", optim_args=dict(momentum="0.9", nesterov="true")),
+    "adafactor": dict(optim="adafactor"),
+    "adafactor_scaled": dict(
+        optim="adafactor", optim_args=dict(scale_parameter="true", beta1="0.9", clip_threshold="0.5")
+    ),
+    "adafactor_relative": dict(
+        optim="adafactor", optim_args=dict(scale_parameter="true", relative_step="true", warmup_init="true")
+    ),
+    "muon": dict(optim="muon"),
+    "muon_original": dict(optim="muon", optim_args=dict(adjust_lr_fn="original")),
+}
+# Learning rates of full tuning that train each rule without blowing it up.
+RATES = {"sgd": 0.1, "sgd_momentum": 0.02, "sgd_nesterov": 0.02, "lion_32bit": 1e-4, "lion_8bit": 1e-4, "adafactor_scaled": 5e-3}
+
+
+def record_rule(name):
+    """Norm and first values of each weight after STEPS steps."""
+    weights = {key: torch.nn.Parameter(numbers(shape, 1 + i)) for i, (key, shape) in enumerate(SHAPES.items())}
+    groups = [
+        dict(params=[w for w in weights.values() if w.ndim > 1], weight_decay=DECAY),
+        dict(params=[w for w in weights.values() if w.ndim == 1], weight_decay=0.0),
+    ]
+    optimizer = make(name, groups, RATE, BETAS, EPSILON)
+    for step in range(1, STEPS + 1):
+        for i, (key, shape) in enumerate(SHAPES.items()):
+            weights[key].grad = gradient(shape, 1 + i, step)
+        optimizer.step()
+    return {key: record.summary(key, weight) for key, weight in weights.items()}
+
+
+def record_full(name):
+    """Losses and norms of loop.FULL with the rule in AdamW's place."""
+    model = families.load_model("llama")
+    hidden = {id(p) for key, p in model.named_parameters() if p.ndim == 2 and ".layers." in key}
+    settings = loop.FULL | dict(learning_rate=RATES.get(name, loop.FULL["learning_rate"]))
+    factory = lambda groups, lr, betas, eps: make(name, groups, lr, betas, eps, lambda p: id(p) in hidden)
+    out = loop.train(model, families.load_rows(), settings, optimizer=factory)
+    return dict(learning_rate=settings["learning_rate"], loss=out["loss"], grad_norm=out["grad_norm"])
+
+
+def main():
+    torch.set_num_threads(1)
+    maps = {
+        "signed": bitsandbytes.functional.create_dynamic_map(signed=True).tolist(),
+        "unsigned": bitsandbytes.functional.create_dynamic_map(signed=False).tolist(),
+    }
+    out = dict(
+        versions={m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)},
+        steps=STEPS, learning_rate=RATE, weight_decay=DECAY, betas=BETAS, epsilon=EPSILON, shapes=SHAPES, maps=maps,
+        rules={},
+    )  # fmt: skip
+    for name, keys in RECIPES.items():
+        full = {} if name == "adafactor_relative" else dict(full=record_full(name))
+        out["rules"][name] = dict(recipe=keys, weights=record_rule(name), **full)
+        print(name, *(f"{out['rules'][name]['full']['loss'][i]:.4f}" for i in ((0, -1) if full else ())))
+    families.write_json(families.HERE / "optimizers.json", record.digits(out))
+
+
+if __name__ == "__main__":
+    main()
