@@ -53,7 +53,7 @@ struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, Value> trained;                // by row name, after the last step
   std::map<std::string, std::vector<int64_t>> layers;  // of each: those it holds, in order; {0} outside of the layers
-  std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
+  std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
 };
 
 inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
@@ -73,8 +73,8 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   TrainState state = load_state(devices, job, repository, true);
   TrainResult result;
   for (int64_t s = 0; s < options.steps; ++s) {
-    const StepOutcome outcome = run_step(devices, job, step, state, batches.at(s),
-                                         options.rate_at ? options.rate_at(s) : options.rate);
+    const StepOutcome outcome =
+        run_step(devices, job, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
     result.losses.push_back(outcome.loss);
     result.norms.push_back(outcome.grad_norm);
   }

@@ -70,8 +70,10 @@ void check_combinations(const Recipe& recipe) {
                     recipe.where("quantization_bit"));
   }
   if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
-    throw UserError("{}: muon updates the matrices of the layers themselves: it needs finetuning_type: full or freeze; "
-                    "adapters train with adamw_torch", recipe.where("optim"));
+    throw UserError(
+        "{}: muon updates the matrices of the layers themselves: it needs finetuning_type: full or freeze; "
+        "adapters train with adamw_torch",
+        recipe.where("optim"));
   }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
     throw UserError("{}: train_from_scratch trains every weight: it needs finetuning_type: full, found {}",

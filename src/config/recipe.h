@@ -74,7 +74,7 @@ struct Recipe {
   int64_t lr_num_cycles = 1;                  // cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
-  double warmup_steps = 0;  // < 1 means a ratio, as Transformers 5 has it
+  double warmup_steps = 0;             // < 1 means a ratio, as Transformers 5 has it
   std::optional<double> embedding_lr;  // of the embedding and the head; empty: learning_rate
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the update rule by name

@@ -64,8 +64,8 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
     out.state = {averaged(in.state[0], square)};
     step = rsqrt(out.state[0]) * in.grad;
   }
-  const Tensor clip = maximum(root_mean_square(step, weight) / options.number("clip_threshold"),
-                              constant(1, DType::kF32));
+  const Tensor clip =
+      maximum(root_mean_square(step, weight) / options.number("clip_threshold"), constant(1, DType::kF32));
   Tensor rate = rate_of(weight, in);
   if (options.flag("scale_parameter"))
     rate = maximum(root_mean_square(in.weight, weight), constant(options.number("eps2"), DType::kF32)) * rate;

@@ -107,7 +107,8 @@ Tensor value_of(const Tensor& codes, DynamicMap map) {
   auto f32 = [](double x) { return constant(x, DType::kF32); };
   auto in = [&](int i) { return compare(number, "GE", f32(decade(i, map).count)); };
   const Tensor step = choose(in, [&](int i) { return decade(i, map).step; });
-  const Tensor zeroth = choose(in, [&](int i) { return decade(i, map).first - decade(i, map).count * decade(i, map).step; });
+  const Tensor zeroth =
+      choose(in, [&](int i) { return decade(i, map).first - decade(i, map).count * decade(i, map).step; });
   Tensor value = zeroth + number * step;
   value = select(compare(number, "GE", f32(2 * decade(kDecades - 1, map).count)), f32(1), value);
   value = select(compare(number, "LT", f32(decade(0, map).count)), f32(0), value);

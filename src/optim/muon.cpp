@@ -21,12 +21,9 @@ std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& optio
 
 // x_LAB times y_LBC, or y_LCB.
 Tensor matmul(const Tensor& x, const Tensor& y, bool transposed, DType result) {
-  return dot_general(x, y,
-                     {.lhs_batching = {0},
-                      .rhs_batching = {0},
-                      .lhs_contracting = {2},
-                      .rhs_contracting = {transposed ? 2 : 1}},
-                     result);
+  return dot_general(
+      x, y, {.lhs_batching = {0}, .rhs_batching = {0}, .lhs_contracting = {2}, .rhs_contracting = {transposed ? 2 : 1}},
+      result);
 }
 
 // About U V^T of each layer's U S V^T: singular values come to lie between 0.7 and 1.2.
@@ -53,8 +50,8 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
   const Tensor direction = options.flag("nesterov") ? in.grad + (sum - in.grad) * momentum : sum;
   const int64_t columns = weight.shape.dims.back(), rows = product(weight.own_dims()) / columns;
   const auto a = static_cast<double>(rows), b = static_cast<double>(columns);
-  const double ratio = options.text("adjust_lr_fn") == "original" ? std::sqrt(std::max(1.0, a / b))
-                                                                 : 0.2 * std::sqrt(std::max(a, b));
+  const double ratio =
+      options.text("adjust_lr_fn") == "original" ? std::sqrt(std::max(1.0, a / b)) : 0.2 * std::sqrt(std::max(a, b));
   const Tensor matrices = reshape(direction, {product(weight.stack_dims()), rows, columns});
   const Tensor step = reshape(orthogonalized(matrices, std::llround(options.number("ns_steps")), options.number("eps")),
                               weight.shape.dims);

@@ -49,8 +49,8 @@ double OptimOptions::number(std::string_view argument) const {
 }
 
 const std::vector<UpdateRule>& update_rules() {
-  static const std::vector<UpdateRule> rules{adamw_rule(), adamw_8bit_rule(), adafactor_rule(), lion_rule(),
-                                             lion_8bit_rule(), sgd_rule(), muon_rule()};
+  static const std::vector<UpdateRule> rules{adamw_rule(),     adamw_8bit_rule(), adafactor_rule(), lion_rule(),
+                                             lion_8bit_rule(), sgd_rule(),        muon_rule()};
   return rules;
 }
 

@@ -127,7 +127,8 @@ namespace {
 // What a row's learning rate is to the recipe's.
 double rate_factor(const Job& job, const WeightRow& row) {
   const Recipe& r = job.recipe;
-  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.dims.size() == 1)) return *r.loraplus_lr_ratio;
+  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.dims.size() == 1))
+    return *r.loraplus_lr_ratio;
   const bool embedding = row.name == job.model.family->embedding || row.name == job.model.family->head;
   return r.embedding_lr && embedding ? *r.embedding_lr / r.learning_rate : 1;
 }

@@ -130,8 +130,7 @@ Program build_train_step(const Job& job, int64_t length) {
   // float16 would overflow at a sum over many tokens: there the mean is scaled.
   const Tensor scaling = job.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
-  const Gradients sums =
-      accumulate(job, weights, trained, batch, seed, loss_scale ? loss_scale / tokens : Tensor{});
+  const Gradients sums = accumulate(job, weights, trained, batch, seed, loss_scale ? loss_scale / tokens : Tensor{});
 
   PathScope update("update");
   const Tensor loss = sums.loss / tokens;

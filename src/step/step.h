@@ -12,8 +12,8 @@ namespace fettle {
 //
 // Inputs: trained/* and the optimizer's state (donated), frozen/*, batch/{tokens,targets,positions,segments} i32
 // [A, B, T], in float16 loss_scale (donated), the optimizer's scalars (f32) and seed (u32, dropout's).
-// Outputs: trained/*, the state, loss_scale, then loss and grad_norm (f32). Loss is the sum of token losses over the number of
-// trained tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
+// Outputs: trained/*, the state, loss_scale, then loss and grad_norm (f32). Loss is the sum of token losses over the
+// number of trained tokens of the whole step. When the loss or the norm is not finite, the state comes back as it was.
 Program build_train_step(const Job& job, int64_t length);
 
 // Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens),

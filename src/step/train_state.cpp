@@ -63,7 +63,8 @@ std::vector<StateArray> trained_arrays(const Job& job) {
                       stacked_axes(row), job.partition(row)});
     for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
   }
-  if (job.scales_loss()) arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
+  if (job.scales_loss())
+    arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
   return arrays;
 }
 
@@ -99,7 +100,8 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
     state.buffers.emplace(trained_input(row.name), std::move(weight));
   }
   if (optimizer && job.scales_loss())
-    state.buffers.emplace(kLossScale, replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
+    state.buffers.emplace(kLossScale,
+                          replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
   base.finish();
   return state;
 }
@@ -162,8 +164,7 @@ StepOutcome run_step(const Devices& devices, const Job& job, const Executable& s
   if (outcome.finite()) ++state.step;
   if (job.scales_loss()) {
     outcome.loss_scale = state.buffers.at(kLossScale).download().as<float>()[0];
-    outcome.overflowed =
-        !outcome.finite() && std::isfinite(outcome.loss) && outcome.loss_scale >= kSmallestLossScale;
+    outcome.overflowed = !outcome.finite() && std::isfinite(outcome.loss) && outcome.loss_scale >= kSmallestLossScale;
   }
   return outcome;
 }

@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& recorded() {
-  static const Json json = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"));
+  static const Json json =
+      Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"));
   return json;
 }
 
@@ -84,9 +85,7 @@ std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64
   const Executable step = devices.compile(program);
 
   std::map<std::string, DeviceBuffer> buffers;
-  auto put = [&](const std::string& name, const Value& value) {
-    buffers[name] = replicate(devices, to_array(value));
-  };
+  auto put = [&](const std::string& name, const Value& value) { buffers[name] = replicate(devices, to_array(value)); };
   put("weight", stack(dims, numbers(dims, seed), numbers(dims, seed + 50)));
   for (const StateRow& row : rows) buffers[row.name] = replicate(devices, HostArray::zeros(row.shape));
   for (int64_t t = 1; t <= recorded()["steps"].get<int64_t>(); ++t) {
@@ -125,13 +124,14 @@ TEST_P(Rule, MovesWeightsAsItsReference) {
   std::printf("%s: largest difference of a weight %.2g\n", name, largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, Rule,
-    testing::Values(std::pair{"adamw_torch", 2e-6}, std::pair{"adamw_8bit", 2e-6}, std::pair{"lion_32bit", 2e-6},
-                    std::pair{"lion_8bit", 2e-6}, std::pair{"sgd", 2e-6}, std::pair{"sgd_momentum", 2e-6},
-                    std::pair{"sgd_nesterov", 2e-6}, std::pair{"adafactor", 2e-6}, std::pair{"adafactor_scaled", 2e-6},
-                    std::pair{"adafactor_relative", 2e-6}, std::pair{"muon", 2e-3}, std::pair{"muon_original", 2e-3}),
-    [](const auto& info) { return std::string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(Rules, Rule,
+                         testing::Values(std::pair{"adamw_torch", 2e-6}, std::pair{"adamw_8bit", 2e-6},
+                                         std::pair{"lion_32bit", 2e-6}, std::pair{"lion_8bit", 2e-6},
+                                         std::pair{"sgd", 2e-6}, std::pair{"sgd_momentum", 2e-6},
+                                         std::pair{"sgd_nesterov", 2e-6}, std::pair{"adafactor", 2e-6},
+                                         std::pair{"adafactor_scaled", 2e-6}, std::pair{"adafactor_relative", 2e-6},
+                                         std::pair{"muon", 2e-3}, std::pair{"muon_original", 2e-3}),
+                         [](const auto& info) { return std::string(info.param.first); });
 
 TEST(DynamicMap, HasBitsandbytesValues) {
   for (const auto& [map, name] : {std::pair{DynamicMap::kSigned, "signed"}, {DynamicMap::kUnsigned, "unsigned"}}) {

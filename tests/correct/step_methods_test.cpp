@@ -24,8 +24,12 @@ std::string text_of(const Json& value) {
 
 Recipe recipe_of(const Json& method) {
   const std::filesystem::path model = reference_model(method.value("family", "llama"));
-  std::vector<std::string> words{"model_name_or_path=" + model.string(), "plugin=cpu", "weight_decay=0.01",
-                                 "max_grad_norm=0.5", "per_device_train_batch_size=2", "gradient_accumulation_steps=2"};
+  std::vector<std::string> words{"model_name_or_path=" + model.string(),
+                                 "plugin=cpu",
+                                 "weight_decay=0.01",
+                                 "max_grad_norm=0.5",
+                                 "per_device_train_batch_size=2",
+                                 "gradient_accumulation_steps=2"};
   for (const auto& [key, value] : method["recipe"].items()) words.push_back(key + "=" + text_of(value));
   Recipe recipe = read_recipe("", words);
   if (method.contains("start"))
@@ -37,8 +41,8 @@ Recipe recipe_of(const Json& method) {
 class MethodParity : public testing::TestWithParam<Method> {};
 
 TEST_P(MethodParity, TwentySteps) {
-  const Json recorded = Json::parse(
-      std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/methods.json"))[GetParam().name];
+  const Json recorded =
+      Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/methods.json"))[GetParam().name];
   Recipe recipe = recipe_of(recorded);
   const std::string name = GetParam().name;
   if (name.ends_with("fp16")) recipe.fp16 = true;
@@ -75,8 +79,8 @@ TEST_P(MethodParity, TwentySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, MethodParity,
-                         testing::Values(Method{"lora_fp16", 2e-2},
-                                         Method{"full_fp16", 2e-2}, Method{"full_bf16", 2e-2}),
+                         testing::Values(Method{"lora_fp16", 2e-2}, Method{"full_fp16", 2e-2},
+                                         Method{"full_bf16", 2e-2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -32,13 +32,14 @@ TEST_P(OptimizerParity, TwentyFullSteps) {
   std::printf("%s: largest relative difference of a loss %.2g\n", name, largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, OptimizerParity,
-    testing::Values(std::pair{"adamw_torch", 1e-4}, std::pair{"adamw_8bit", 1e-3}, std::pair{"lion_32bit", 1e-4},
-                    std::pair{"lion_8bit", 1e-3}, std::pair{"sgd", 1e-4}, std::pair{"sgd_momentum", 1e-4},
-                    std::pair{"sgd_nesterov", 1e-4}, std::pair{"adafactor", 1e-4}, std::pair{"adafactor_scaled", 1e-4},
-                    std::pair{"muon", 5e-3}, std::pair{"muon_original", 5e-3}),
-    [](const auto& info) { return std::string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(Rules, OptimizerParity,
+                         testing::Values(std::pair{"adamw_torch", 1e-4}, std::pair{"adamw_8bit", 1e-3},
+                                         std::pair{"lion_32bit", 1e-4}, std::pair{"lion_8bit", 1e-3},
+                                         std::pair{"sgd", 1e-4}, std::pair{"sgd_momentum", 1e-4},
+                                         std::pair{"sgd_nesterov", 1e-4}, std::pair{"adafactor", 1e-4},
+                                         std::pair{"adafactor_scaled", 1e-4}, std::pair{"muon", 5e-3},
+                                         std::pair{"muon_original", 5e-3}),
+                         [](const auto& info) { return std::string(info.param.first); });
 
 }  // namespace
 }  // namespace fettle
