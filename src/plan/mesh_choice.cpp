@@ -145,10 +145,14 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
   auto least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
     return fits(a) != fits(b) ? fits(a) : fits(a) && bound(a) < bound(b);
   });
-  if (!fits(*least))
-    throw DoesNotFit("mesh: auto: none of the {} meshes that were compiled for {} fits: {} needs {} of {}", compiled,
-                     machine.title(), all.front().text, size_text(all.front().plan->memory.peak),
-                     size_text(machine.memory_limit()));
+  if (!fits(*least)) {  // the plan of the smallest then says what would help
+    least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
+      return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value()
+                                                      : a.plan && a.plan->memory.peak < b.plan->memory.peak;
+    });
+    std::rotate(all.begin(), least, least + 1);
+    return choice;
+  }
   const double near = bound(*least) * (1 + kLikeBounds);
   for (auto it = all.begin(); it != all.end(); ++it)
     if (fits(*it) && bound(*it) <= near && estimated(*it) < estimated(*least)) least = it;

@@ -24,7 +24,8 @@ struct MeshChoice {
 // much left out, ordered by the guess; the first four (more while none fits) and all on fsdp are compiled and the one
 // with the least bound is taken, the schedule's estimate deciding between bounds within 2 %. The recipe's
 // per_device_train_batch_size counts every device: tp and sp leave fewer, larger shares, so the candidate's own is
-// larger. Throws DoesNotFit when none fits, UserError when none divides.
+// larger. When none that was compiled fits, the smallest of them comes first. Throws DoesNotFit when the weights alone
+// fit on none, UserError when none divides.
 MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
 
 // The candidates without compiling, best guess first; those that hold too much are left out.

@@ -46,7 +46,9 @@ class Search {
       if (!plan.memory.fits()) return false;
       found_.push_back({change, std::move(plan.memory)});
       return true;
-    } catch (const UserError&) {
+    } catch (const InternalError&) {
+      throw;
+    } catch (const Error&) {
       return false;
     }
   }

@@ -103,7 +103,7 @@ nlohmann::json choice_json(const MeshChoice& choice) {
                        {"verdict", c.verdict}};
     if (c.plan) {
       row["peak_bytes"] = c.plan->memory.peak;
-      row["seconds_bound"] = c.plan->seconds_bound();
+      row["seconds_bound"] = c.plan->timeline ? nlohmann::json(c.plan->seconds_bound()) : nlohmann::json(nullptr);
       if (c.plan->timeline) row["seconds"] = c.plan->timeline->seconds;
     }
     out.push_back(row);
@@ -124,7 +124,9 @@ nlohmann::json to_json(const PlanResult& result) {
                       {"collective_bytes", static_cast<int64_t>(collective_bytes(plan.traffic))},
                       {"collectives", traffic_json(plan.traffic)},
                       {"schedule", time_json(plan)},
-                      {"seconds_bound", nullptr}};
+                      {"seconds_bound", nullptr},
+                      {"bounds", nullptr},
+                      {"tokens_per_second_bound", nullptr}};
   if (plan.timeline) {
     step["seconds_bound"] = plan.seconds_bound();
     step["bounds"] = {{"arithmetic_seconds", plan.timeline->arithmetic_bound},

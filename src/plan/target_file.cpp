@@ -156,7 +156,13 @@ Target read_target(const std::filesystem::path& file) {
   if (!chip && target.config.empty() && !like)
     throw UserError("{}: neither chip nor config is there; give one, or `like: mi300x`", place.at(root));
   if (chip) read(target.chip, kChip, {}, chip, !like, place);
-  if (target.config.empty()) target.config = config_text(target);
+  if (target.config.empty()) {
+    // The plugin ends the process on a chip of the other vendor.
+    if (target.chip.capability.starts_with("gfx") != (target.plugin == "rocm"))
+      throw UserError("{}: capability {} is none of plugin {}; give a chip of that plugin, or take plugin out",
+                      place.at(root), target.chip.capability, target.plugin);
+    target.config = config_text(target);
+  }
   return target;
 }
 

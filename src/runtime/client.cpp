@@ -1,5 +1,7 @@
 #include "runtime/client.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -125,8 +127,13 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
     throw UserError("device_count: {} given, plugin {} has {} devices; leave device_count out or give that number",
                     options.device_count, handle->plugin->name(), count);
   }
+  if (handle->plugin->vendor().staging == Staging::kHostMemory) {
+    // Arrays live in the C library's heap: those of a step go back to the system when they are freed, so that what the
+    // compiler counts is what the process takes.
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  }
   if (handle->plugin->vendor().counts_devices) {
-    for (DeviceInfo& info : handle->infos) info.memory_bytes = free_host_memory() / count;
+    for (DeviceInfo& info : handle->infos) info.memory_bytes = std::max<int64_t>(1, free_host_memory() / count);
   }
   handle_ = handle;
 }

@@ -123,7 +123,7 @@ int finetune(const Recipe& asked) {
       continue;
     }
     if (!outcome.finite()) {
-      checkpoints.wait();
+      checkpoints.settle();
       stop_not_finite(devices, job, state, batch, outcome);
     }
     recorder.step(outcome, batch, state.step, step.flops, warm);

@@ -41,26 +41,28 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
   const Clock::time_point start = Clock::now();
   wait();
   const double before = seconds_since(start);
-  pending_ = checkpoint_path(job_.recipe.output_dir, state.step);
+  const fs::path path = checkpoint_path(job_.recipe.output_dir, state.step);
   if (snapshot_bytes(job_) > free_memory_() / 10 * 9) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
-      now.set_value(write(pending_, state.step, trainer,
+      now.set_value(write(path, state.step, trainer,
                           [&](const std::string& name) { return download_shards(state.buffers.at(name)); }));
     } catch (...) {
       now.set_exception(std::current_exception());
     }
+    pending_ = path;
     stall_ = {seconds_since(start), before};
     finish();
     return stall_.total;
   }
   const auto snapshot = std::make_shared<Snapshot>(take_snapshot(job_, state));
-  written_ = std::async(std::launch::async, [this, folder = pending_, step = state.step, trainer, snapshot] {
+  written_ = std::async(std::launch::async, [this, folder = path, step = state.step, trainer, snapshot] {
     return write(folder, step, trainer, [&](const std::string& name) {
       return std::move(snapshot->extract(name).mapped());  // its memory goes as soon as it is written
     });
   });
+  pending_ = path;
   stall_ = {seconds_since(start), before};
   return stall_.total;
 }
@@ -87,7 +89,11 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   write_file(folder.path() / "trainer_state.json", log);
   state.finish(checkpoint_meta(job_, step, rows_per_epoch_, log));
   folder.commit();
-  delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);
+  try {
+    delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);
+  } catch (const UserError& error) {
+    warn("{}", error.what());  // this checkpoint is complete all the same
+  }
   return {snapshot_bytes(job_) + result_bytes(job_), seconds_since(start)};
 }
 
@@ -97,6 +103,14 @@ void CheckpointWriter::check() {
 
 void CheckpointWriter::wait() {
   if (!pending_.empty()) finish();
+}
+
+void CheckpointWriter::settle() {
+  try {
+    wait();
+  } catch (const Error& error) {
+    warn("{}", error.what());
+  }
 }
 
 void CheckpointWriter::finish() {

@@ -35,6 +35,8 @@ class CheckpointWriter {
   void check();
   // Until none is being written; throws as check().
   void wait();
+  // The same, but only warns: for a run that ends with another error.
+  void settle();
 
  private:
   struct Written {

@@ -114,32 +114,29 @@ TEST_P(PlanMemory, PeakIsWhatAStepTakes) {
   std::string recipe;
   for (const std::string& word : words) recipe += word + "\n";
   setenv("FETTLE_TEST_RECIPE", recipe.c_str(), 1);
-  const std::string command = "/proc/self/exe";
-  (void)command;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const int status = std::system(
       (self + " --gtest_also_run_disabled_tests --gtest_filter=PlanMemory.DISABLED_MeasureInThisProcess > " +
        (folder / "measured").string())
           .c_str());
+  unsetenv("FETTLE_TEST_RECIPE");
   ASSERT_EQ(status, 0);
-  std::cout << per_device.dump(1) << read_text(folder / "measured");
+  std::istringstream measured(read_text(folder / "measured"));
+  std::string grown;
+  for (std::string line; std::getline(measured, line);)
+    if (!line.empty() && line.find_first_not_of("0123456789") == std::string::npos) grown = line;
+  ASSERT_FALSE(grown.empty()) << measured.str();
+  const double planned = per_device["peak_bytes"];
+  EXPECT_NEAR(planned / std::stod(grown), 1, 0.05) << "planned " << planned << ", grown by " << grown;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PlanMemory,
     testing::Values(
-        Shape4{"LoraNoRemat", {"finetuning_type=lora", "gradient_checkpointing=none", "per_device_train_batch_size=2"}},
-        Shape4{"LoraRemat", {"finetuning_type=lora", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
+        Shape4{"LoraNoRemat", {"finetuning_type=lora", "gradient_checkpointing=none", "per_device_train_batch_size=3"}},
+        Shape4{"LoraRemat", {"finetuning_type=lora", "gradient_checkpointing=full", "per_device_train_batch_size=8"}},
         Shape4{"FullNoRemat", {"finetuning_type=full", "gradient_checkpointing=none", "per_device_train_batch_size=2"}},
-        Shape4{"FullRemat", {"finetuning_type=full", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
-        Shape4{"LoraBf16",
-               {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=4"}},
-        Shape4{"FullAccum",
-               {"finetuning_type=full", "gradient_accumulation_steps=2", "gradient_checkpointing=full",
-                "per_device_train_batch_size=4"}},
-        Shape4{
-            "FullFsdp2",
-            {"finetuning_type=full", "mesh.fsdp=2", "gradient_checkpointing=full", "per_device_train_batch_size=2"}}),
+        Shape4{"FullRemat", {"finetuning_type=full", "gradient_checkpointing=full", "per_device_train_batch_size=4"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -28,13 +28,6 @@ std::string lower(std::string text) {
   return text;
 }
 
-// .jsonl of rows.jsonl.gz.
-std::string kind_of(const std::filesystem::path& file) {
-  std::filesystem::path name = file.filename();
-  if (const std::string end = lower(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
-  return lower(name.extension().string());
-}
-
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
@@ -290,6 +283,12 @@ void Row::parse() {
   }
   text.clear();
   if (!value.is_object()) bad = fmt::format("a row must be a JSON object, this is {}", value.type_name());
+}
+
+std::string kind_of(const std::filesystem::path& file) {
+  std::filesystem::path name = file.filename();
+  if (const std::string end = lower(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
+  return lower(name.extension().string());
 }
 
 void read_rows(const std::filesystem::path& file, const TakeRow& take) {

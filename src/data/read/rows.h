@@ -32,4 +32,7 @@ void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>
 // that match its last part (* and ?). Throws UserError when there is none.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 
+// What a file is read as: its ending in lower case, without that of a compressed file (".jsonl" of rows.JSONL.gz).
+std::string kind_of(const std::filesystem::path& file);
+
 }  // namespace fettle

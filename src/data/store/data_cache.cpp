@@ -9,6 +9,7 @@
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -18,7 +19,15 @@ using std::chrono::hours;
 
 // The program itself: another version may make other tokens of the same rows.
 const std::string& program_key() {
-  static const std::string key = ContentKey().add_file("/proc/self/exe").text();
+  static const std::string key = [] {
+    ContentKey made;
+    made.add_file("/proc/self/exe");
+    // The module that reads Parquet and Arrow makes rows, too.
+    std::error_code none;
+    const fs::path columns = fs::read_symlink("/proc/self/exe", none).parent_path() / "fettle_columns.so";
+    if (fs::exists(columns, none)) made.add_file(columns);
+    return made.text();
+  }();
   return key;
 }
 
@@ -66,7 +75,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     for (const auto& [what, name] : *names) key.add(what).add(name);
     key.add("");
   }
-  for (const fs::path& file : source.files) key.add(file.extension().string()).add_file(file);
+  for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file);
   return key.text();
 }
 
@@ -93,7 +102,9 @@ std::shared_ptr<const TokenStore> DataCache::take(const std::string& key) const 
   std::shared_ptr<const TokenStore> store = TokenStore::open(place(key));
   std::error_code ignored;
   if (!kept_) fs::remove_all(place(key), ignored);
-  if (!store) throw UserError("{}: the tokens that were just written cannot be read back", place(key).string());
+  if (!store)
+    throw UserError("{}: the tokens that were just written cannot be read back; data_cache=off keeps none",
+                    place(key).string());
   return store;
 }
 

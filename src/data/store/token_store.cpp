@@ -39,7 +39,7 @@ std::optional<uint64_t> checksum(const fs::path& file) {
 
 }  // namespace
 
-std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) {
+std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) try {
   std::ifstream about(folder / "store.json");
   if (!about) return nullptr;
   const nlohmann::json info = nlohmann::json::parse(about, nullptr, false);
@@ -66,6 +66,8 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) {
       store->rows_ = {static_cast<const StoredRow*>(data), bytes / sizeof(StoredRow)};
   }
   return store;
+} catch (const nlohmann::json::exception&) {
+  return nullptr;  // store.json is damaged
 }
 
 std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& examples) {
