@@ -175,10 +175,9 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
     if (!axes.empty()) split.push_back(axes);
   std::vector<std::string> down, across;
   if (split.size() == 1) (partition.dims.back().empty() ? down : across) = split[0];
-  if (split.size() > 1) {
-    down = split[0];
-    across = split[1];
-  }
+  if (split.size() > 1) down = split[0];
+  for (size_t d = 1; d < split.size(); ++d)  // a third and further dims side by side with the second
+    across.insert(across.end(), split[d].begin(), split[d].end());
   const int64_t columns = parts(across, mesh);
   std::vector<std::vector<int64_t>> holders(static_cast<size_t>(parts(down, mesh) * columns));
   for (int64_t device = 0; device < mesh.size(); ++device)

@@ -159,5 +159,16 @@ TEST(Picture, JsonHoldsWhatScriptsNeed) {
     "bytes_per_device": 512, "bytes": 4096})"));
 }
 
+// No box may list devices that hold different parts.
+TEST(Picture, ThreeSplitDimsHaveABoxForEachPart) {
+  const MeshAxes mesh{{{"fsdp", 2}, {"tp", 2}, {"sp", 2}}};
+  EXPECT_EQ(draw_partition({{{"fsdp"}, {"sp"}, {"tp"}}}, mesh, false),
+            "┌─────┬─────┬─────┬─────┐\n"
+            "│  0  │  2  │  1  │  3  │\n"
+            "├─────┼─────┼─────┼─────┤\n"
+            "│  4  │  6  │  5  │  7  │\n"
+            "└─────┴─────┴─────┴─────┘\n");
+}
+
 }  // namespace
 }  // namespace fettle
