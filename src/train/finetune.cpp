@@ -72,8 +72,8 @@ int finetune(const Recipe& asked) {
   const Recipe recipe = settle_mesh(asked, config, devices);
   const Job job = make_job(recipe, config.json, config.file, devices.count());
   require_fit(job, held_table(job, devices.memory_limit(), devices.title()));
-  auto resume = find_resume_point(job);
   check_output(job);
+  auto resume = find_resume_point(job);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
