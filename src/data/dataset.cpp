@@ -73,7 +73,12 @@ class Filling {
     ++tally_.rows;
     if (seconds_since(shown_) > 0.5) {
       shown_ = Clock::now();
-      live_line(fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate()));
+      const std::string sofar = fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate());
+      live_line(sofar);
+      if (!stderr_is_terminal() && seconds_since(told_) > 60) {
+        told_ = Clock::now();
+        info("{}", sofar);
+      }
       if (const int signal = InterruptScope::signal())
         throw Error(static_cast<ExitCode>(128 + signal), "interrupted while the rows were read; nothing is kept");
     }
@@ -106,7 +111,7 @@ class Filling {
   const DataSource& source_;
   TokenWriter& writer_;
   Tally tally_;
-  Clock::time_point start_ = Clock::now(), shown_ = start_;
+  Clock::time_point start_ = Clock::now(), shown_ = start_, told_ = start_;
 };
 
 class Loader {
