@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cache.h"
+#include "base/error.h"
 #include "data/order.h"
 #include "data/packing.h"
 
@@ -80,6 +82,18 @@ int64_t Batches::steps_per_epoch() const {
 
 int64_t Batches::examples() const {
   return static_cast<int64_t>(examples_.size());
+}
+
+DataIdentity Batches::identity() const {
+  ContentKey key;
+  std::vector<uint64_t> digests;
+  for (int64_t i = 0; i < examples(); ++i) {
+    digests.push_back(examples_.digest(i));
+    if (digests.size() < 4096 && i + 1 < examples()) continue;
+    key.add({reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)});
+    digests.clear();
+  }
+  return {rows(), key.text()};
 }
 
 const std::vector<int64_t>& Batches::lengths() const {

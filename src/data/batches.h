@@ -42,6 +42,12 @@ struct BatchOptions {
   std::vector<int64_t> lengths = {};
 };
 
+// What a position in the data needs to be the same place again.
+struct DataIdentity {
+  int64_t rows = 0;    // of an epoch
+  std::string digest;  // of the examples' tokens and labels, in order
+};
+
 // Safe to use from several threads at once.
 class Batches {
  public:
@@ -53,6 +59,7 @@ class Batches {
   int64_t examples() const;
   int64_t rows() const;                         // rows of an epoch, filler not counted
   const std::vector<int64_t>& lengths() const;  // every T that at() may give, ascending
+  DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
   // Share of the positions of an epoch's rows (filler excepted) that hold real tokens.

@@ -82,10 +82,11 @@ void check_rows_per_step(const StateReader& state, const Job& job) {
 
 }  // namespace
 
-Json checkpoint_meta(const Job& job, int64_t step, int64_t rows_per_epoch, const std::string& trainer_state) {
+Json checkpoint_meta(const Job& job, int64_t step, const DataIdentity& data, const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(job)},
-          {"rows_per_epoch", rows_per_epoch},
+          {"rows_per_epoch", data.rows},
+          {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
           {"identity", identity(job)}};
 }
@@ -105,13 +106,20 @@ void check_meta(const StateReader& state, const Job& job) {
   check_rows_per_step(state, job);
 }
 
-void check_data(const StateReader& state, int64_t rows_per_epoch) {
+void check_data(const StateReader& state, const DataIdentity& data) {
   const int64_t found = state.meta().value("rows_per_epoch", int64_t{0});
-  if (found == rows_per_epoch) return;
-  throw UserError(
-      "{} was written in a run over {} rows an epoch, the data has {} now: rows would be lost or repeated; resume with "
-      "the data it was written with, or start a new run from its weights",
-      checkpoint_of(state), found, rows_per_epoch);
+  if (found != data.rows)
+    throw UserError(
+        "{} was written in a run over {} rows an epoch, the data has {} now: rows would be lost or repeated; resume "
+        "with the data it was written with, or start a new run from its weights",
+        checkpoint_of(state), found, data.rows);
+  if (state.meta().value("data_digest", data.digest) != data.digest)
+    throw UserError(
+        "{} was written in a run over other tokens: the rows, the tokenizer, the chat template or a key of the data "
+        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with what it was written with, or "
+        "start "
+        "a new run from its weights",
+        checkpoint_of(state));
 }
 
 void check_trainer_state(const StateReader& state) {

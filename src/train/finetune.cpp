@@ -79,7 +79,7 @@ int finetune(const Recipe& asked) {
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const Datasets data = load_datasets(recipe, tokenizer, job.model.config.vocab_size);
   const Batches batches(data.train, batch_options(job, tokenizer));
-  if (resume) check_data(resume->state, batches.rows());
+  if (resume) check_data(resume->state, batches.identity());
   const RunLength run = run_length(recipe, batches.steps_per_epoch());
   require_disk(job, run, resume.has_value(), resume ? resume->step : 0);
   announce(job, run, batches, data.report, resume ? resume->step : 0, devices.title());
@@ -106,7 +106,7 @@ int finetune(const Recipe& asked) {
   std::optional<Evaluator> evaluator;
   if (run.eval_every > 0 && !data.eval.empty()) evaluator.emplace(devices, job, data.eval);
 
-  CheckpointWriter checkpoints(job, repository, batches.rows());
+  CheckpointWriter checkpoints(job, repository, batches.identity());
 
   BatchesAhead ahead(batches);
   while (state.step < run.total_steps) {

@@ -24,9 +24,9 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const Job& job, const ModelRepository& repository, int64_t rows_per_epoch,
+CheckpointWriter::CheckpointWriter(const Job& job, const ModelRepository& repository, DataIdentity data,
                                    std::function<int64_t()> free_memory)
-    : job_(job), repository_(repository), rows_per_epoch_(rows_per_epoch), free_memory_(std::move(free_memory)) {}
+    : job_(job), repository_(repository), data_(std::move(data)), free_memory_(std::move(free_memory)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
@@ -87,7 +87,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   result.finish();
   const std::string log = to_json(trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(job_, step, rows_per_epoch_, log));
+  state.finish(checkpoint_meta(job_, step, data_, log));
   folder.commit();
   try {
     delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);

@@ -23,7 +23,7 @@ class CheckpointWriter {
  public:
   // `free_memory`: bytes of the host that a copy may take.
   CheckpointWriter(
-      const Job& job, const ModelRepository& repository, int64_t rows_per_epoch,
+      const Job& job, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -49,7 +49,7 @@ class CheckpointWriter {
 
   const Job& job_;
   const ModelRepository& repository_;
-  int64_t rows_per_epoch_;
+  DataIdentity data_;
   std::function<int64_t()> free_memory_;
   std::filesystem::path pending_;  // the one being written; empty: none
   struct {

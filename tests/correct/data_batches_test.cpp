@@ -201,6 +201,20 @@ TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
   EXPECT_EQ(trained, expected);
 }
 
+TEST(Batches, AreKnownByTheirTokensAndLabels) {
+  auto digest = [](const std::vector<Example>& examples, bool packing = false) {
+    return Batches(examples, {.max_length = 32, .packing = packing, .seed = packing ? 1u : 2u}).identity().digest;
+  };
+  std::vector<Example> examples = {example(1, 5), example(2, 3, 1)};
+  const std::string first = digest(examples);
+  EXPECT_EQ(digest(examples, true), first);
+  examples[0].source = "elsewhere.jsonl:1";
+  EXPECT_EQ(digest(examples), first);
+  examples[1].labels[2] = kIgnore;
+  EXPECT_NE(digest(examples), first);
+  EXPECT_NE(digest({example(2, 3, 1), example(1, 5)}), first);
+}
+
 TEST(Batches, SeekingGivesTheSameBytes) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 50; ++i) examples.push_back(example(i, 1 + i % 30));

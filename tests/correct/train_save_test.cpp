@@ -23,7 +23,7 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
     Recipe recipe = run_recipe(folder / type, type);
     recipe.mesh = {{"dp", 2}, {"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.job, run.repository, run.batches.rows());
+    CheckpointWriter writer(run.job, run.repository, run.batches.identity());
     run.advance();
     const auto wanted = trained_values(run.job, run.state);
     const fs::path checkpoint = run.folder();
@@ -34,7 +34,7 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
 
     StateReader state(state_folder(checkpoint));
     check_meta(state, run.job);
-    check_data(state, run.batches.rows());
+    check_data(state, run.batches.identity());
     check_trainer_state(state);
     EXPECT_EQ(state.meta().at("step"), 1);
     EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);
@@ -77,7 +77,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     Recipe recipe = run_recipe(output, "full");
     recipe.mesh = {{"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.job, run.repository, run.batches.rows(), [=] { return memory; });
+    CheckpointWriter writer(run.job, run.repository, run.batches.identity(), [=] { return memory; });
     writer.save(run.state, {});
     EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it is there when save() returns";
     writer.wait();
@@ -92,7 +92,7 @@ TEST(CheckpointWriter, OldOnesGoWhenTheNewOneIsThere) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   recipe.save_total_limit = 2;
   TrainingRun run(recipe);
-  CheckpointWriter writer(run.job, run.repository, run.batches.rows());
+  CheckpointWriter writer(run.job, run.repository, run.batches.identity());
   for (int i = 0; i < 4; ++i) {
     ++run.state.step;
     writer.save(run.state, {});

@@ -28,7 +28,7 @@ class FailedSave : public testing::Test {
 };
 
 TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
-  CheckpointWriter writer(run_.job, run_.repository, run_.batches.rows());
+  CheckpointWriter writer(run_.job, run_.repository, run_.batches.identity());
   run_.state.step = 1;
   writer.save(run_.state, {});
   run_.state.step = 2;
@@ -48,7 +48,7 @@ TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
 TEST_F(FailedSave, IsSaidWhenNobodyAskedAnyMore) {
   testing::internal::CaptureStderr();
   {
-    CheckpointWriter writer(run_.job, run_.repository, run_.batches.rows());
+    CheckpointWriter writer(run_.job, run_.repository, run_.batches.identity());
     run_.state.step = 2;
     writer.save(run_.state, {});
   }
@@ -63,7 +63,8 @@ class OtherRun : public testing::Test {
     Recipe recipe = this->recipe();
     TrainingRun run(recipe);
     run.state.step = 1;
-    CheckpointWriter(run.job, run.repository, run.batches.rows()).save(run.state, {});
+    data_ = run.batches.identity();
+    CheckpointWriter(run.job, run.repository, data_).save(run.state, {});
     state_.emplace(state_folder(run.folder()));
   }
   Recipe recipe(const std::string& type = "lora") {
@@ -79,6 +80,7 @@ class OtherRun : public testing::Test {
     return user_error([&] { check_meta(*state_, job); });
   }
   TempFolder folder_;
+  DataIdentity data_;
   std::optional<StateReader> state_;
 };
 
@@ -138,9 +140,12 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
 }
 
 TEST_F(OtherRun, OtherDataIsRefused) {
-  EXPECT_EQ(user_error([&] { check_data(*state_, 80); }), "no error");
-  EXPECT_THAT(user_error([&] { check_data(*state_, 81); }),
+  EXPECT_EQ(user_error([&] { check_data(*state_, data_); }), "no error");
+  EXPECT_THAT(user_error([&] {
+                check_data(*state_, {81, data_.digest});
+              }),
               AllOf(HasSubstr("80 rows an epoch"), HasSubstr("has 81 now"), HasSubstr("lost or repeated")));
+  EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("over other tokens"));
 }
 
 TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {

@@ -37,6 +37,10 @@ std::optional<uint64_t> checksum(const fs::path& file) {
   return XXH3_64bits_digest(state.get());
 }
 
+uint64_t digest(std::span<const Token> tokens) {
+  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+}
+
 }  // namespace
 
 std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) try {
@@ -81,9 +85,11 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
                      example.source, i);
       store->kept_tokens_.emplace_back(example.input_ids[i], trained);
     }
-    store->kept_rows_.push_back({.end = store->kept_tokens_.size(),
-                                 .file = static_cast<uint32_t>(store->kept_rows_.size()),
-                                 .trained = static_cast<uint32_t>(example.trained_tokens())});
+    store->kept_rows_.push_back(
+        {.end = store->kept_tokens_.size(),
+         .digest = digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}),
+         .file = static_cast<uint32_t>(store->kept_rows_.size()),
+         .trained = static_cast<uint32_t>(example.trained_tokens())});
   }
   store->tokens_ = store->kept_tokens_;
   store->rows_ = store->kept_rows_;
@@ -145,7 +151,7 @@ void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
     words_.emplace_back(example.input_ids[i], example.labels[i] != kIgnore);
   end_ += words_.size();
   const StoredRow row{.end = end_,
-                      .digest = XXH3_64bits(words_.data(), words_.size() * sizeof(Token)),
+                      .digest = digest(words_),
                       .line = static_cast<uint64_t>(line),
                       .file = file,
                       .trained = static_cast<uint32_t>(example.trained_tokens())};
