@@ -71,9 +71,16 @@ std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options)
   for (const std::string& module : options.modules) {
     const std::string name = model.family->layer_prefix + module;
     const WeightRow& base = model.row(name + ".weight");
-    const int in = model.family->fan_in_fan_out ? 0 : 1, out = 1 - in;
+    const bool in_first = model.family->fan_in_fan_out;
+    const auto in = in_first ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
     rows.push_back({name + ".lora_A.weight", {options.rank, base.dims[in]}, {"rank", base.axes[in]}});
-    rows.push_back({name + ".lora_B.weight", {base.dims[out], options.rank}, {base.axes[out], "rank"}, Init::kZeros});
+    WeightRow b{name + ".lora_B.weight", base.dims, base.axes, Init::kZeros, base.fused};
+    b.dims.erase(b.dims.begin() + in);
+    b.axes.erase(b.axes.begin() + in);
+    b.dims.push_back(options.rank);
+    b.axes.push_back("rank");
+    if (in_first && b.fused > 0) --b.fused;
+    rows.push_back(b);
   }
   return rows;
 }
@@ -93,7 +100,8 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     }
     auto times = [&](const Tensor& value, const char* part) {
       const Tensor weight = convert(layer[module + part], compute);
-      return dot_general(value, weight, {.lhs_contracting = {value.rank() - 1}, .rhs_contracting = {1}});
+      return dot_general(value, weight,
+                         {.lhs_contracting = {value.rank() - 1}, .rhs_contracting = {weight.rank() - 1}});
     };
     return y + times(times(input, ".lora_A.weight"), ".lora_B.weight") * options.scale();
   };

@@ -1,6 +1,7 @@
 // Defines LoRA: low-rank pairs beside frozen linear layers. Source: Hu et al. 2021, and PEFT's naming.
 //
-// A module's pair is lora_A [r, in] and lora_B [out, r]; its result gains scale * B A dropout(x).
+// A module's pair is lora_A [r, in] and lora_B [out, r] (fused: [parts, out, r]); its result gains scale * B A
+// dropout(x).
 #pragma once
 
 #include <cstdint>

@@ -83,6 +83,23 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
   }
 }
 
+void for_each_element(const Box& box, const Dims& source, const Dims& strides,
+                      const std::function<void(int64_t, int64_t)>& visit) {
+  internal_check(is_inside(box, source) && strides.size() == source.size(), "for_each_element: box {} is not inside {}",
+                 box.to_string(), to_string(source));
+  Dims at(source.size(), 0);
+  const int64_t count = box.elements();
+  for (int64_t target = 0; target < count; ++target) {
+    int64_t from = 0;
+    for (size_t d = 0; d < at.size(); ++d) from += (box.start[d] + at[d]) * strides[d];
+    visit(from, target);
+    for (size_t d = at.size(); d-- > 0;) {
+      if (++at[d] < box.size[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
 void copy_common(const Box& from_box, const std::byte* from, const Box& to_box, std::byte* to, int64_t width) {
   const Box common = intersect(from_box, to_box);
   Box source = common;

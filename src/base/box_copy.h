@@ -21,6 +21,11 @@ Box intersect(const Box& a, const Box& b);
 void for_each_run(const Box& box, const Dims& source, const Dims& target, const Dims& target_start,
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
+// Calls visit(source element, target element) for each element of `box` in row-major order: a source of dims `source`
+// with `strides`, a dense target of the box alone. For the rare view that is not dense.
+void for_each_element(const Box& box, const Dims& source, const Dims& strides,
+                      const std::function<void(int64_t, int64_t)>& visit);
+
 // Copies what two boxes of one global array have in common. Each holds its own elements, dense, `width` bytes each;
 // they must not overlap in memory.
 void copy_common(const Box& from_box, const std::byte* from, const Box& to_box, std::byte* to, int64_t width);

@@ -101,12 +101,21 @@ void for_each_element(const Box& box, const Dims& dims, Visit visit) {
 }
 
 void check_shape(const StoredTensor& stored, const WeightRow& row, const std::string& name) {
-  if (stored.entry->shape.dims != row.dims)
+  if (stored.entry->shape.dims != row.stored_dims())
     throw UserError("{}: '{}' is {}, but config.json makes it {}; the weights and the config are not of one model",
-                    stored.file->path().string(), name, to_string(stored.entry->shape.dims), to_string(row.dims));
+                    stored.file->path().string(), name, to_string(stored.entry->shape.dims),
+                    to_string(row.stored_dims()));
   if (!is_float(stored.entry->shape.dtype))
     throw UserError("{}: '{}' holds {}, which is not a float type; quantised checkpoints are not supported",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
+}
+
+// The tensor as the row has it: fused parts apart, over the same bytes.
+TensorEntry as_row(TensorEntry entry, const WeightRow& row) {
+  entry.shape.dims = row.dims;
+  if (row.fused >= 0 && !entry.dense())
+    entry.strides.insert(entry.strides.begin() + row.fused, entry.strides[row.fused] * row.dims[row.fused + 1]);
+  return entry;
 }
 
 }  // namespace
@@ -122,14 +131,17 @@ DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelCon
   const size_t lead = row.stacked() ? 1 : 0;
   const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(dtype), lead);
   struct StoredLayer {
-    StoredTensor stored;
+    const TensorFile* file;
+    TensorEntry entry;             // with the row's dims
     std::atomic<int64_t> left{0};  // pieces to be read
   };
   std::vector<StoredLayer> layers(static_cast<size_t>(row.stacked() ? config.num_hidden_layers : 1));
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::string name = name_of_layer(row.name, static_cast<int64_t>(i));
-    layers[i].stored = find(name);
-    check_shape(layers[i].stored, row, name);
+    const StoredTensor stored = find(name);
+    check_shape(stored, row, name);
+    layers[i].file = stored.file;
+    layers[i].entry = as_row(*stored.entry, row);
   }
   auto layer_of = [&](const Piece& piece) -> StoredLayer& {
     return layers[row.stacked() ? static_cast<size_t>(piece.box.start[0]) : 0];
@@ -139,21 +151,22 @@ DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelCon
   parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     StoredLayer& layer = layer_of(piece);
-    const auto [file, entry] = layer.stored;
+    const TensorFile& file = *layer.file;
+    const TensorEntry& entry = layer.entry;
     const Box box{{piece.box.start.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.start.end()},
                   {piece.box.size.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.size.end()}};
-    const int64_t width = byte_size(entry->shape.dtype), bytes = box.elements() * byte_size(dtype);
-    if (entry->shape.dtype == dtype && is_one_run(box, row.dims)) {
+    const int64_t width = byte_size(entry.shape.dtype), bytes = box.elements() * byte_size(dtype);
+    if (entry.shape.dtype == dtype && entry.dense() && is_one_run(box, row.dims)) {
       int64_t first = 0;
       for (size_t d = 0; d < row.dims.size(); ++d) first = first * row.dims[d] + box.start[d];
       builder.write(piece.part, piece.offset,
-                    file->bytes(*entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
+                    file.bytes(entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
     } else {
       const std::span<std::byte> staged = staging(bytes);
-      file->read_slice(*entry, box, dtype, staged.data());
+      file.read_slice(entry, box, dtype, staged.data());
       builder.write(piece.part, piece.offset, staged);
     }
-    if (--layer.left == 0) file->release(*entry);
+    if (--layer.left == 0) file.release(entry);
     if (progress) progress(box.elements() * width);
   });
   return builder.finish();

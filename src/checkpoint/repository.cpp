@@ -8,15 +8,14 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/torch/torch_file.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::json;
-const char* const kConvert =
-    "load it with Transformers and save it again (model.save_pretrained(folder)), which writes safetensors";
-
 bool looks_like_hub_id(const std::string& text) {
   if (text.empty() || text.front() == '/' || text.front() == '.' || text.front() == '~') return false;
   const size_t slash = text.find('/');
@@ -77,6 +76,11 @@ void copy_one(const fs::path& from, const fs::path& to) {
   if (code) throw_file_error("copy", from, code.value());
 }
 
+TensorFile open_tensors(const fs::path& path) {
+  if (path.extension() == ".bin") return TorchFile::open(path);
+  return SafetensorsFile::open(path);
+}
+
 bool is_tokenizer_file(const std::string& name) {
   static const std::set<std::string> kNames{"tokenizer.json",
                                             "tokenizer_config.json",
@@ -135,17 +139,21 @@ void ModelRepository::open_weights() {
     add_file(SafetensorsFile::open(folder_ / "model.safetensors"));
   } else if (fs::exists(folder_ / "model.safetensors.index.json")) {
     open_shards(folder_ / "model.safetensors.index.json");
-  } else if (has_file_ending(folder_, "pytorch_model", ".bin") || has_file_ending(folder_, "pytorch_model", ".json")) {
-    throw UserError("{} holds only PyTorch .bin weights, which Fettle does not read; {}", folder_.string(), kConvert);
+  } else if (fs::exists(folder_ / "pytorch_model.bin")) {
+    add_file(TorchFile::open(folder_ / "pytorch_model.bin"));
+  } else if (fs::exists(folder_ / "pytorch_model.bin.index.json")) {
+    open_shards(folder_ / "pytorch_model.bin.index.json");
   } else if (has_file_ending(folder_, "", ".gguf")) {
     throw UserError("{} holds GGUF weights, which Fettle does not read; download the model's safetensors",
                     folder_.string());
   } else if (has_file_ending(folder_, "model-", ".safetensors")) {
     throw UserError("{} has shards but no model.safetensors.index.json; fetch that file too", folder_.string());
+  } else if (has_file_ending(folder_, "pytorch_model-", ".bin")) {
+    throw UserError("{} has shards but no pytorch_model.bin.index.json; fetch that file too", folder_.string());
   } else {
     throw UserError(
-        "{} has no weights: neither model.safetensors nor model.safetensors.index.json; fetch them, or train "
-        "from random weights (train_from_scratch: true)",
+        "{} has no weights: neither model.safetensors nor pytorch_model.bin nor an index of either; fetch them, or "
+        "train from random weights (train_from_scratch: true)",
         folder_.string());
   }
   for (const auto& [name, place] : tensors_) names_.push_back(name);
@@ -168,7 +176,7 @@ void ModelRepository::open_shards(const fs::path& index_file) {
   for (const std::string& shard : shards) {
     if (!fs::exists(folder_ / shard))
       throw UserError("{}: names the shard {}, which is missing; fetch it", index_file.string(), shard);
-    add_file(SafetensorsFile::open(folder_ / shard));
+    add_file(open_tensors(folder_ / shard));
   }
   for (const auto& [name, file] : map->items()) {
     const auto found = tensors_.find(name);
@@ -178,14 +186,14 @@ void ModelRepository::open_shards(const fs::path& index_file) {
   }
 }
 
-void ModelRepository::add_file(SafetensorsFile file) {
+void ModelRepository::add_file(TensorFile file) {
   for (size_t i = 0; i < file.entries().size(); ++i) {
     const TensorEntry& entry = file.entries()[i];
     const auto [place, added] = tensors_.emplace(entry.name, Place{files_.size(), i});
     if (!added)
       throw UserError("the tensor '{}' is both in {} and in {}; remove the shard that does not belong to the model",
                       entry.name, files_[place->second.file].path().string(), file.path().string());
-    total_bytes_ += entry.bytes;
+    total_bytes_ += entry.shape.bytes();
   }
   files_.push_back(std::move(file));
 }
@@ -195,7 +203,7 @@ StoredTensor ModelRepository::find(std::string_view name) const {
   if (found == tensors_.end())
     throw UserError("{} has no tensor '{}' among its {}; near names: {}. Are config.json and the weights of one model?",
                     folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
-  const SafetensorsFile& file = files_[found->second.file];
+  const TensorFile& file = files_[found->second.file];
   return {&file, &file.entries()[found->second.entry]};
 }
 

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_file.h"
 
 namespace fettle {
 
 // A tensor of a repository. Both outlive nothing but the repository.
 struct StoredTensor {
-  const SafetensorsFile* file;
+  const TensorFile* file;
   const TensorEntry* entry;
 };
 
@@ -24,9 +24,9 @@ class ModelRepository {
   enum class Weights { kRequired, kIgnored };
 
   // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
-  // model.safetensors.index.json. Throws UserError with the remedy: folder missing (also when it looks like a hub id),
-  // config.json missing or broken (line, column), no weights, only PyTorch .bin weights, a shard missing, a tensor
-  // not in the shard that the index names, the same tensor twice.
+  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index. Throws UserError
+  // with the remedy: folder missing (also when it looks like a hub id), config.json missing or broken (line, column),
+  // no weights, a shard missing, a tensor not in the shard that the index names, the same tensor twice.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -38,7 +38,7 @@ class ModelRepository {
   // Throws UserError naming the folder and near names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
-  const std::vector<SafetensorsFile>& files() const { return files_; }
+  const std::vector<TensorFile>& files() const { return files_; }
 
  private:
   struct Place {
@@ -46,12 +46,12 @@ class ModelRepository {
   };
   void open_weights();
   void open_shards(const std::filesystem::path& index_file);
-  void add_file(SafetensorsFile file);
+  void add_file(TensorFile file);
 
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::optional<nlohmann::json> generation_config_;
-  std::vector<SafetensorsFile> files_;
+  std::vector<TensorFile> files_;
   std::map<std::string, Place, std::less<>> tensors_;
   std::vector<std::string> names_;
   int64_t total_bytes_ = 0;

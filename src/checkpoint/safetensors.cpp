@@ -213,8 +213,8 @@ void check_cover(const std::filesystem::path& path, const std::vector<TensorEntr
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  SafetensorsFile file{MappedFile(path)};
-  const std::span<const std::byte> all = file.map_.bytes();
+  MappedFile map(path);
+  const std::span<const std::byte> all = map.bytes();
   const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
   if (text.starts_with("version https://git-lfs"))
     throw UserError("{}: is a Git LFS pointer, not the weights; run 'git lfs pull' in the model folder", path.string());
@@ -230,41 +230,16 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
 
   HeaderReader reader;
   if (!Json::sax_parse(header.begin(), header.end(), &reader)) refuse(path, "{}", reader.failure);
-  file.metadata_ = std::move(reader.metadata);
   const int64_t data_start = 8 + static_cast<int64_t>(header_bytes);
   const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_start;
-  file.entries_.reserve(reader.entries.size());
-  for (RawEntry& raw : reader.entries) file.entries_.push_back(check_entry(path, raw, data_start, data_bytes));
-  std::stable_sort(file.entries_.begin(), file.entries_.end(), [](const TensorEntry& a, const TensorEntry& b) {
+  std::vector<TensorEntry> entries;
+  entries.reserve(reader.entries.size());
+  for (RawEntry& raw : reader.entries) entries.push_back(check_entry(path, raw, data_start, data_bytes));
+  std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
-  check_cover(path, file.entries_, data_start, data_bytes);
-  for (size_t i = 0; i < file.entries_.size(); ++i) file.index_.emplace(file.entries_[i].name, i);
-  return file;
-}
-
-const TensorEntry* SafetensorsFile::find(std::string_view name) const {
-  const auto found = index_.find(std::string(name));
-  return found == index_.end() ? nullptr : &entries_[found->second];
-}
-
-std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
-  return map_.bytes().subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.bytes));
-}
-
-void SafetensorsFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
-  const std::byte* data = bytes(entry).data();
-  const DType from = entry.shape.dtype;
-  for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0),
-               [&](int64_t source, int64_t target, int64_t count) {
-                 convert_elements(data + source * byte_size(from), from, out + target * byte_size(to), to, count);
-               });
-}
-
-HostArray SafetensorsFile::read(const TensorEntry& entry) const {
-  HostArray array(entry.shape);
-  read_slice(entry, Box::whole(entry.shape.dims), array.data());
-  return array;
+  check_cover(path, entries, data_start, data_bytes);
+  return {std::move(map), std::move(entries), std::move(reader.metadata)};
 }
 
 }  // namespace fettle

@@ -42,7 +42,8 @@ int64_t piece_length(int64_t left, int64_t room) {
 }
 
 // Inputs: weights, tokens i32 [1, length], filled and last (i32: positions in the cache, place of the last real token
-// in the piece), cache/keys, cache/values (donated). Outputs: the cache, logits f32 [V] after the last real token.
+// in the piece), where rope depends on it total (i32 [1]: tokens in all), cache/keys, cache/values (donated). Outputs:
+// the cache, logits f32 [V] after the last real token.
 Program build_piece(const Job& job, int64_t length, int64_t capacity) {
   Program program(job.sharding.mesh());
   BuildScope scope(program.block());
@@ -56,13 +57,14 @@ Program build_piece(const Job& job, int64_t length, int64_t capacity) {
   if (job.lora) f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
   f.tokens = program.input("tokens", {DType::kI32, {1, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0) + filled, 0);
+  if (job.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});
   f.cache = KvCache{keys, values, filled};
   const Tensor hidden_BTD = job.model.family->forward(f);
   const Tensor zero = constant(0, DType::kI32);
   const Tensor hidden_D = reshape(dynamic_slice(hidden_BTD, {zero, last, zero}, {1, 1, hidden_BTD.dim(2)}), {-1});
   program.output("cache/keys", f.cache->keys, partition, "cache/keys");
   program.output("cache/values", f.cache->values, partition, "cache/values");
-  program.output("logits", logits(f, hidden_D, weights.at(job.model.head())));
+  program.output("logits", logits(f, hidden_D, head_of(job.model, weights)));
   return program;
 }
 
@@ -118,7 +120,7 @@ void Generator::make_room(Cache& cache, int64_t positions) {
   cache.values = DeviceBuffer::zeros(devices_.client(), shape, layout);
 }
 
-DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length) {
+DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length, int64_t total) {
   std::vector<int32_t> padded(ids.begin(), ids.end());
   padded.resize(static_cast<size_t>(length), 0);
   DeviceBuffer tokens = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1, length}}, padded));
@@ -128,6 +130,11 @@ DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, in
   inputs["tokens"] = &tokens;
   inputs["filled"] = &filled;
   inputs["last"] = &last;
+  DeviceBuffer totals;
+  if (job_.model.config.rope_turn() > 0) {
+    totals = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1}}, {static_cast<int32_t>(total)}));
+    inputs["total"] = &totals;
+  }
   inputs["cache/keys"] = &cache.keys;
   inputs["cache/values"] = &cache.values;
   std::map<std::string, DeviceBuffer> outputs = run(piece_program(length, cache.capacity()), inputs);
@@ -148,6 +155,9 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer another model's?", id,
                       job_.model.config.vocab_size);
   Cache cache = std::exchange(cache_, {});  // comes back when all went well
+  // Keys of the other rope frequencies are of no use.
+  const auto held = static_cast<int64_t>(cache.ids.size()), turn = job_.model.config.rope_turn();
+  if (turn > 0 && (held > turn) != (count > turn)) cache.ids.clear();
   // The last token is always run: its logits are asked for.
   const auto known = std::mismatch(ids.begin(), ids.end() - 1, cache.ids.begin(), cache.ids.end()).first;
   cache.ids.resize(static_cast<size_t>(known - ids.begin()));
@@ -156,7 +166,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
     const int64_t length = piece_length(count - done, max_length() - done);
     make_room(cache, std::max(done + length, std::min(reserved_, max_length())));
     const int64_t real = std::min(length, count - done);
-    logits = run_piece(cache, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(real)), length);
+    logits = run_piece(cache, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(real)), length, count);
     done += real;
   }
   const HostArray values = logits.download();

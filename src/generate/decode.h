@@ -46,7 +46,7 @@ class Generator {
     int64_t capacity() const { return keys.empty() ? 0 : keys.shape().dims[2]; }
   };
   void make_room(Cache& cache, int64_t positions);
-  DeviceBuffer run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length);
+  DeviceBuffer run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length, int64_t total);
   const Executable& piece_program(int64_t length, int64_t capacity);
   const Executable& growth_program(int64_t from, int64_t to);
 

@@ -40,6 +40,7 @@ constexpr std::array kTable{
     OpRow{Op::kIota, "iota", nullptr, nullptr, nullptr},
     OpRow{Op::kAbs, "abs", rule::same_number, vjps::abs, nullptr},
     OpRow{Op::kCosine, "cosine", rule::same_float, vjps::cosine, nullptr},
+    OpRow{Op::kErf, "erf", rule::same_float, vjps::erf, nullptr},
     OpRow{Op::kExponential, "exponential", rule::same_float, vjps::exponential, nullptr},
     OpRow{Op::kFloor, "floor", rule::same_float, nullptr, nullptr},
     OpRow{Op::kIsFinite, "is_finite", rule::is_finite, nullptr, nullptr},

@@ -19,6 +19,7 @@ enum class Op : uint8_t {
   // Elementwise, one operand.
   kAbs,
   kCosine,
+  kErf,
   kExponential,
   kFloor,
   kIsFinite,

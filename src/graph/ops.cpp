@@ -70,6 +70,9 @@ Tensor abs(const Tensor& x) {
 Tensor cosine(const Tensor& x) {
   return make_node(Op::kCosine, {x});
 }
+Tensor erf(const Tensor& x) {
+  return make_node(Op::kErf, {x});
+}
 Tensor exp(const Tensor& x) {
   return make_node(Op::kExponential, {x});
 }

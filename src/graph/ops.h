@@ -23,6 +23,7 @@ Tensor iota(const Shape& shape, int64_t dim);  // 0, 1, ... along dim
 // Elementwise.
 Tensor abs(const Tensor& x);
 Tensor cosine(const Tensor& x);
+Tensor erf(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor is_finite(const Tensor& x);

@@ -105,6 +105,7 @@ class Printer {
         return fmt::format("{} {}, {}, {}, {} : {}", name, a.text, o[0], o[1], kind, sig);
       }
       case Op::kSelect: return fmt::format("{} {}, {}, {} : {}, {}", name, o[0], o[1], o[2], types[0], types[1]);
+      case Op::kErf: return fmt::format("chlo.erf {} : {} -> {}", o[0], result, result);  // StableHLO has none
       case Op::kIsFinite:
       case Op::kConvert:
       case Op::kBitcastConvert:

@@ -1,6 +1,8 @@
 #include "graph/vjps.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "base/error.h"
 #include "graph/ops.h"
@@ -37,6 +39,9 @@ Tensors abs(const VjpArgs& a) {
 }
 Tensors cosine(const VjpArgs& a) {
   return {-(ct(a) * fettle::sine(x(a)))};
+}
+Tensors erf(const VjpArgs& a) {
+  return {ct(a) * fettle::exp(-(x(a) * x(a))) * (2 / std::sqrt(std::numbers::pi))};
 }
 Tensors exponential(const VjpArgs& a) {
   return {ct(a) * out(a)};

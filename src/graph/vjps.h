@@ -12,6 +12,7 @@ using Tensors = std::vector<Tensor>;
 
 Tensors abs(const VjpArgs&);
 Tensors cosine(const VjpArgs&);
+Tensors erf(const VjpArgs&);
 Tensors exponential(const VjpArgs&);
 Tensors log(const VjpArgs&);
 Tensors logistic(const VjpArgs&);

@@ -1,5 +1,7 @@
 #include "models/attention.h"
 
+#include <cmath>
+
 #include "graph/ops.h"
 
 namespace fettle {
@@ -19,12 +21,15 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), n = q_BTNH.dim(2), h = q_BTNH.dim(3);
   const int64_t k = keys.k_BSKH.dim(2), s = keys.k_BSKH.dim(1), g = n / k;
   const Tensor q_BTKGH = reshape(q_BTNH, {b, t, k, g, h});
-  const Tensor scores_BKTGS =
-      dot_general(q_BTKGH, keys.k_BSKH,
-                  {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}},
-                  DType::kF32) *
-      options.scale;
+  const Tensor products = dot_general(
+      q_BTKGH, keys.k_BSKH,
+      {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}}, DType::kF32);
+  Tensor scores_BKTGS = soft_cap(products * options.scale, options.softcap);
   const Tensor distance_TS = expand(index_T, 1) - expand(keys.index_S, 0);
+  if (!options.slopes.empty()) {
+    const Tensor slopes = literal(options.slopes, {DType::kF32, {1, k, 1, g, 1}});
+    scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance_TS, DType::kF32), {1, 1, t, 1, s});
+  }
   Tensor seen_TS = compare(distance_TS, "GE", constant(0, DType::kI32));
   if (options.window) seen_TS = logical_and(seen_TS, compare(distance_TS, "LT", options.window));
   const Tensor same_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
@@ -72,6 +77,18 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
 }
 
 }  // namespace
+
+std::vector<double> alibi_slopes(int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  std::vector<double> out;
+  for (int64_t i = 1; i <= power; ++i)
+    out.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
+  // The heads beyond a power of two take every other slope of twice as many.
+  for (int64_t i = 0; power + i < heads; ++i)
+    out.push_back(std::exp2(-8.0 * static_cast<double>(2 * i + 1) / static_cast<double>(2 * power)));
+  return out;
+}
 
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache) {

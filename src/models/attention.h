@@ -6,9 +6,15 @@
 namespace fettle {
 
 struct AttentionOptions {
-  double scale = 1;  // scores are q.k * scale
-  Tensor window;     // i32 scalar: keys a query sees, itself included; null = all before it
+  double scale = 1;    // scores are q.k * scale
+  double softcap = 0;  // then cap * tanh(score / cap); 0: as they are
+  // ALiBi: a head's slope times the distance of query and key is taken off its scores. One a query head, or none.
+  std::vector<double> slopes;
+  Tensor window;  // i32 scalar: keys a query sees, itself included; null = all before it
 };
+
+// The slopes of Press et al., "Train Short, Test Long", for any number of heads.
+std::vector<double> alibi_slopes(int64_t heads);
 
 // q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document at or before
 // it. When T exceeds f.attention_block, queries go a block at a time with the scores computed again in the reverse

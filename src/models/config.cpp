@@ -1,10 +1,18 @@
 #include "models/config.h"
 
+#include <fmt/ranges.h>
+
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 
 namespace fettle {
+
+int64_t RopeParameters::rotary_dim(int64_t head_dim) const {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+}
 
 std::optional<int64_t> ModelConfig::uniform_window() const {
   if (window.empty()) return 0;
@@ -14,12 +22,16 @@ std::optional<int64_t> ModelConfig::uniform_window() const {
 }
 
 const nlohmann::json* ConfigReader::find(const std::string& key) const {
-  const auto at = json_.find(key);
-  return at == json_.end() || at->is_null() ? nullptr : &*at;
+  const auto at = json_->find(key);
+  return at == json_->end() || at->is_null() ? nullptr : &*at;
 }
 
 bool ConfigReader::has(const std::string& key) const {
   return find(key) != nullptr;
+}
+
+bool ConfigReader::given(const std::string& key) const {
+  return json_->contains(key);
 }
 
 int64_t ConfigReader::integer(const std::string& key) const {
@@ -40,6 +52,17 @@ double ConfigReader::number(const std::string& key, double otherwise) const {
   if (value == nullptr) return otherwise;
   if (!value->is_number()) throw UserError("{}: '{}' is {}, wanted a number", file_, key, value->dump());
   return value->get<double>();
+}
+
+std::vector<double> ConfigReader::numbers(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return {};
+  std::vector<double> out;
+  for (const nlohmann::json& each : *value) {
+    if (!value->is_array() || !each.is_number()) throw UserError("{}: '{}' is not a list of numbers", file_, key);
+    out.push_back(each.get<double>());
+  }
+  return out;
 }
 
 bool ConfigReader::flag(const std::string& key, bool otherwise) const {
@@ -86,25 +109,83 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
         file_);
 }
 
-RopeParameters ConfigReader::rope() const {
-  RopeParameters out;
+ConfigReader ConfigReader::inner(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || !value->is_object())
+    throw UserError("{}: '{}' is {}, wanted an object", file_, key, value == nullptr ? "missing" : value->dump());
+  return ConfigReader(*value, file_ + " (" + key + ")");
+}
+
+RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   out.rope_theta = number("rope_theta", out.rope_theta);
-  const nlohmann::json* scaling = find("rope_parameters");
-  if (scaling == nullptr) scaling = find("rope_scaling");
-  if (scaling == nullptr) return out;
-  if (!scaling->is_object()) throw UserError("{}: rope settings are {}, wanted an object", file_, scaling->dump());
-  const ConfigReader inner(*scaling, file_ + " (rope settings)");
-  out.rope_theta = inner.number("rope_theta", out.rope_theta);
-  out.rope_type = inner.text("rope_type", inner.text("type", "default"));
-  out.factor = inner.number("factor", 1);
-  out.low_freq_factor = inner.number("low_freq_factor", 1);
-  out.high_freq_factor = inner.number("high_freq_factor", 4);
-  out.original_max_position_embeddings = inner.integer("original_max_position_embeddings", 0);
-  if (out.rope_type != "default" && out.rope_type != "linear" && out.rope_type != "llama3")
-    throw UserError("{}: rope_type '{}' is not implemented; default, linear and llama3 are", file_, out.rope_type);
+  out.rope_type = text("rope_type", text("type", "default"));
+  if (out.rope_type == "su") out.rope_type = "longrope";  // its first name
+  out.partial_rotary_factor = number("partial_rotary_factor", out.partial_rotary_factor);
+  out.factor = number("factor", 1);
+  out.low_freq_factor = number("low_freq_factor", 1);
+  out.high_freq_factor = number("high_freq_factor", 4);
+  out.original_max_position_embeddings = integer("original_max_position_embeddings", 0);
+  out.short_factor = numbers("short_factor");
+  out.long_factor = numbers("long_factor");
+  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope"};
+  if (!kKnown.contains(out.rope_type))
+    throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
   if (out.rope_type == "llama3" && out.original_max_position_embeddings == 0)
     throw UserError("{}: rope_type llama3 needs original_max_position_embeddings", file_);
   return out;
+}
+
+std::optional<RopeParameters> ConfigReader::local_rope() const {
+  if (!has("rope_parameters") || !inner("rope_parameters").has("sliding_attention")) return std::nullopt;
+  const RopeParameters local = inner("rope_parameters").inner("sliding_attention").rope_settings({});
+  if (local.rope_type == "longrope")
+    throw UserError("{}: longrope on layers with sliding attention is not implemented", file_);
+  return local;
+}
+
+RopeParameters ConfigReader::rope(double default_theta) const {
+  RopeParameters out;
+  out.rope_theta = number("rope_theta", default_theta);
+  out.partial_rotary_factor = number("partial_rotary_factor", 1);
+  const char* key = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!has(key)) return out;
+  ConfigReader settings = inner(key);
+  if (settings.has("full_attention")) settings = settings.inner("full_attention");
+  out = settings.rope_settings(out);
+  if (out.rope_type != "longrope") return out;
+  const int64_t longest = integer("max_position_embeddings");
+  if (out.original_max_position_embeddings == 0) out.original_max_position_embeddings = longest;
+  out.original_max_position_embeddings =
+      integer("original_max_position_embeddings", out.original_max_position_embeddings);
+  const auto original = static_cast<double>(out.original_max_position_embeddings);
+  out.factor = settings.number("factor", static_cast<double>(longest) / original);
+  const double usual = out.factor <= 1 ? 1 : std::sqrt(1 + std::log(out.factor) / std::log(original));
+  out.attention_factor = settings.number("attention_factor", usual);
+  return out;
+}
+
+std::vector<int64_t> ConfigReader::windows(int64_t layers, int64_t window,
+                                           const std::function<bool(int64_t)>& slides) const {
+  std::vector<int64_t> out;
+  const nlohmann::json* types = find("layer_types");
+  if (types == nullptr) {
+    for (int64_t layer = 0; layer < layers; ++layer) out.push_back(slides(layer) ? window : 0);
+    return out;
+  }
+  if (!types->is_array() || types->size() != static_cast<size_t>(layers))
+    throw UserError("{}: 'layer_types' is not a list of {} layers", file_, layers);
+  for (const nlohmann::json& type : *types) {
+    if (type != "sliding_attention" && type != "full_attention")
+      throw UserError("{}: 'layer_types' holds {}; only full_attention and sliding_attention are implemented", file_,
+                      type.dump());
+    out.push_back(type == "sliding_attention" ? window : 0);
+  }
+  return out;
+}
+
+void ConfigReader::note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const {
+  for (const std::string& key : keys)
+    if (number(key, 0) != 0) config.dropouts.push_back(key);
 }
 
 }  // namespace fettle

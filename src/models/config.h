@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,11 +14,30 @@ namespace fettle {
 
 // Source: transformers/modeling_rope_utils.py.
 struct RopeParameters {
-  std::string rope_type = "default";  // default, linear, llama3
+  std::string rope_type = "default";  // default, linear, llama3, longrope
   double rope_theta = 10000;
+  double partial_rotary_factor = 1;  // share of a head's dims, the first ones, that are rotated
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
+  // longrope: divisors of the frequencies for documents up to original_max_position_embeddings and for longer ones;
+  // what cos and sin are multiplied by.
+  std::vector<double> short_factor, long_factor;
+  double attention_factor = 1;
+
+  int64_t rotary_dim(int64_t head_dim) const;
+};
+
+enum class Norm {
+  kRms,         // x / rms(x) * weight
+  kRmsPlusOne,  // x / rms(x) * (1 + weight)
+  kLayer,       // (x - mean) / deviation * weight + bias
+};
+
+enum class Mlp {
+  kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
+  kFusedGated,  // the same, gate and up in one gate_up_proj
+  kPlain,       // c_proj(act(c_fc(x)))
 };
 
 // Fields of all families; a family reads those it has. Lengths in tokens, sizes in elements.
@@ -31,20 +51,34 @@ struct ModelConfig {
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;
-  double norm_eps = 1e-6;  // rms_norm_eps, layer_norm_epsilon
+  Norm norm = Norm::kRms;
+  double norm_eps = 1e-6;   // rms_norm_eps, norm_epsilon, layer_norm_epsilon
+  bool post_norms = false;  // norms on what attention and MLP give as well (gemma)
+  Mlp mlp = Mlp::kGated;
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
+  double embedding_scale = 1;
+  std::string fused_qkv;        // the module that holds q, k and v in one ("qkv_proj"), or none
   bool attention_bias = false;  // on q, k, v (and o unless qkv_bias_only)
   bool qkv_bias_only = false;   // qwen2
-  bool qk_norm = false;         // qwen3
+  bool qk_norm = false;         // norms on each head of q and k
   bool mlp_bias = false;
+  bool alibi = false;            // in place of rope: scores fall with the distance
+  double attention_scale = 0;    // of q.k; 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: as they are
+  double logit_softcap = 0;      // and so the logits
+  bool normalised_head = false;  // rows of the head are scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
   RopeParameters rope;
-  std::vector<int64_t> window;  // by layer: keys a query sees, itself included; 0 = all before it
-  DType dtype = DType::kF32;    // of the weights in the checkpoint
+  std::optional<RopeParameters> local_rope;  // of layers with a window, when theirs differs
+  std::vector<int64_t> window;               // by layer: keys a query sees, itself included; 0 = all before it
+  DType dtype = DType::kF32;                 // of the weights in the checkpoint
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
+  std::vector<std::string> dropouts;  // fields that ask for dropout in the base model, which is not applied
 
+  // Documents longer than this have other rope frequencies (longrope); 0: all have the same.
+  int64_t rope_turn() const { return rope.rope_type == "longrope" ? rope.original_max_position_embeddings : 0; }
   // The window of all layers when they agree (0 = none), else null.
   std::optional<int64_t> uniform_window() const;
 };
@@ -52,26 +86,38 @@ struct ModelConfig {
 // Reads fields of config.json with the error messages users see.
 class ConfigReader {
  public:
-  ConfigReader(const nlohmann::json& json, std::string file) : json_(json), file_(std::move(file)) {}
+  ConfigReader(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
 
   int64_t integer(const std::string& key) const;                     // > 0; throws UserError when missing
   int64_t integer(const std::string& key, int64_t otherwise) const;  // null counts as missing
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  bool has(const std::string& key) const;  // there and not null
+  std::vector<double> numbers(const std::string& key) const;  // of a list; empty when missing
+  bool has(const std::string& key) const;                     // there and not null
+  bool given(const std::string& key) const;                   // there, or null, which switches a default off
   // Throws UserError unless the field is absent, null or equal to `value`: the rest is not implemented.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // The fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
   void read_common(ModelConfig& config, bool tied_by_default) const;
-  // rope_theta + rope_scaling (Transformers 4) or rope_parameters (5).
-  RopeParameters rope() const;
+  // rope_theta + rope_scaling (Transformers 4) or rope_parameters (5): of all layers or, when rope_parameters tells
+  // kinds of layers apart, of those with full attention; local_rope() is of those with sliding attention then.
+  RopeParameters rope(double default_theta = 10000) const;
+  std::optional<RopeParameters> local_rope() const;
+  // The object at `key`, for messages "FILE (KEY)". Throws UserError when it is none.
+  ConfigReader inner(const std::string& key) const;
+  // ModelConfig::window: `window` for the layers that layer_types calls sliding_attention or, without that list, those
+  // for which slides(layer).
+  std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
+  // Adds the fields of `keys` that are not 0 to config.dropouts.
+  void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 
   const std::string& file() const { return file_; }
 
  private:
   const nlohmann::json* find(const std::string& key) const;
-  const nlohmann::json& json_;
+  RopeParameters rope_settings(RopeParameters defaults) const;  // that this reader reads, over `defaults`
+  const nlohmann::json* json_;
   std::string file_;
 };
 

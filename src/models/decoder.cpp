@@ -6,12 +6,13 @@
 #include "graph/ops.h"
 #include "models/attention.h"
 #include "models/layers.h"
+#include "models/rope.h"
 
 namespace fettle {
 
-ModelConfig read_decoder_config(const ConfigReader& r) {
+ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   ModelConfig c;
-  r.read_common(c, false);
+  r.read_common(c, tied_by_default);
   c.hidden_size = r.integer("hidden_size");
   c.intermediate_size = r.integer("intermediate_size");
   c.num_hidden_layers = r.integer("num_hidden_layers");
@@ -22,99 +23,215 @@ ModelConfig read_decoder_config(const ConfigReader& r) {
   c.norm_eps = r.number("rms_norm_eps", 1e-6);
   c.hidden_act = r.text("hidden_act", "silu");
   c.rope = r.rope();
+  c.local_rope = r.local_rope();
+  r.note_dropouts(c, {"attention_dropout"});
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     throw UserError("{}: num_attention_heads ({}) does not divide by num_key_value_heads ({})", r.file(),
                     c.num_attention_heads, c.num_key_value_heads);
+  const int64_t rotated = c.rope.rotary_dim(c.head_dim);
   if (c.head_dim % 2 != 0)
     throw UserError("{}: head_dim {} is odd; rotary embedding needs pairs", r.file(), c.head_dim);
+  if (rotated % 2 != 0 || rotated <= 0 || rotated > c.head_dim)
+    throw UserError("{}: partial_rotary_factor {} makes {} of {} dims rotated; rotary embedding needs pairs", r.file(),
+                    c.rope.partial_rotary_factor, rotated, c.head_dim);
+  if (c.rope.rope_type == "longrope")
+    for (const auto& [key, factors] :
+         {std::pair{"short_factor", &c.rope.short_factor}, std::pair{"long_factor", &c.rope.long_factor}})
+      if (factors->size() != static_cast<size_t>(rotated / 2))
+        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one a pair of dims", r.file(), key,
+                        factors->size(), rotated / 2);
   return c;
 }
 
-std::vector<WeightRow> decoder_weights(const ModelConfig& c) {
-  const int64_t d = c.hidden_size, f = c.intermediate_size;
-  const int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
-  const std::string layer = "model.layers.{}.", attn = layer + "self_attn.", mlp = layer + "mlp.";
-  std::vector<WeightRow> rows{
-      {"model.embed_tokens.weight", {c.vocab_size, d}, {"vocab", "embed"}},
-      {layer + "input_layernorm.weight", {d}, {"norm"}, Init::kOnes},
-      {attn + "q_proj.weight", {q, d}, {"heads", "embed"}},
-      {attn + "k_proj.weight", {kv, d}, {"kv_heads", "embed"}},
-      {attn + "v_proj.weight", {kv, d}, {"kv_heads", "embed"}},
-      {attn + "o_proj.weight", {d, q}, {"embed", "heads"}},
-      {layer + "post_attention_layernorm.weight", {d}, {"norm"}, Init::kOnes},
-      {mlp + "gate_proj.weight", {f, d}, {"mlp", "embed"}},
-      {mlp + "up_proj.weight", {f, d}, {"mlp", "embed"}},
-      {mlp + "down_proj.weight", {d, f}, {"embed", "mlp"}},
-      {"model.norm.weight", {d}, {"norm"}, Init::kOnes},
-  };
-  if (c.attention_bias) {
-    rows.push_back({attn + "q_proj.bias", {q}, {"heads"}, Init::kZeros});
-    rows.push_back({attn + "k_proj.bias", {kv}, {"kv_heads"}, Init::kZeros});
-    rows.push_back({attn + "v_proj.bias", {kv}, {"kv_heads"}, Init::kZeros});
-    if (!c.qkv_bias_only) rows.push_back({attn + "o_proj.bias", {d}, {"norm"}, Init::kZeros});
+namespace {
+
+const std::string kLayer = "model.layers.{}.";
+
+void add_norm(std::vector<WeightRow>& rows, const ModelConfig& c, const std::string& name, int64_t size) {
+  rows.push_back({name + ".weight", {size}, {"norm"}, c.norm == Norm::kRmsPlusOne ? Init::kZeros : Init::kOnes});
+  if (c.norm == Norm::kLayer) rows.push_back({name + ".bias", {size}, {"norm"}, Init::kZeros});
+}
+
+// [out, in] and, if wanted, its bias. `parts` > 1: as many fused modules of `out` each.
+void add_linear(std::vector<WeightRow>& rows, const std::string& name, int64_t out, const char* out_axis, int64_t in,
+                const char* in_axis, bool bias, int64_t parts = 1) {
+  const std::string bias_axis = std::string(out_axis) == "embed" ? "norm" : out_axis;
+  WeightRow weight{name + ".weight", {out, in}, {out_axis, in_axis}};
+  WeightRow offset{name + ".bias", {out}, {bias_axis}, Init::kZeros};
+  if (parts > 1)
+    for (WeightRow* row : {&weight, &offset}) {
+      row->dims.insert(row->dims.begin(), parts);
+      row->axes.insert(row->axes.begin(), "");
+      row->fused = 0;
+    }
+  rows.push_back(weight);
+  if (bias) rows.push_back(offset);
+}
+
+void add_attention(std::vector<WeightRow>& rows, const ModelConfig& c) {
+  const int64_t d = c.hidden_size, q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const std::string attn = kLayer + "self_attn.";
+  if (!c.fused_qkv.empty()) {
+    // Parts as large as k and v: q is q / kv of them.
+    add_linear(rows, attn + c.fused_qkv, kv, "kv_heads", d, "embed", c.attention_bias, q / kv + 2);
+  } else {
+    add_linear(rows, attn + "q_proj", q, "heads", d, "embed", c.attention_bias);
+    add_linear(rows, attn + "k_proj", kv, "kv_heads", d, "embed", c.attention_bias);
+    add_linear(rows, attn + "v_proj", kv, "kv_heads", d, "embed", c.attention_bias);
   }
+  add_linear(rows, attn + "o_proj", d, "embed", q, "heads", c.attention_bias && !c.qkv_bias_only);
   if (c.qk_norm) {
-    rows.push_back({attn + "q_norm.weight", {c.head_dim}, {"norm"}, Init::kOnes});
-    rows.push_back({attn + "k_norm.weight", {c.head_dim}, {"norm"}, Init::kOnes});
+    add_norm(rows, c, attn + "q_norm", c.head_dim);
+    add_norm(rows, c, attn + "k_norm", c.head_dim);
   }
-  if (c.mlp_bias) {
-    rows.push_back({mlp + "gate_proj.bias", {f}, {"mlp"}, Init::kZeros});
-    rows.push_back({mlp + "up_proj.bias", {f}, {"mlp"}, Init::kZeros});
-    rows.push_back({mlp + "down_proj.bias", {d}, {"norm"}, Init::kZeros});
+}
+
+void add_mlp(std::vector<WeightRow>& rows, const ModelConfig& c) {
+  const int64_t d = c.hidden_size, f = c.intermediate_size;
+  const std::string mlp = kLayer + "mlp.";
+  if (c.mlp == Mlp::kFusedGated) add_linear(rows, mlp + "gate_up_proj", f, "mlp", d, "embed", c.mlp_bias, 2);
+  if (c.mlp == Mlp::kGated) {
+    add_linear(rows, mlp + "gate_proj", f, "mlp", d, "embed", c.mlp_bias);
+    add_linear(rows, mlp + "up_proj", f, "mlp", d, "embed", c.mlp_bias);
   }
+  if (c.mlp == Mlp::kPlain) add_linear(rows, mlp + "c_fc", f, "mlp", d, "embed", c.mlp_bias);
+  add_linear(rows, mlp + (c.mlp == Mlp::kPlain ? "c_proj" : "down_proj"), d, "embed", f, "mlp", c.mlp_bias);
+}
+
+// What differs from layer to layer, seen from inside the loop over them.
+class LayerKinds {
+ public:
+  LayerKinds(const Forward& f) : config_(f.config), window_(f.config.uniform_window()) {
+    const ModelConfig& c = config_;
+    if (!c.alibi) rope_ = rope_tables(c.rope, c.head_dim, f.positions, f.lengths);
+    if (c.local_rope) local_rope_ = rope_tables(*c.local_rope, c.head_dim, f.positions, f.lengths);
+    std::vector<double> widths;
+    for (int64_t w : c.window) widths.push_back(w > 0 ? static_cast<double>(w) : kWiderThanAnyRow);
+    if (!window_) widths_ = literal(widths, {DType::kI32, {c.num_hidden_layers}});
+  }
+
+  // Null: none.
+  Tensor window(const Layer& layer) const {
+    if (!window_) return reshape(dynamic_slice(widths_, {layer.index}, {1}), {});
+    return *window_ > 0 ? constant(static_cast<double>(*window_), DType::kI32) : Tensor{};
+  }
+  Rope rope(const Tensor& window) const {
+    if (!local_rope_ || !window) return rope_;
+    const Tensor local = compare(window, "LT", constant(kWiderThanAnyRow, DType::kI32));
+    return {select(local, local_rope_->cos, rope_.cos), select(local, local_rope_->sin, rope_.sin)};
+  }
+
+ private:
+  static constexpr double kWiderThanAnyRow = 1 << 30;
+  const ModelConfig& config_;
+  std::optional<int64_t> window_;
+  Tensor widths_;
+  Rope rope_;
+  std::optional<Rope> local_rope_;
+};
+
+struct Heads {
+  Tensor q_BTNH, k_BTKH, v_BTKH;
+};
+
+Heads project(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
+  const ModelConfig& c = f.config;
+  const int64_t n = c.num_attention_heads, k = c.num_key_value_heads, parts = n / k + 2;
+  auto heads = [&](const Tensor& y, int64_t count, const char* axis) {
+    const Tensor y_BTNH = reshape(y, {x_BTD.dim(0), x_BTD.dim(1), count, c.head_dim});
+    return f.sharding.constrain(y_BTNH, {"batch", "length", axis, ""});
+  };
+  auto of_all = [&](const Tensor& q, const Tensor& key, const Tensor& value) -> Heads {
+    return {heads(q, n, "act_heads"), heads(key, k, "act_kv_heads"), heads(value, k, "act_kv_heads")};
+  };
+  auto module = [&](const std::string& name) { return linear(f, layer, "self_attn." + name, x_BTD); };
+  if (c.fused_qkv.empty()) return of_all(module("q_proj"), module("k_proj"), module("v_proj"));
+  const Tensor y_BTPO = module(c.fused_qkv);
+  return of_all(slice(y_BTPO, 2, 0, parts - 2), slice(y_BTPO, 2, parts - 2, parts - 1),
+                slice(y_BTPO, 2, parts - 1, parts));
+}
+
+Tensor self_attention(const Forward& f, const LayerKinds& kinds, const Layer& layer, const Tensor& x_BTD,
+                      LayerCache* cache) {
+  const ModelConfig& c = f.config;
+  auto [q, k, v] = project(f, layer, x_BTD);
+  if (c.qk_norm) {
+    q = norm(c, layer.weights, "self_attn.q_norm", q);
+    k = norm(c, layer.weights, "self_attn.k_norm", k);
+  }
+  AttentionOptions options{.scale = c.attention_scale, .softcap = c.attention_softcap, .window = kinds.window(layer)};
+  if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  if (c.alibi) {
+    options.slopes = alibi_slopes(c.num_attention_heads);
+  } else {
+    const Rope rope = kinds.rope(options.window);
+    q = apply_rope(rope, q);
+    k = apply_rope(rope, k);
+  }
+  const Tensor out = attention(f, q, k, v, options, cache);
+  const Tensor out_BTO = reshape(out, {x_BTD.dim(0), x_BTD.dim(1), c.num_attention_heads * c.head_dim});
+  return linear(f, layer, "self_attn.o_proj", out_BTO);
+}
+
+Tensor mlp(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
+  const ModelConfig& c = f.config;
+  auto hold = [&](const Tensor& hidden) { return f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}); };
+  if (c.mlp == Mlp::kPlain)
+    return linear(f, layer, "mlp.c_proj", hold(activation(c.hidden_act, linear(f, layer, "mlp.c_fc", x_BTD))));
+  Tensor gate, up;
+  if (c.mlp == Mlp::kFusedGated) {
+    const Tensor y_BT2F =
+        f.sharding.constrain(linear(f, layer, "mlp.gate_up_proj", x_BTD), {"batch", "length", "", "act_mlp"});
+    const Dims one{x_BTD.dim(0), x_BTD.dim(1), c.intermediate_size};
+    gate = reshape(slice(y_BT2F, 2, 0, 1), one);
+    up = reshape(slice(y_BT2F, 2, 1, 2), one);
+  } else {
+    gate = linear(f, layer, "mlp.gate_proj", x_BTD);
+    up = linear(f, layer, "mlp.up_proj", x_BTD);
+  }
+  return linear(f, layer, "mlp.down_proj", hold(activation(c.hidden_act, gate) * up));
+}
+
+}  // namespace
+
+std::vector<WeightRow> decoder_weights(const ModelConfig& c) {
+  const int64_t d = c.hidden_size;
+  std::vector<WeightRow> rows{{"model.embed_tokens.weight", {c.vocab_size, d}, {"vocab", "embed"}}};
+  add_norm(rows, c, kLayer + "input_layernorm", d);
+  add_attention(rows, c);
+  add_norm(rows, c, kLayer + "post_attention_layernorm", d);
+  if (c.post_norms) {
+    add_norm(rows, c, kLayer + "pre_feedforward_layernorm", d);
+    add_norm(rows, c, kLayer + "post_feedforward_layernorm", d);
+  }
+  add_mlp(rows, c);
+  add_norm(rows, c, "model.norm", d);
   if (!c.tie_word_embeddings) rows.push_back({"lm_head.weight", {c.vocab_size, d}, {"vocab", "embed"}});
   return rows;
 }
 
 Tensor decoder_forward(Forward& f) {
   const ModelConfig& c = f.config;
-  const int64_t b = f.tokens.dim(0), t = f.tokens.dim(1);
-  const Rope rope = rope_tables(c, f.positions);
-  const std::optional<int64_t> window = c.uniform_window();
-  constexpr double kWiderThanAnyRow = 1 << 30;
-  std::vector<double> widths;
-  for (int64_t w : c.window) widths.push_back(w > 0 ? static_cast<double>(w) : kWiderThanAnyRow);
-  const Tensor windows = window ? Tensor{} : literal(widths, {DType::kI32, {c.num_hidden_layers}});
-
-  auto self_attention = [&](const Layer& layer, const Tensor& x_BTD, LayerCache* cache) {
-    auto heads = [&](const char* module, int64_t count, const char* axis) {
-      const Tensor y = reshape(linear(f, layer, module, x_BTD), {b, t, count, c.head_dim});
-      return f.sharding.constrain(y, {"batch", "length", axis, ""});
-    };
-    Tensor q = heads("self_attn.q_proj", c.num_attention_heads, "act_heads");
-    Tensor k = heads("self_attn.k_proj", c.num_key_value_heads, "act_kv_heads");
-    const Tensor v = heads("self_attn.v_proj", c.num_key_value_heads, "act_kv_heads");
-    if (c.qk_norm) {
-      q = rms_norm(q, layer["self_attn.q_norm.weight"], c.norm_eps);
-      k = rms_norm(k, layer["self_attn.k_norm.weight"], c.norm_eps);
-    }
-    AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim))};
-    if (!window) options.window = reshape(dynamic_slice(windows, {layer.index}, {1}), {});
-    if (window && *window > 0) options.window = constant(static_cast<double>(*window), DType::kI32);
-    const Tensor out = attention(f, apply_rope(rope, q), apply_rope(rope, k), v, options, cache);
-    return linear(f, layer, "self_attn.o_proj", reshape(out, {b, t, c.num_attention_heads * c.head_dim}));
-  };
-  auto mlp = [&](const Layer& layer, const Tensor& x_BTD) {
-    const Tensor gate = activation(c.hidden_act, linear(f, layer, "mlp.gate_proj", x_BTD));
-    const Tensor hidden =
-        f.sharding.constrain(gate * linear(f, layer, "mlp.up_proj", x_BTD), {"batch", "length", "act_mlp"});
-    return linear(f, layer, "mlp.down_proj", hidden);
-  };
-
+  const LayerKinds kinds(f);
   const Tensor x_BTD = embed(f, f.weights.at("model.embed_tokens.weight"), f.tokens);
-  const Tensor out_BTD =
-      run_layers(f, "model.layers.{}.", x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-        const Tensor y = x + self_attention(layer, rms_norm(x, layer["input_layernorm.weight"], c.norm_eps), cache);
-        return y + mlp(layer, rms_norm(y, layer["post_attention_layernorm.weight"], c.norm_eps));
-      });
-  return rms_norm(out_BTD, f.weights.at("model.norm.weight"), c.norm_eps);
+  const Tensor out_BTD = run_layers(f, kLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
+    auto normal = [&](const std::string& name, const Tensor& value) { return norm(c, layer.weights, name, value); };
+    const Tensor mixed = self_attention(f, kinds, layer, normal("input_layernorm", x), cache);
+    if (!c.post_norms) {
+      const Tensor y = x + mixed;
+      return y + mlp(f, layer, normal("post_attention_layernorm", y));
+    }
+    const Tensor y = x + normal("post_attention_layernorm", mixed);
+    return y + normal("post_feedforward_layernorm", mlp(f, layer, normal("pre_feedforward_layernorm", y)));
+  });
+  return norm(c, f.weights, "model.norm", out_BTD);
 }
 
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader)) {
   return {.model_type = model_type,
           .architecture = architecture,
-          .layer_prefix = "model.layers.{}.",
+          .layer_prefix = kLayer,
           .embedding = "model.embed_tokens.weight",
           .head = "lm_head.weight",
           .fan_in_fan_out = false,

@@ -1,4 +1,4 @@
-// Defines the pre-norm decoder with rotary attention and a gated MLP: what Llama, Mistral and Qwen share.
+// Defines the pre-norm decoder: rotary attention and an MLP, with the variations that ModelConfig names.
 #pragma once
 
 #include "models/model.h"
@@ -8,7 +8,7 @@ namespace fettle {
 std::vector<WeightRow> decoder_weights(const ModelConfig& config);
 Tensor decoder_forward(Forward& f);
 // Reads the fields these families have in common.
-ModelConfig read_decoder_config(const ConfigReader& reader);
+ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);
 // The Family of a decoder: only its names and how its config is read differ.
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader));

@@ -11,17 +11,19 @@ namespace fettle {
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, bool transposed) {
   PathScope scope(module);
   const Tensor weight = convert(layer[module + ".weight"], f.compute);
-  Tensor y = dot_general(x, weight, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {transposed ? 0 : 1}});
+  const int64_t in = transposed ? 0 : weight.rank() - 1;
+  Tensor y = dot_general(x, weight, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}});
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps) {
+Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset) {
   const Tensor x32 = convert(x, DType::kF32);
   const double n = static_cast<double>(x.dim(-1));
   const Tensor mean_square = expand(reduce_sum(x32 * x32, {-1}), -1) / n;
   const Tensor normal = x32 * rsqrt(mean_square + eps);
-  return convert(normal * convert(weight_D, DType::kF32), x.dtype());
+  const Tensor weight = convert(weight_D, DType::kF32);
+  return convert(normal * (weight_offset == 0 ? weight : weight + weight_offset), x.dtype());
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps) {
@@ -33,6 +35,16 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D,
   return convert(normal * convert(weight_D, DType::kF32) + convert(bias_D, DType::kF32), x.dtype());
 }
 
+Tensor norm(const ModelConfig& c, const Weights& weights, const std::string& name, const Tensor& x) {
+  const Tensor& weight = weights.at(name + ".weight");
+  if (c.norm == Norm::kLayer) return layer_norm(x, weight, weights.at(name + ".bias"), c.norm_eps);
+  return rms_norm(x, weight, c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
+}
+
+Tensor soft_cap(const Tensor& x, double cap) {
+  return cap == 0 ? x : tanh(x / cap) * cap;
+}
+
 Tensor activation(const std::string& name, const Tensor& x) {
   if (name == "silu" || name == "swish") return x * logistic(x);
   if (name == "relu") return maximum(x, constant(0, x.dtype()));
@@ -41,56 +53,18 @@ Tensor activation(const std::string& name, const Tensor& x) {
     const Tensor inner = (x32 + x32 * x32 * x32 * 0.044715) * std::sqrt(2 / std::numbers::pi);
     return convert(x32 * (tanh(inner) + 1.0) * 0.5, x.dtype());
   }
-  throw UserError("activation function '{}' is not implemented; silu, gelu_new, gelu_pytorch_tanh and relu are", name);
+  if (name == "gelu") {
+    const Tensor x32 = convert(x, DType::kF32);
+    return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
+  }
+  throw UserError("activation function '{}' is not implemented; silu, gelu, gelu_new, gelu_pytorch_tanh and relu are",
+                  name);
 }
 
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
-  const Tensor rows = convert(take(table_VD, ids_BT), f.compute);
+  Tensor rows = convert(take(table_VD, ids_BT), f.compute);
+  if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
-}
-
-namespace {
-
-// Inverse frequencies [H/2]; Transformers' _compute_llama3_parameters keeps high ones, divides low ones, blends
-// between.
-std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t head_dim) {
-  std::vector<double> out;
-  for (int64_t i = 0; i < head_dim; i += 2) {
-    double frequency = std::pow(rope.rope_theta, -static_cast<double>(i) / static_cast<double>(head_dim));
-    if (rope.rope_type == "linear") frequency /= rope.factor;
-    if (rope.rope_type == "llama3") {
-      const double context = static_cast<double>(rope.original_max_position_embeddings);
-      const double wavelength = 2 * std::numbers::pi / frequency;
-      if (wavelength > context / rope.low_freq_factor) {
-        frequency /= rope.factor;
-      } else if (wavelength >= context / rope.high_freq_factor) {
-        const double smooth =
-            (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-        frequency = (1 - smooth) * frequency / rope.factor + smooth * frequency;
-      }
-    }
-    out.push_back(frequency);
-  }
-  return out;
-}
-
-}  // namespace
-
-Rope rope_tables(const ModelConfig& config, const Tensor& positions_BT) {
-  PathScope scope("rope");
-  const int64_t half = config.head_dim / 2, b = positions_BT.dim(0), t = positions_BT.dim(1);
-  const Tensor frequencies = literal(inverse_frequencies(config.rope, config.head_dim), {DType::kF32, {half}});
-  const Tensor positions = reshape(convert(positions_BT, DType::kF32), {b, t, 1, 1});
-  const Tensor angles = positions * frequencies;
-  return {cosine(angles), sine(angles)};
-}
-
-Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH) {
-  const int64_t half = x_BTNH.dim(3) / 2;
-  const Tensor x = convert(x_BTNH, DType::kF32);
-  const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
-  const Tensor rotated = concatenate({first * rope.cos - second * rope.sin, second * rope.cos + first * rope.sin}, 3);
-  return convert(rotated, x_BTNH.dtype());
 }
 
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {

@@ -8,26 +8,26 @@
 
 namespace fettle {
 
-// x_..I times the layer's `module`.weight [O, I] (transposed: [I, O]), plus its bias if there is one, plus the adapter.
+// x_..I times the layer's `module`.weight [O.., I] (transposed: [I, O..]), plus its bias if there is one, plus the
+// adapter. A fused module gives [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x,
               bool transposed = false);
 
-// x / sqrt(mean(x^2) + eps) * weight, in f32, returned in x's dtype.
-Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps);
+// x / sqrt(mean(x^2) + eps) * (weight + weight_offset), in f32, returned in x's dtype.
+Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
+// The norm of the config's kind with weights `name`.weight and, for LayerNorm, `name`.bias.
+Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x);
 
-// The activation functions of Hugging Face's ACT2FN: silu, gelu_new (= gelu_pytorch_tanh), relu. Throws UserError.
+// cap * tanh(x / cap); x itself when cap is 0.
+Tensor soft_cap(const Tensor& x, double cap);
+
+// The activation functions of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu. Throws
+// UserError.
 Tensor activation(const std::string& name, const Tensor& x);
 
-// Rows of the embedding, in f.compute, held to the residual stream's sharding.
+// Rows of the embedding times its scale, in f.compute, held to the residual stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
-
-// Angles of rotary embedding: cos and sin [B, T, 1, H/2] in f32. Source: RoFormer; llama3 scaling as in Transformers.
-struct Rope {
-  Tensor cos, sin;
-};
-Rope rope_tables(const ModelConfig& config, const Tensor& positions_BT);
-Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 // Runs `body(layer, x, layer index, cache)` over all layers as one scan; x_BTD goes through. With f.cache, the body
 // gets the layer's [B, S, K, H] keys and values and returns them grown.

@@ -1,6 +1,7 @@
 #include "models/loss.h"
 
 #include "graph/ops.h"
+#include "models/layers.h"
 
 namespace fettle {
 namespace {
@@ -62,9 +63,18 @@ ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
 
 }  // namespace
 
+Tensor head_of(const Model& model, const Weights& weights) {
+  const Tensor& head = weights.at(model.head());
+  if (!model.config.normalised_head) return head;
+  const Tensor head32 = convert(head, DType::kF32);
+  const Tensor length = sqrt(expand(reduce_sum(head32 * head32, {-1}), -1));
+  return convert(head32 / maximum(length, constant(1e-12, DType::kF32)), head.dtype());
+}
+
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD) {
-  return dot_general(hidden, convert(head_VD, f.compute),
-                     {.lhs_contracting = {hidden.rank() - 1}, .rhs_contracting = {1}}, DType::kF32);
+  const Tensor products = dot_general(hidden, convert(head_VD, f.compute),
+                                      {.lhs_contracting = {hidden.rank() - 1}, .rhs_contracting = {1}}, DType::kF32);
+  return soft_cap(products, f.config.logit_softcap);
 }
 
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
@@ -86,7 +96,10 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
              const ChunkLoss c = chunk_loss(scores, xs[1]);
              ScanStep step{{carried[0] + reduce_sum(c.losses_BC, {0, 1})}, {c.losses_BC, c.correct_BC}};
              if (!options.differentiable) return step;
-             const Tensor dlogits = convert(c.dlogits_BCV, f.compute);
+             Tensor slope = c.dlogits_BCV;
+             if (const double cap = f.config.logit_softcap; cap != 0)
+               slope = slope * (1.0 - scores * scores / (cap * cap));
+             const Tensor dlogits = convert(slope, f.compute);
              step.ys.push_back(dot_general(dlogits, head, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
              if (head_grad)
                step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],

@@ -5,9 +5,17 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "models/families.h"
+#include "models/families/families.h"
 
 namespace fettle {
+
+Dims WeightRow::stored_dims() const {
+  Dims out = dims;
+  if (fused < 0) return out;
+  out[fused] *= out[fused + 1];
+  out.erase(out.begin() + fused + 1);
+  return out;
+}
 
 const Tensor& Layer::operator[](const std::string& name) const {
   const auto at = weights.find(name);
@@ -16,7 +24,9 @@ const Tensor& Layer::operator[](const std::string& name) const {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{llama_family(), mistral_family(), qwen2_family(), qwen3_family(), gpt2_family()};
+  static const std::vector<Family> all{llama_family(),       mistral_family(), qwen2_family(),   qwen3_family(),
+                                       gemma2_family(),      gemma3_family(),  phi3_family(),    starcoder2_family(),
+                                       gpt_bigcode_family(), gpt2_family(),    baichuan_family()};
   return all;
 }
 

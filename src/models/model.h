@@ -24,10 +24,14 @@ enum class Init { kNormal, kZeros, kOnes };
 // [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack.
 struct WeightRow {
   std::string name;  // "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;         // of one layer's, as in the checkpoint
+  Dims dims;         // of one layer's
   LogicalAxes axes;
   Init init = Init::kNormal;
+  // Modules fused into one (q|k|v, gate|up) keep their parts apart, so that each is split over devices by itself:
+  // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
+  int fused = -1;
 
+  Dims stored_dims() const;  // in the checkpoint
   bool stacked() const { return name.find("{}") != std::string::npos; }
 };
 
@@ -61,16 +65,17 @@ struct Forward {
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
   Tensor tokens, positions, segments;
+  Tensor lengths;  // i32 [B]: of whole documents, where rope depends on it; null: by the positions at hand
   std::optional<KvCache> cache;  // generation: in; afterwards the grown one
 };
 
 struct Family {
   std::string model_type;
-  std::string architecture;  // "LlamaForCausalLM"
-  std::string layer_prefix;  // "model.layers.{}."
-  std::string embedding;     // row that is also the head when tied
-  std::string head;          // row of the untied head, [V, D]
-  bool fan_in_fan_out;       // linear weights are [in, out] (Conv1D)
+  std::string architecture;     // "LlamaForCausalLM"
+  std::string layer_prefix;     // "model.layers.{}."
+  std::string embedding;        // row that is also the head when tied
+  std::string head;             // row of the untied head, [V, D]
+  bool fan_in_fan_out = false;  // linear weights are [in, out] (Conv1D)
   ModelConfig (*read)(const ConfigReader& reader);
   std::vector<WeightRow> (*weights)(const ModelConfig& config);
   Tensor (*forward)(Forward& f);  // the normalised last hidden states [B, T, D]

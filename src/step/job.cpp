@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/adapter_files.h"
 #include "optim/schedule.h"
 
@@ -112,6 +113,9 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   if (key_heads % tp != 0 && tp % key_heads != 0)
     throw UserError("mesh: tp {} neither divides num_key_value_heads ({}) of {} nor is a multiple of it", tp, key_heads,
                     file);
+  if (!inference)
+    for (const std::string& key : job.model.config.dropouts)
+      warn("{}: '{}' asks for dropout in the base model, which is not applied", file, key);
   return job;
 }
 

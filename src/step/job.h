@@ -37,7 +37,7 @@ struct Job {
   // Positions of the longest row: cutoff_len rounded up to the multiple.
   int64_t longest_row() const;
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
-  static bool decays(const WeightRow& row) { return row.dims.size() > 1; }
+  static bool decays(const WeightRow& row) { return row.stored_dims().size() > 1; }
 };
 
 // Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.

@@ -41,7 +41,7 @@ TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs
   f.positions = batch.positions;
   f.segments = batch.segments;
   const Tensor hidden = job.model.family->forward(f);
-  return token_loss(f, hidden, weights.at(job.model.head()), batch.targets,
+  return token_loss(f, hidden, head_of(job.model, weights), batch.targets,
                     {.differentiable = differentiable, .head_trained = differentiable && job.trains_head()});
 }
 

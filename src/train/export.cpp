@@ -117,7 +117,12 @@ void write_tensor(const StoredTensor& base, const std::optional<Change>& change,
   const TensorEntry& entry = *base.entry;
   const Dims& dims = entry.shape.dims;
   if (!change && dtype == entry.shape.dtype) {
-    writer.write(entry.name, base.file->bytes(entry));
+    if (entry.dense()) {
+      writer.write(entry.name, base.file->bytes(entry));
+    } else {
+      const HostArray values = base.file->read(entry);
+      writer.write(entry.name, {values.data(), static_cast<size_t>(values.bytes())});
+    }
     base.file->release(entry);
     return;
   }
@@ -148,11 +153,11 @@ MergeCount write_weights(const ModelRepository& base, const Changes* changes, st
                          ModelWriter& writer) {
   MergeCount count;
   int64_t done = 0;
-  for (const SafetensorsFile& file : base.files())
+  for (const TensorFile& file : base.files())
     for (const TensorEntry& entry : file.entries()) {
       const DType to = dtype && is_float(entry.shape.dtype) ? *dtype : entry.shape.dtype;
       write_tensor({&file, &entry}, changes == nullptr ? std::nullopt : changes->of(entry.name), to, writer, count);
-      done += entry.bytes;
+      done += entry.shape.bytes();
       live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, base.total_bytes() / 1e9));
     }
   return count;
@@ -160,7 +165,7 @@ MergeCount write_weights(const ModelRepository& base, const Changes* changes, st
 
 NamedShapes written_shapes(const ModelRepository& base, std::optional<DType> dtype) {
   NamedShapes shapes;
-  for (const SafetensorsFile& file : base.files())
+  for (const TensorFile& file : base.files())
     for (const TensorEntry& entry : file.entries())
       shapes.emplace_back(entry.name,
                           dtype && is_float(entry.shape.dtype) ? entry.shape.with_dtype(*dtype) : entry.shape);
@@ -207,7 +212,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
       f.tokens = tokens;
       f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
       f.segments = full(1, ids);
-      program.output(name, logits(f, job.model.family->forward(f), weights.at(job.model.head())));
+      program.output(name, logits(f, job.model.family->forward(f), head_of(job.model, weights)));
     };
     output("without", false);
     if (job.lora) output("with", true);

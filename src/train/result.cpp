@@ -24,7 +24,7 @@ NamedShapes result_shapes(const Job& job) {
   for (const WeightRow& row : job.trained)
     for (int64_t layer = 0; layer < layers_of(row, job); ++layer)
       out.emplace_back((job.lora ? kAdapterPrefix : "") + name_of_layer(row.name, layer),
-                       Shape{result_dtype(job), row.dims});
+                       Shape{result_dtype(job), row.stored_dims()});
   return out;
 }
 

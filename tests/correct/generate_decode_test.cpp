@@ -3,12 +3,13 @@
 
 #include "checkpoint/safetensors.h"
 #include "correct/generate_models.h"
+#include "families.h"
 #include "generate/decode.h"
 
 namespace fettle {
 namespace {
 
-class Decode : public testing::TestWithParam<const char*> {};
+class Decode : public testing::TestWithParam<std::string> {};
 
 TEST_P(Decode, GreedyIdsAreThoseOfTransformers) {
   const nlohmann::json reference = reference_of(GetParam());
@@ -36,13 +37,14 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   lengths.push_back(40);
   for (const size_t length : lengths) {
     const std::vector<float> got = generator.logits(std::span(ids).first(length));
+    // A document within longrope's turn has other logits than the start of a longer one.
+    if (static_cast<int64_t>(length) <= model.job.model.config.rope_turn()) continue;
     EXPECT_LT(largest_difference(got, wanted.as<float>().subspan((length - 1) * vocab, vocab)), 1e-4) << length;
     EXPECT_EQ(generator.cached(), static_cast<int64_t>(length));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Decode, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, Decode, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 TEST(DecodeState, FreshAdapterIsNotMadeWithoutOne) {
   Recipe recipe = reference_recipe("llama");

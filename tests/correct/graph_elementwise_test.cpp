@@ -73,6 +73,7 @@ void add_unary(Cases& c) {
   const Values any{-3.5, -1, -0.25, 0, 0.5, 1, 2.75}, positive{1e-3, 0.25, 1, 2, 9.5, 1e4};
   c.unary(Op::kAbs, abs, std::fabs, any);
   c.unary(Op::kCosine, cosine, std::cos, {-3, -0.5, 0, 1, 2, 100});
+  c.unary(Op::kErf, erf, std::erf, {-5, -1, -0.25, 0, 1e-3, 0.5, 2});
   c.unary(Op::kExponential, exp, std::exp, {-80, -5, -1, 0, 0.5, 3, 20});
   c.unary(Op::kFloor, floor, std::floor, {-2.5, -2, -0.25, 0, 0.75, 3});
   c.unary(Op::kLog, log, std::log, positive);

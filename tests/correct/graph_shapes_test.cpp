@@ -29,8 +29,8 @@ void add_values(List& list) {
 }
 
 void add_elementwise(List& list) {
-  for (const Op op : {Op::kCosine, Op::kExponential, Op::kFloor, Op::kIsFinite, Op::kLog, Op::kLogistic, Op::kRsqrt,
-                      Op::kSine, Op::kSqrt, Op::kTanh}) {
+  for (const Op op : {Op::kCosine, Op::kErf, Op::kExponential, Op::kFloor, Op::kIsFinite, Op::kLog, Op::kLogistic,
+                      Op::kRsqrt, Op::kSine, Op::kSqrt, Op::kTanh}) {
     list.push_back({op, "unary_i1", [op] { make_node(op, {i({2})}); }});
     list.push_back({op, "unary_c1", [op] { make_node(op, {f({2}), f({2})}); }});
   }

@@ -40,6 +40,7 @@ class Cases {
 void add_elementwise(Cases& c) {
   c.unary(Op::kAbs, abs, any({5}));
   c.unary(Op::kCosine, cosine, any({5}));
+  c.unary(Op::kErf, erf, any({5}));
   c.unary(Op::kExponential, exp, any({5}));
   c.unary(Op::kLog, log, positive({5}));
   c.unary(Op::kLogistic, logistic, any({5}));

@@ -1,10 +1,12 @@
 // Families beside their reference checkpoints: weight names and shapes both ways, configs in both spellings.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/load.h"
+#include "families.h"
 #include "training.h"
 
 namespace fettle {
@@ -16,25 +18,26 @@ Json config_of(const std::string& model, const std::string& file = "config.json"
   return Json::parse(std::ifstream(reference_model(model) / file));
 }
 
-class FamilyRows : public testing::TestWithParam<const char*> {};
+class FamilyRows : public testing::TestWithParam<std::string> {};
 
 // Every tensor of the checkpoint is a row's, and every row's tensors are in the checkpoint.
 TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
   const Model model = make_model(config_of(GetParam()), "config.json");
-  const SafetensorsFile file = SafetensorsFile::open(reference_model(GetParam()) / "model.safetensors");
+  const ModelRepository repository = ModelRepository::open(reference_model(GetParam()));
   std::map<std::string, Dims> wanted;
   for (const WeightRow& row : model.weights)
     for (int64_t layer = 0; layer < (row.stacked() ? model.config.num_hidden_layers : 1); ++layer) {
       std::string name = row.name;
       if (row.stacked()) name.replace(name.find("{}"), 2, std::to_string(layer));
-      EXPECT_TRUE(wanted.emplace(name, row.dims).second) << name;
+      EXPECT_TRUE(wanted.emplace(name, row.stored_dims()).second) << name;
       EXPECT_EQ(row.axes.size(), row.dims.size()) << name;
     }
   std::map<std::string, Dims> found;
   int64_t elements = 0;
-  for (const TensorEntry& entry : file.entries()) {
-    found.emplace(entry.name, entry.shape.dims);
-    elements += entry.shape.elements();
+  for (const std::string& name : repository.names()) {
+    const Shape& shape = repository.find(name).entry->shape;
+    found.emplace(name, shape.dims);
+    elements += shape.elements();
   }
   EXPECT_EQ(found, wanted);
   EXPECT_EQ(model.parameters(), elements);
@@ -43,13 +46,13 @@ TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
 TEST_P(FamilyRows, LinearsAndHeadAreRows) {
   const Model model = make_model(config_of(GetParam()), "config.json");
   for (const std::string& linear : model.family->linears)
-    EXPECT_EQ(model.row(model.family->layer_prefix + linear + ".weight").dims.size(), 2u) << linear;
+    EXPECT_EQ(model.row(model.family->layer_prefix + linear + ".weight").stored_dims().size(), 2u) << linear;
   EXPECT_EQ(model.row(model.head()).dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
   EXPECT_EQ(model.family->architecture, config_of(GetParam())["architectures"][0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyRows, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, FamilyRows, testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return info.param; });
 
 TEST(Config, BothSpellingsOfTransformersSayTheSame) {
   const ModelConfig a = make_model(config_of("llama"), "a").config,
@@ -100,6 +103,52 @@ TEST(Config, WindowsByLayer) {
   const ModelConfig config = make_model(mixed, "q").config;
   EXPECT_EQ(config.uniform_window(), std::nullopt);
   EXPECT_EQ(config.window, (std::vector<int64_t>{0, 8}));
+}
+
+TEST(Config, GemmaCapsAndWindows) {
+  Json json = config_of("gemma2");
+  json.erase("layer_types");
+  json["num_hidden_layers"] = 3;
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) json[cap] = nullptr;
+  const ModelConfig off = make_model(json, "g").config;
+  EXPECT_EQ(off.attention_softcap, 0) << "null switches it off";
+  EXPECT_EQ(off.logit_softcap, 0);
+  EXPECT_EQ(off.window, (std::vector<int64_t>{16, 0, 16}));
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) json.erase(cap);
+  EXPECT_EQ(make_model(json, "g").config.attention_softcap, 50);
+  EXPECT_EQ(make_model(json, "g").config.logit_softcap, 30);
+}
+
+// What tells the published models apart: the 7B's number of positions, the first Baichuan's vocabulary.
+TEST(Config, BaichuansOfBothSizesAndGenerations) {
+  const ModelConfig small = make_model(config_of("baichuan7b"), "b").config;
+  EXPECT_FALSE(small.alibi);
+  EXPECT_TRUE(small.normalised_head);
+  const ModelConfig large = make_model(config_of("baichuan13b"), "b").config;
+  EXPECT_TRUE(large.alibi);
+  EXPECT_EQ(large.max_position_embeddings, 128) << "model_max_length";
+  Json first = config_of("baichuan7b");
+  first["vocab_size"] = 64000;
+  EXPECT_FALSE(make_model(first, "b").config.normalised_head);
+}
+
+// As Microsoft publishes Phi-3-mini-128k, in its first spelling.
+TEST(Config, LongropeOfTransformers4) {
+  Json json = config_of("phi3");
+  const Json factors = json["rope_parameters"];
+  json.erase("rope_parameters");
+  json["max_position_embeddings"] = 131072;
+  json["original_max_position_embeddings"] = 4096;
+  json["rope_theta"] = 5000;
+  json["partial_rotary_factor"] = 0.75;
+  json["rope_scaling"] = {
+      {"type", "su"}, {"short_factor", factors["short_factor"]}, {"long_factor", factors["long_factor"]}};
+  const ModelConfig config = make_model(json, "p").config;
+  EXPECT_EQ(config.rope.rope_type, "longrope");
+  EXPECT_EQ(config.rope.rope_theta, 5000);
+  EXPECT_EQ(config.rope.rotary_dim(config.head_dim), 12);
+  EXPECT_EQ(config.rope_turn(), 4096);
+  EXPECT_NEAR(config.rope.attention_factor, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-12);
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "models/attention.h"
 #include "models/layers.h"
+#include "models/rope.h"
 
 namespace fettle {
 namespace {
@@ -19,6 +21,7 @@ TEST(Layers, Norms) {
   GraphRun run;
   const Tensor xs = run.input(x), ws = run.input(w), bs = run.input(b);
   run.output("rms", rms_norm(xs, ws, 1e-2));
+  run.output("rms of 1 + w", rms_norm(xs, ws, 1e-2, 1));
   run.output("layer", layer_norm(xs, ws, bs, 1e-2));
   run.output("bf16", convert(rms_norm(convert(xs, DType::kBF16), ws, 1e-2), DType::kF32));
   const std::map<std::string, Value> got = run.run();
@@ -33,6 +36,7 @@ TEST(Layers, Norms) {
       const int64_t at = r * kD + d;
       const double rms = x.elements[at] / std::sqrt(square + 1e-2) * w.elements[d];
       EXPECT_NEAR(got.at("rms").elements[at], rms, 2e-6);
+      EXPECT_NEAR(got.at("rms of 1 + w").elements[at], rms / w.elements[d] * (1 + w.elements[d]), 4e-6);
       EXPECT_NEAR(got.at("bf16").elements[at], rms, 2e-2);
       EXPECT_NEAR(got.at("layer").elements[at],
                   (x.elements[at] - mean) / std::sqrt(variance + 1e-2) * w.elements[d] + b.elements[d], 2e-6);
@@ -44,41 +48,84 @@ TEST(Layers, Activations) {
   const std::vector<double> xs{-4, -1, -0.1, 0, 0.5, 2, 6};
   GraphRun run;
   const Tensor x = run.input(f32({7}, xs));
-  for (const char* name : {"silu", "relu", "gelu_new", "gelu_pytorch_tanh"}) run.output(name, activation(name, x));
+  for (const char* name : {"silu", "relu", "gelu", "gelu_new", "gelu_pytorch_tanh"})
+    run.output(name, activation(name, x));
   const std::map<std::string, Value> got = run.run();
   for (size_t i = 0; i < xs.size(); ++i) {
     const double v = xs[i];
     const double gelu = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
     EXPECT_NEAR(got.at("silu").elements[i], v / (1 + std::exp(-v)), 1e-6);
     EXPECT_NEAR(got.at("relu").elements[i], std::max(v, 0.0), 0);
+    EXPECT_NEAR(got.at("gelu").elements[i], 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))), 1e-6);
     EXPECT_NEAR(got.at("gelu_new").elements[i], gelu, 1e-6);
     EXPECT_NEAR(got.at("gelu_pytorch_tanh").elements[i], gelu, 1e-6);
   }
 }
 
-// Pairs (i, i + H/2) turn by position times frequency; scores depend on the distance of positions alone.
-TEST(Layers, RopeTurnsPairs) {
-  ModelConfig config;
-  config.head_dim = 8;
-  config.rope.rope_theta = 100;
-  const Value x = random_value({DType::kF32, {1, 3, 1, 8}}, 4);
-  const std::vector<double> positions{0, 1, 50};
+TEST(Layers, SoftCap) {
+  const std::vector<double> xs{-40, -4, 0, 0.5, 3, 100};
   GraphRun run;
-  const Tensor at = run.input(i32({1, 3}, positions));
-  run.output("plain", apply_rope(rope_tables(config, at), run.input(x)));
-  config.rope.rope_type = "linear";
-  config.rope.factor = 4;
-  run.output("linear", apply_rope(rope_tables(config, at), run.input(x)));
+  const Tensor x = run.input(f32({6}, xs));
+  run.output("capped", soft_cap(x, 5));
+  run.output("free", soft_cap(x, 0));
   const std::map<std::string, Value> got = run.run();
-  for (const auto& [name, factor] : {std::pair<const char*, double>{"plain", 1}, {"linear", 4}})
-    for (int64_t t = 0; t < 3; ++t)
-      for (int64_t i = 0; i < 4; ++i) {
-        const double angle = positions[t] / factor * std::pow(100.0, -2.0 * static_cast<double>(i) / 8);
-        const double a = x.elements[t * 8 + i], b = x.elements[t * 8 + i + 4];
-        EXPECT_NEAR(got.at(name).elements[t * 8 + i], a * std::cos(angle) - b * std::sin(angle), 1e-5)
-            << name << t << i;
-        EXPECT_NEAR(got.at(name).elements[t * 8 + i + 4], b * std::cos(angle) + a * std::sin(angle), 1e-5)
-            << name << t << i;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    EXPECT_NEAR(got.at("capped").elements[i], 5 * std::tanh(xs[i] / 5), 2e-6);
+    EXPECT_EQ(got.at("free").elements[i], xs[i]);
+  }
+}
+
+TEST(Layers, AlibiSlopes) {
+  EXPECT_EQ(alibi_slopes(8), (std::vector<double>{0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625}));
+  const std::vector<double> twelve = alibi_slopes(12);
+  ASSERT_EQ(twelve.size(), 12u);
+  EXPECT_EQ(twelve[7], 0.00390625);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(twelve[8 + i], std::pow(2.0, -(static_cast<double>(i) + 0.5)), 1e-12);
+}
+
+// Pairs (i, i + R/2) turn by position times frequency, the dims after R stay; longrope goes by the row's length.
+TEST(Layers, RopeTurnsPairs) {
+  constexpr int64_t kHead = 8;
+  const Value x = random_value({DType::kF32, {2, 3, 1, kHead}}, 4);
+  const std::vector<double> positions{0, 1, 50, 0, 1, 2};
+  RopeParameters plain, linear, part, longrope;
+  plain.rope_theta = linear.rope_theta = part.rope_theta = longrope.rope_theta = 100;
+  linear.rope_type = "linear";
+  linear.factor = 4;
+  part.partial_rotary_factor = 0.5;
+  longrope.rope_type = "longrope";
+  longrope.original_max_position_embeddings = 50;
+  longrope.short_factor = {1, 2, 3, 4};
+  longrope.long_factor = {5, 6, 7, 8};
+  longrope.attention_factor = 1.5;
+  GraphRun run;
+  const Tensor at = run.input(i32({2, 3}, positions)), given = run.input(i32({2}, {50, 51}));
+  const Tensor xs = run.input(x);
+  auto turned = [&](const RopeParameters& rope, const Tensor& lengths = {}) {
+    return apply_rope(rope_tables(rope, kHead, at, lengths), xs);
+  };
+  run.output("plain", turned(plain));
+  run.output("linear", turned(linear));
+  run.output("part", turned(part));
+  run.output("longrope", turned(longrope));
+  run.output("longrope of given lengths", turned(longrope, given));
+  const std::map<std::string, Value> got = run.run();
+  for (const auto& [name, value] : got)
+    for (int64_t row = 0; row < 2; ++row)
+      for (int64_t t = 0; t < 3; ++t) {
+        const int64_t half = name == "part" ? 2 : 4, first = (row * 3 + t) * kHead;
+        const bool is_long = name == "longrope" ? row == 0 : row == 1;
+        for (int64_t i = 0; i < half; ++i) {
+          double frequency = std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
+          if (name == "linear") frequency /= 4;
+          if (name.starts_with("longrope"))
+            frequency /= (is_long ? longrope.long_factor : longrope.short_factor)[static_cast<size_t>(i)];
+          const double angle = positions[row * 3 + t] * frequency, scale = name.starts_with("longrope") ? 1.5 : 1;
+          const double a = x.elements[first + i] * scale, b = x.elements[first + i + half] * scale;
+          EXPECT_NEAR(value.elements[first + i], a * std::cos(angle) - b * std::sin(angle), 1e-5) << name << t << i;
+          EXPECT_NEAR(value.elements[first + i + half], b * std::cos(angle) + a * std::sin(angle), 1e-5) << name;
+        }
+        for (int64_t i = 2 * half; i < kHead; ++i) EXPECT_EQ(value.elements[first + i], x.elements[first + i]);
       }
 }
 

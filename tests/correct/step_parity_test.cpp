@@ -7,6 +7,7 @@
 
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
+#include "families.h"
 #include "graph/ops.h"
 #include "models/loss.h"
 #include "optim/schedule.h"
@@ -79,7 +80,7 @@ void expect_close(const std::vector<double>& got, const Json& wanted, double tol
     EXPECT_NEAR(got[i], wanted[i].get<double>(), tolerance * std::abs(wanted[i].get<double>())) << "step " << i;
 }
 
-class Parity : public testing::TestWithParam<const char*> {
+class Parity : public testing::TestWithParam<std::string> {
  protected:
   std::filesystem::path folder() const { return kModels / GetParam(); }
   Json reference() const { return read_json(folder() / "reference.json"); }
@@ -103,7 +104,7 @@ TEST_P(Parity, LogitsOfTheBase) {
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
     f.segments = full(1, {DType::kI32, {1, t}});
     const Tensor hidden = job.model.family->forward(f);
-    program.output("logits", logits(f, hidden, weights.at(job.model.head())));
+    program.output("logits", logits(f, hidden, head_of(job.model, weights)));
     const Executable executable = devices.compile(program);
     TrainState state = load_state(devices, job, repository, false);
     DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
@@ -174,8 +175,7 @@ TEST(ParityVariants, Bf16BaseUnderAnF32Adapter) {
   expect_close(result.losses, read_json(llama / "reference.json")["lora_losses_bf16"]["loss"], 2e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Parity, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, Parity, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace fettle

@@ -8,6 +8,7 @@
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
+#include "families.h"
 #include "graph/ops.h"
 #include "models/loss.h"
 #include "step/step.h"
@@ -65,7 +66,7 @@ HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   f.tokens = program.input("tokens", shape);
   f.positions = broadcast_to(iota({DType::kI32, {shape.dims[1]}}, 0), shape.dims);
   f.segments = full(1, shape);
-  program.output("logits", logits(f, job.model.family->forward(f), weights.at(job.model.head())));
+  program.output("logits", logits(f, job.model.family->forward(f), head_of(job.model, weights)));
   const Executable executable = devices.compile(program);
   TrainState state = load_state(devices, job, repository, false);
   DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>(shape, ids));
@@ -74,7 +75,7 @@ HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   return run(executable, inputs).at("logits").download();
 }
 
-class Export : public testing::TestWithParam<const char*> {};
+class Export : public testing::TestWithParam<std::string> {};
 
 TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
   const TempFolder folder;
@@ -95,8 +96,7 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
   EXPECT_THAT(format_export(report), testing::HasSubstr("merged and base + adapter"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Export, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
   const TempFolder folder;
@@ -119,12 +119,23 @@ TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
 
 TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   const TempFolder folder;
-  for (const char* model : {"llama", "gpt2"}) {
+  for (const char* model : {"llama", "gpt2", "phi3"}) {
     const ExportReport report = run_export(export_recipe(kModels / model, folder / model));
     EXPECT_EQ(tensors(folder / model), tensors(kModels / model));
     EXPECT_EQ(read_text(folder / model / "model.safetensors"), read_text(kModels / model / "model.safetensors"));
     EXPECT_FALSE(report.merged);
     EXPECT_EQ(report.files, 1u);
+  }
+}
+
+// PyTorch's files go in, in one piece or two, and safetensors with the same bytes come out.
+TEST(ExportFiles, BinBecomesSafetensors) {
+  const TempFolder folder;
+  for (const char* model : {"baichuan7b", "baichuan13b"}) {
+    run_export(export_recipe(kModels / model, folder / model));
+    EXPECT_TRUE(fs::exists(folder / model / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder / model / "pytorch_model.bin.index.json"));
+    EXPECT_EQ(tensors(folder / model), tensors(kModels / model));
   }
 }
 

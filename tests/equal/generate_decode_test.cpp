@@ -32,7 +32,7 @@ std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
   f.segments = full(1, {DType::kI32, {1, t}});
   const Tensor last = slice(model.job.model.family->forward(f), 1, t - 1, t);
-  program.output("logits", logits(f, last, weights.at(model.job.model.head())));
+  program.output("logits", logits(f, last, head_of(model.job.model, weights)));
   DeviceBuffer tokens = replicate(model.devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
   Bindings inputs = model.state.bindings();
   inputs["tokens"] = &tokens;

@@ -155,7 +155,7 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
     f.tokens = tokens, f.positions = positions, f.segments = segments;
     const Tensor hidden = job.model.family->forward(f);
     const TokenLoss loss =
-        token_loss(f, hidden, weights.at(job.model.head()), targets, {.differentiable = true, .head_trained = true});
+        token_loss(f, hidden, head_of(job.model, weights), targets, {.differentiable = true, .head_trained = true});
     const Tensors grads = grad(loss.sum, wrt);
     program.output(std::to_string(block) + "/loss", loss.sum);
     for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + job.trained[i].name, grads[i]);
@@ -179,7 +179,8 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Model40, testing::Values("llama", "mistral", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(Families, Model40,
+                         testing::Values("llama", "mistral", "gpt2", "gemma2", "phi3", "baichuan13b"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -73,8 +73,6 @@ TEST_F(BadModel, NoWeights) {
   write_shard("model-00001-of-00002.safetensors", "a");
   fs::remove(folder_ / "model.gguf");
   EXPECT_THAT(error(), HasSubstr("shards but no model.safetensors.index.json"));
-  write_text(folder_ / "pytorch_model-00001-of-00002.bin", "");
-  EXPECT_THAT(error(), AllOf(HasSubstr("only PyTorch .bin weights"), HasSubstr("save_pretrained")));
 }
 
 TEST_F(BadModel, ShardMissing) {

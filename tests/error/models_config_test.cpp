@@ -22,14 +22,21 @@ Json llama() {
           {"intermediate_size", 96}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}};
 }
 
+Json changed(Json config, const std::string& key, const Json& value) {
+  config[key] = value;
+  return config;
+}
+
+Json of_type(const std::string& type) {
+  return changed(changed(llama(), "max_position_embeddings", 4096), "model_type", type);
+}
+
 std::string message(const Json& config) {
   return user_error([&] { make_model(config, "my/config.json"); });
 }
 
 std::string with(const std::string& key, const Json& value) {
-  Json config = llama();
-  config[key] = value;
-  return message(config);
+  return message(changed(llama(), key, value));
 }
 
 TEST(ModelConfig, UnknownFamiliesListTheKnownOnes) {
@@ -75,6 +82,21 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
                            {"n_head", 3},
                            {"scale_attn_by_inverse_layer_idx", true}}),
               HasSubstr("'scale_attn_by_inverse_layer_idx' is true"));
+  const Json gemma = of_type("gemma2"), starcoder = of_type("starcoder2"), phi = of_type("phi3");
+  EXPECT_THAT(message(changed(gemma, "use_bidirectional_attention", true)),
+              HasSubstr("'use_bidirectional_attention' is true"));
+  EXPECT_THAT(message(changed(gemma, "layer_types", {"sliding_attention", "chunked_attention"})),
+              AllOf(HasSubstr("'layer_types' holds \"chunked_attention\""), HasSubstr("full_attention")));
+  EXPECT_THAT(message(changed(gemma, "layer_types", {"full_attention"})), HasSubstr("not a list of 2 layers"));
+  EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
+  EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));
+  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "yarn"}})), HasSubstr("rope_type 'yarn'"));
+  EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 0.6)),
+              AllOf(HasSubstr("partial_rotary_factor 0.6"), HasSubstr("9 of 16")));
+  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "su"}, {"short_factor", {1, 2}}})),
+              AllOf(HasSubstr("'short_factor'"), HasSubstr("2 values, wanted 8")));
+  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "longrope"}, {"short_factor", {1, "2"}}})),
+              HasSubstr("'short_factor' is not a list of numbers"));
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {2}});

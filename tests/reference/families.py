@@ -13,8 +13,11 @@ import string
 import torch
 import transformers
 
+import baichuan
+
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+baichuan.register()
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = HERE / "models"
@@ -58,15 +61,64 @@ def make_config(family):
     if family == "qwen3":
         rope = dict(rope_type="default", rope_theta=1000000.0)
         return transformers.Qwen3Config(**COMMON, head_dim=32, rope_parameters=rope, rms_norm_eps=1e-6)
+    if family == "gemma2":  # a window on the first layer, caps within the reach of scores and logits
+        return transformers.Gemma2Config(
+            **COMMON | dict(tie_word_embeddings=True), head_dim=32, query_pre_attn_scalar=24, sliding_window=16,
+            attn_logit_softcapping=4.0, final_logit_softcapping=8.0, pad_token_id=None,
+        )  # fmt: skip
+    if family == "gemma3":  # two layers of three with a window; frequencies that differ between kinds of layers
+        rope = dict(
+            full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
+            sliding_attention=dict(rope_type="default", rope_theta=1000.0),
+        )
+        return transformers.Gemma3TextConfig(
+            **COMMON | dict(tie_word_embeddings=True, num_hidden_layers=3, num_key_value_heads=1), head_dim=32,
+            query_pre_attn_scalar=24, sliding_window=12, sliding_window_pattern=3, rope_parameters=rope,
+            pad_token_id=None,
+        )  # fmt: skip
+    if family == "phi3":  # 6 of 8 pairs of a head are rotated, by other frequencies beyond 32 positions
+        rope = dict(
+            rope_type="longrope",
+            rope_theta=10000.0,
+            partial_rotary_factor=0.75,
+            short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.5],
+            long_factor=[1.2, 1.5, 2.0, 3.0, 4.0, 6.0],
+        )
+        return transformers.Phi3Config(
+            **COMMON, rope_parameters=rope, original_max_position_embeddings=32, sliding_window=24, rms_norm_eps=1e-5,
+            pad_token_id=None,
+        )  # fmt: skip
+    if family == "starcoder2":
+        return transformers.Starcoder2Config(**COMMON | dict(tie_word_embeddings=True), sliding_window=16)
     if family == "gpt2":
         return transformers.GPT2Config(
             vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128, n_inner=96,
             bos_token_id=BOS, eos_token_id=EOS, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )  # fmt: skip
+    if family == "baichuan7b":
+        keys = {key: value for key, value in COMMON.items() if key != "num_key_value_heads"}
+        return baichuan.Config(**keys)
+    if family == "baichuan13b":  # 6 heads: slopes of a power of two and of twice as many
+        drop = ("num_key_value_heads", "max_position_embeddings")
+        keys = {key: value for key, value in COMMON.items() if key not in drop}
+        keys |= dict(hidden_size=48, num_attention_heads=6, model_max_length=128)
+        return baichuan.Config(**keys)
+    if family == "gpt_bigcode":
+        return transformers.GPTBigCodeConfig(
+            vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128, n_inner=96, bos_token_id=BOS,
+            eos_token_id=EOS, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
     raise ValueError(f"unknown family {family}")
 
 
-FAMILIES = ["llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"]
+FAMILIES = [
+    "llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "phi3", "starcoder2", "gemma3", "gpt_bigcode",
+    "baichuan7b", "baichuan13b",
+]  # fmt: skip
+# Transformers takes phi3's long frequencies for a whole batch when one row is long; Fettle goes row by row.
+ROW_BY_ROW = ["phi3"]
+# Published as pytorch_model*.bin: how many shards ours have.
+IN_BIN = {"baichuan7b": 1, "baichuan13b": 2}
 
 
 def make_model(family):
@@ -75,13 +127,14 @@ def make_model(family):
     config = make_config(family)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     conv_inputs_first = family == "gpt2"
+    norm_of_zero = family.startswith("gemma")  # norms multiply by 1 + weight
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
             if parameter.ndim == 1 and name.endswith("bias"):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
-                value = 1 + 0.2 * noise
+                value = 0.2 * noise + (0 if norm_of_zero else 1)
             elif "embed_tokens" in name or "wte" in name:  # a tied head wants logits of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
@@ -134,12 +187,38 @@ def write_json(path, value):
     path.write_text(re.sub(r"\[[-+\d.,e\s]+\]", one_line, text) + "\n")
 
 
+def write_bin(state, folder, shards):
+    """Writes pytorch_model.bin or, for several shards, their index beside them."""
+    names = ["pytorch_model.bin"]
+    if shards > 1:
+        names = [f"pytorch_model-{i + 1:05d}-of-{shards:05d}.bin" for i in range(shards)]
+    of = {key: names[i * shards // len(state)] for i, key in enumerate(state)}
+    for name in names:
+        torch.save({key: value.clone() for key, value in state.items() if of[key] == name}, folder / name)
+    if shards > 1:
+        size = sum(value.nbytes for value in state.values())
+        write_json(folder / "pytorch_model.bin.index.json", dict(metadata=dict(total_size=size), weight_map=of))
+
+
+def read_bin(folder):
+    state = {}
+    for path in sorted(folder.glob("pytorch_model*.bin")):
+        state |= torch.load(path, weights_only=True)
+    return state
+
+
 def write_model(family):
-    """Writes models/<family>: config.json, model.safetensors, tokenizer files. llama has config_v4.json beside it."""
+    """Writes models/<family>: config.json, model.safetensors (or pytorch_model*.bin), tokenizer files. llama has config_v4.json beside it."""
     folder = MODELS / family
     folder.mkdir(parents=True, exist_ok=True)
-    make_model(family).save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
+    model = make_model(family)
+    if family in IN_BIN:
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(folder)
+        write_bin(model.state_dict(), folder, IN_BIN[family])
+    else:
+        model.save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if family == "qwen2":  # as Qwen publishes it: a window that is switched off
@@ -174,6 +253,11 @@ def load_rows():
 
 
 def load_model(family, dtype=torch.float32):
+    if family in IN_BIN:
+        folder = MODELS / family
+        model = baichuan.Model(baichuan.Config.from_pretrained(folder))
+        model.load_state_dict(read_bin(folder))
+        return model.to(dtype).eval()
     return transformers.AutoModelForCausalLM.from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"
     ).eval()

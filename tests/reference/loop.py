@@ -6,6 +6,8 @@ import torch
 from transformers import get_scheduler
 from transformers.trainer_pt_utils import get_parameter_names
 
+import families
+
 LORA = dict(
     max_steps=20, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=2e-3,
     lr_scheduler_type="cosine", warmup_steps=5, weight_decay=0.01, adam_beta1=0.9, adam_beta2=0.999,
@@ -13,6 +15,14 @@ LORA = dict(
 )  # fmt: skip
 FULL = LORA | dict(learning_rate=5e-4)
 VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
+
+
+def settings_of(family, settings):
+    """`settings`, for a family that goes row by row with the same rows to a step, one to a micro-batch."""
+    if family not in families.ROW_BY_ROW:
+        return settings
+    rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
+    return settings | dict(per_device_train_batch_size=1, gradient_accumulation_steps=rows)
 
 
 def collate(rows):

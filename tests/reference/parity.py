@@ -100,7 +100,7 @@ def compute_live(family):
     start = families.MODELS / family / "adapter_init"
     lora, tuned = record.train_lora(family, start, loop.LORA)
     full_model = families.load_model(family)
-    full = loop.train(full_model, families.load_rows(), loop.FULL)
+    full = loop.train(full_model, families.load_rows(), loop.settings_of(family, loop.FULL))
     return dict(
         base=families.load_model(family), lora=lora, tuned=tuned, adapter=peft.get_peft_model_state_dict(tuned),
         full=full, full_weights=compared_weights({name: p.detach() for name, p in full_model.named_parameters()}),
@@ -108,11 +108,10 @@ def compute_live(family):
 
 
 def compared_weights(weights):
-    """`weights` less what rounding noise decides (GPT-2's key biases), see README.md."""
-    return {
-        name: torch.cat([w[: len(w) // 3], w[2 * len(w) // 3 :]]) if name.endswith("attn.c_attn.bias") else w
-        for name, w in weights.items()
-    }
+    """`weights` less what rounding noise decides (key biases without rope), see README.md."""
+    d = families.COMMON["hidden_size"]
+    less_keys = lambda bias: torch.cat([bias[:d], bias[d + (len(bias) - d) // 2 :]])
+    return {name: less_keys(w) if name.endswith("attn.c_attn.bias") else w for name, w in weights.items()}
 
 
 def check_lora(table, family, fettle, live):

@@ -104,22 +104,23 @@ def pick_prompts(tokenizer, models):
 
 
 def summary(name, tensor):
-    """Norm and first values of a weight; GPT-2's key biases are left out: no gradient reaches them but rounding."""
+    """Norm and first values of a weight; key biases without rope are left out: no gradient reaches them but rounding."""
     flat = tensor.detach().float().flatten()
     if name.endswith("attn.c_attn.bias"):
-        flat = flat[: len(flat) // 3]
+        flat = flat[: families.COMMON["hidden_size"]]
     return dict(shape=list(tensor.shape), count=len(flat), norm=float(flat.norm()), first=flat[:8].tolist())
 
 
 def train_lora(family, folder, settings, bf16=False):
     """Trains the adapter in `folder`; with bf16 the base is bfloat16, the adapter float32, under autocast."""
     model = load_adapter(family, folder, torch.bfloat16 if bf16 else torch.float32, trainable=True)
-    return loop.train(model, families.load_rows(), settings, autocast=torch.bfloat16 if bf16 else None), model
+    autocast = torch.bfloat16 if bf16 else None
+    return loop.train(model, families.load_rows(), loop.settings_of(family, settings), autocast=autocast), model
 
 
 def train_full(family):
     model = families.load_model(family)
-    record = loop.train(model, families.load_rows(), loop.FULL)
+    record = loop.train(model, families.load_rows(), loop.settings_of(family, loop.FULL))
     return record, {name: summary(name, p) for name, p in model.named_parameters()}
 
 

@@ -31,6 +31,8 @@ def train(model, settings, folder):
 def losses(family, folder):
     """The losses of LoRA from adapter_init and of full tuning; `folder` may be written to."""
     adapter = record.load_adapter(family, families.MODELS / family / "adapter_init", trainable=True)
+    base = families.load_model(family)
     return dict(
-        lora=train(adapter, loop.LORA, folder), full=train(families.load_model(family), loop.FULL, folder)
+        lora=train(adapter, loop.settings_of(family, loop.LORA), folder),
+        full=train(base, loop.settings_of(family, loop.FULL), folder),
     )

@@ -3,6 +3,7 @@
 Run with transformers, peft, safetensors and torch: python make.py [folder]. The tests never run this.
 """
 
+import collections
 import pathlib
 import shutil
 import sys
@@ -31,6 +32,23 @@ def mixed():
     tensors["empty"] = torch.zeros((0, 3))
     tensors["b"] = fill(torch.zeros((2, 3, 4)), 1)
     save_file(tensors, HERE / "mixed.safetensors", metadata={"format": "pt"})
+
+
+def views():
+    """The same tensors twice: as views in a PyTorch checkpoint, and dense."""
+    matrix = fill(torch.zeros((4, 6), dtype=torch.bfloat16), 5)
+    storage = fill(torch.zeros((40,)), 2)
+    state = collections.OrderedDict(
+        matrix=matrix, tied=matrix, transposed=matrix.t(), rows=matrix[1:3], columns=matrix[:, 2:4],
+        every_other=storage[3:30:2], cut=storage[10:22].view(3, 4), scalar=storage[7], empty=storage[:0],
+        half=fill(torch.zeros((3, 2), dtype=torch.float16), 1), flags=torch.tensor([True, False, True]),
+        parameter=torch.nn.Parameter(fill(torch.zeros((2, 2)), 9)),
+        **{str(d).removeprefix("torch."): fill(torch.zeros((5,), dtype=d), 3)
+           for d in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float64)},
+    )
+    state._metadata = collections.OrderedDict(version=1)  # as a state dict has it
+    torch.save(state, HERE / "views.bin")
+    save_file({key: value.detach().clone().contiguous() for key, value in state.items()}, HERE / "views.safetensors")
 
 
 def llama():
@@ -78,6 +96,7 @@ def trainer_state():
 
 
 mixed()
+views()
 sharded()
 adapters()
 trainer_state()

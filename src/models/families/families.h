@@ -9,6 +9,12 @@ Family llama_family();
 Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
+Family gemma2_family();
+Family gemma3_family();
+Family phi3_family();
+Family starcoder2_family();
+Family baichuan_family();
 Family gpt2_family();
+Family gpt_bigcode_family();
 
 }  // namespace fettle

@@ -1,6 +1,6 @@
 // Mistral 7B: Llama with a sliding window. Source: transformers/models/mistral.
 #include "models/decoder.h"
-#include "models/families.h"
+#include "models/families/families.h"
 
 namespace fettle {
 namespace {

@@ -1,7 +1,7 @@
 // Qwen 2 and 2.5: biases on q, k and v; a window on the layers from max_window_layers on, when switched on.
 // Source: transformers/models/qwen2.
 #include "models/decoder.h"
-#include "models/families.h"
+#include "models/families/families.h"
 
 namespace fettle {
 namespace {
@@ -11,8 +11,8 @@ ModelConfig read(const ConfigReader& r) {
   c.attention_bias = c.qkv_bias_only = true;
   if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
     const int64_t first = r.integer("max_window_layers", c.num_hidden_layers);
-    for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
-      c.window.push_back(layer >= first ? r.integer("sliding_window") : 0);
+    c.window =
+        r.windows(c.num_hidden_layers, r.integer("sliding_window"), [=](int64_t layer) { return layer >= first; });
   }
   return c;
 }

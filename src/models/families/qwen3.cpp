@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"
-#include "models/families.h"
+#include "models/families/families.h"
 
 namespace fettle {
 namespace {

@@ -1,0 +1,58 @@
+// Defines TensorFile: a mapped file that holds tensors, and where each of them lies.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/box.h"
+#include "base/host_array.h"
+#include "base/shape.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+
+struct TensorEntry {
+  std::string name;
+  Shape shape;
+  int64_t offset = 0;  // of the first byte, from the start of the file; may be unaligned
+  int64_t bytes = 0;   // from there to the end of the last element
+  Dims strides;        // in elements; empty: dense, row-major
+
+  bool dense() const { return strides.empty(); }
+};
+
+// Move-only; entries and spans live as long as it does. Const members may be called from any thread. The reader of a
+// format (SafetensorsFile, TorchFile) makes it from entries that it has checked.
+class TensorFile {
+ public:
+  const std::filesystem::path& path() const { return map_.path(); }
+  const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
+  const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
+
+  // A dense tensor's mapped bytes, little endian, possibly unaligned.
+  std::span<const std::byte> bytes(const TensorEntry& entry) const;
+  // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes convert; else equal dtypes only).
+  // Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
+  void read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const;
+  void read_slice(const TensorEntry& entry, const Box& box, std::byte* out) const {
+    read_slice(entry, box, entry.shape.dtype, out);
+  }
+  HostArray read(const TensorEntry& entry) const;
+
+  void will_need(const TensorEntry& entry) const { map_.will_need(entry.offset, entry.bytes); }
+  void release(const TensorEntry& entry) const { map_.release(entry.offset, entry.bytes); }
+
+ protected:
+  TensorFile(MappedFile map, std::vector<TensorEntry> entries);
+
+ private:
+  MappedFile map_;
+  std::vector<TensorEntry> entries_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,26 @@
+// Phi-3, Phi-3.5 and Phi-4: q|k|v and gate|up in one, longrope, a window on all layers.
+// Source: transformers/models/phi3.
+#include "models/decoder.h"
+#include "models/families/families.h"
+
+namespace fettle {
+namespace {
+
+ModelConfig read(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.fused_qkv = "qkv_proj";
+  c.mlp = Mlp::kFusedGated;
+  if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
+  r.note_dropouts(c, {"resid_pdrop", "embd_pdrop"});
+  return c;
+}
+
+}  // namespace
+
+Family phi3_family() {
+  Family family = decoder_family("phi3", "Phi3ForCausalLM", read);
+  family.linears = {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"};
+  return family;
+}
+
+}  // namespace fettle

@@ -1,0 +1,129 @@
+#include "models/gpt.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "graph/ops.h"
+#include "models/attention.h"
+#include "models/layers.h"
+
+namespace fettle {
+namespace {
+
+const std::string kLayer = "transformer.h.{}.";
+
+WeightRow qkv_row(const ModelConfig& c, bool conv1d) {
+  const int64_t d = c.hidden_size, h = c.head_dim;
+  const std::string name = kLayer + "attn.c_attn.weight";
+  if (conv1d) return {name, {d, 3, d}, {"embed", "", "heads"}, Init::kNormal, 1};
+  // One key head cannot be split: every device has all of it, and q with it.
+  if (c.num_key_value_heads == 1) return {name, {d + 2 * h, d}, {"", "embed"}};
+  return {name, {3 * d, d}, {"heads", "embed"}};
+}
+
+struct Heads {
+  Tensor q_BTNH, k_BTKH, v_BTKH;
+};
+
+Heads split_heads(const Forward& f, const Tensor& qkv, bool conv1d) {
+  const ModelConfig& c = f.config;
+  const int64_t b = qkv.dim(0), t = qkv.dim(1), n = c.num_attention_heads, k = c.num_key_value_heads, h = c.head_dim;
+  auto hold = [&](const Tensor& x, const char* axis) { return f.sharding.constrain(x, {"batch", "length", axis, ""}); };
+  if (conv1d) {
+    auto heads = [&](int64_t part) { return hold(reshape(slice(qkv, 2, part, part + 1), {b, t, n, h}), "act_heads"); };
+    return {heads(0), heads(1), heads(2)};
+  }
+  if (k == 1) {
+    auto heads = [&](int64_t from, int64_t count, const char* axis) {
+      return hold(reshape(slice(qkv, 2, from * h, (from + count) * h), {b, t, count, h}), axis);
+    };
+    return {heads(0, n, "act_heads"), heads(n, 1, "act_kv_heads"), heads(n + 1, 1, "act_kv_heads")};
+  }
+  const Tensor by_head = hold(reshape(qkv, {b, t, n, 3 * h}), "act_heads");
+  return {slice(by_head, 3, 0, h), slice(by_head, 3, h, 2 * h), slice(by_head, 3, 2 * h, 3 * h)};
+}
+
+}  // namespace
+
+ModelConfig read_gpt_config(const ConfigReader& r, const std::string& default_activation) {
+  ModelConfig c;
+  r.read_common(c, true);
+  c.hidden_size = r.integer("n_embd");
+  c.intermediate_size = r.integer("n_inner", 4 * c.hidden_size);
+  c.num_hidden_layers = r.integer("n_layer");
+  c.num_attention_heads = c.num_key_value_heads = r.integer("n_head");
+  c.max_position_embeddings = r.integer("n_positions", 1024);
+  c.norm = Norm::kLayer;
+  c.norm_eps = r.number("layer_norm_epsilon", 1e-5);
+  c.hidden_act = r.text("activation_function", default_activation);
+  r.refuse_unless("scale_attn_weights", true);
+  r.refuse_unless("add_cross_attention", false);
+  r.note_dropouts(c, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
+  if (c.hidden_size % c.num_attention_heads != 0)
+    throw UserError("{}: n_embd ({}) does not divide by n_head ({})", r.file(), c.hidden_size, c.num_attention_heads);
+  c.head_dim = c.hidden_size / c.num_attention_heads;
+  return c;
+}
+
+std::vector<WeightRow> gpt_weights(const ModelConfig& c, bool conv1d) {
+  const int64_t d = c.hidden_size, f = c.intermediate_size;
+  std::vector<WeightRow> rows{
+      {"transformer.wte.weight", {c.vocab_size, d}, {"vocab", "embed"}},
+      {"transformer.wpe.weight", {c.max_position_embeddings, d}, {"", "embed"}},
+  };
+  auto add_norm = [&](const std::string& name) {
+    rows.push_back({name + ".weight", {d}, {"norm"}, Init::kOnes});
+    rows.push_back({name + ".bias", {d}, {"norm"}, Init::kZeros});
+  };
+  auto add_linear = [&](const std::string& name, int64_t out, const char* out_axis, int64_t in, const char* in_axis) {
+    if (conv1d)
+      rows.push_back({name + ".weight", {in, out}, {in_axis, out_axis}});
+    else
+      rows.push_back({name + ".weight", {out, in}, {out_axis, in_axis}});
+    rows.push_back({name + ".bias", {out}, {std::string(out_axis) == "embed" ? "norm" : out_axis}, Init::kZeros});
+  };
+  add_norm(kLayer + "ln_1");
+  const WeightRow qkv = qkv_row(c, conv1d);
+  rows.push_back(qkv);
+  WeightRow bias{kLayer + "attn.c_attn.bias", {qkv.dims[0]}, {qkv.axes[0]}, Init::kZeros};
+  if (conv1d) bias.dims = {3, d}, bias.axes = {"", "heads"}, bias.fused = 0;
+  rows.push_back(bias);
+  add_linear(kLayer + "attn.c_proj", d, "embed", d, "heads");
+  add_norm(kLayer + "ln_2");
+  add_linear(kLayer + "mlp.c_fc", f, "mlp", d, "embed");
+  add_linear(kLayer + "mlp.c_proj", d, "embed", f, "mlp");
+  add_norm("transformer.ln_f");
+  if (!c.tie_word_embeddings) rows.push_back({"lm_head.weight", {c.vocab_size, d}, {"vocab", "embed"}});
+  return rows;
+}
+
+Tensor gpt_forward(Forward& f, bool conv1d) {
+  const ModelConfig& c = f.config;
+  const AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim))};
+  const Tensor places = convert(take(f.weights.at("transformer.wpe.weight"), f.positions), f.compute);
+  const Tensor x_BTD = embed(f, f.weights.at("transformer.wte.weight"), f.tokens) + places;
+  const Tensor out_BTD = run_layers(f, kLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
+    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer.weights, "ln_1", x), conv1d);
+    const auto [q, k, v] = split_heads(f, qkv, conv1d);
+    const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
+    const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, conv1d);
+    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer.weights, "ln_2", y), conv1d);
+    const Tensor hidden = f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
+    return y + linear(f, layer, "mlp.c_proj", hidden, conv1d);
+  });
+  return norm(c, f.weights, "transformer.ln_f", out_BTD);
+}
+
+Family gpt_family(const std::string& model_type, const std::string& architecture) {
+  Family family;
+  family.model_type = model_type;
+  family.architecture = architecture;
+  family.layer_prefix = kLayer;
+  family.embedding = "transformer.wte.weight";
+  family.head = "lm_head.weight";
+  family.linears = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
+  return family;
+}
+
+}  // namespace fettle

@@ -1,0 +1,19 @@
+// Defines rotary embedding of queries and keys. Source: RoFormer; scalings as in transformers/modeling_rope_utils.py.
+#pragma once
+
+#include "models/config.h"
+#include "models/model.h"
+
+namespace fettle {
+
+// Cosines and sines [B, T, 1, R / 2] in f32; R = rope.rotary_dim(head_dim) dims of a head are rotated.
+struct Rope {
+  Tensor cos, sin;
+};
+
+// `lengths_B` (i32): whether longrope takes the factors for long documents; null: by each row's largest position + 1.
+Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
+// Rotates the first R dims, pair (i, i + R / 2) by angle i; the rest stays.
+Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
+
+}  // namespace fettle

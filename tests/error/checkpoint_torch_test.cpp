@@ -1,0 +1,198 @@
+// PyTorch checkpoints that are broken or hostile: refused by name, with nothing executed, in little time and memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/repository.h"
+#include "checkpoint/torch/pickle.h"
+#include "checkpoint/torch/torch_file.h"
+#include "checkpoint/torch/zip.h"
+#include "temp_folder.h"
+#include "torch_files.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string pickle_error(const std::string& pickle) {
+  return user_error([&] { read_torch_pickle(std::as_bytes(std::span(pickle)), "some/pytorch_model.bin"); });
+}
+
+std::string file_error(const std::string& bytes) {
+  TempFolder folder;
+  write_text(folder / "pytorch_model.bin", bytes);
+  return user_error([&] { TorchFile::open(folder / "pytorch_model.bin"); });
+}
+
+std::string checkpoint(const std::string& pickle, const std::string& storage = floats({1, 2})) {
+  return zip_of({{"x/data.pkl", pickle}, {"x/data/0", storage}});
+}
+
+std::string one_tensor(int64_t elements, int64_t offset, const std::vector<int64_t>& dims,
+                       const std::vector<int64_t>& strides) {
+  return Pickle().dict().raw("(").text("w").tensor("0", elements, offset, dims, strides).raw("u").stop();
+}
+
+// What pickles do to those who execute them.
+TEST(HostilePickle, CallsAreRefusedByName) {
+  const std::string command = "touch /tmp/fettle-was-here";
+  for (const auto& [module, name] : {std::pair<const char*, const char*>{"os", "system"},
+                                     {"posix", "system"},
+                                     {"builtins", "eval"},
+                                     {"__builtin__", "exec"},
+                                     {"subprocess", "Popen"},
+                                     {"torch", "load"},
+                                     {"torch.hub", "load"},
+                                     {"collections", "OrderedDict.__class__"},
+                                     {"torch._utils", "_rebuild_tensor_v2.__globals__"}}) {
+    const std::string call = Pickle().global(module, name).raw("(").text(command).raw("tR").stop();
+    EXPECT_THAT(pickle_error(call),
+                AllOf(HasSubstr("some/pytorch_model.bin"), HasSubstr("'" + std::string(module) + "." + name + "'"),
+                      HasSubstr("executes nothing")));
+    const std::string by_stack = Pickle().text(module).text(name).raw("\x93(").text(command).raw("tR").stop();
+    EXPECT_THAT(pickle_error(by_stack), HasSubstr("'" + std::string(module) + "." + name + "'"));
+  }
+  EXPECT_FALSE(std::filesystem::exists("/tmp/fettle-was-here"));
+}
+
+TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
+  // NEWOBJ, INST, OBJ, EXT1, REDUCE of a storage type, NEXT_BUFFER, PERSID, protocol 0's INT.
+  for (const char* op : {"\x81", "i", "o", "\x82\x01", "\x97", "Pkey\n", "I01\n"})
+    EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw(")").raw(op).stop()),
+                HasSubstr("is not one that checkpoints need"))
+        << static_cast<int>(op[0]);
+  EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
+              HasSubstr("it calls 'torch.FloatStorage'"));
+  // BUILD sets attributes: only a dict's, with a dict.
+  EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw("}b").stop()), HasSubstr("no dict"));
+  EXPECT_THAT(pickle_error(Pickle().dict().text("state").raw("b").stop()), HasSubstr("a text where a dict is needed"));
+  EXPECT_THAT(pickle_error(std::string("\x80\x07.", 3)), HasSubstr("its protocol is 7"));
+}
+
+TEST(HostilePickle, StackAndMemo) {
+  EXPECT_THAT(pickle_error(""), HasSubstr("ends too early"));
+  EXPECT_THAT(pickle_error("\x80"), HasSubstr("ends too early"));
+  EXPECT_THAT(pickle_error(Pickle().raw("0").stop()), HasSubstr("not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("t").stop()), HasSubstr("a mark that is not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("(0\x85").stop()), HasSubstr("not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("(\x85").stop()), HasSubstr("not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("h\x05").stop()), HasSubstr("recalls value 5"));
+  EXPECT_THAT(pickle_error(Pickle().raw("q\x01").stop()), HasSubstr("remembers a value that is not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("}NNNu").stop()), HasSubstr("mark"));
+  EXPECT_THAT(pickle_error(Pickle().raw("}(Nu").stop()), HasSubstr("has no value"));
+  EXPECT_THAT(pickle_error(Pickle().raw("NNa").stop()), HasSubstr("no list where one is needed"));
+  EXPECT_THAT(pickle_error(Pickle().raw("NR").stop()), HasSubstr("a None where a tuple is needed"));
+  EXPECT_THAT(pickle_error(Pickle().raw(")Q").stop()), HasSubstr("not a storage"));
+  EXPECT_THAT(pickle_error(Pickle().raw("\x8a\x09" + std::string(9, '\1')).stop()), HasSubstr("9 bytes"));
+  EXPECT_THAT(pickle_error(Pickle().raw("X\xff\xff\xff\xff").stop()), HasSubstr("ends too early"));
+  EXPECT_THAT(pickle_error(Pickle().raw("\x8d" + std::string(8, '\xff')).stop()), HasSubstr("ends too early"));
+  EXPECT_THAT(pickle_error(Pickle().raw("c" + std::string(1 << 20, 'a')).stop()),
+              HasSubstr("a name in it is too long"));
+}
+
+// A dict that holds itself, lists a million deep, tuples that double with each line, values without number.
+TEST(HostilePickle, BombsStaySmall) {
+  EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
+  std::string deep;
+  for (int i = 0; i < 1 << 20; ++i) deep += "\x85";
+  EXPECT_THAT(pickle_error(Pickle().raw("N" + deep).stop()), HasSubstr("but a tuple"));
+  std::string doubling = ")";
+  for (int i = 0; i < 200; ++i) doubling += "2\x86";
+  EXPECT_THAT(pickle_error(Pickle().raw(doubling).stop()), HasSubstr("but a tuple"));
+  EXPECT_THAT(pickle_error(Pickle().raw(std::string(3 << 20, ']')).stop()), HasSubstr("more than 2097152 values"));
+  EXPECT_THAT(pickle_error(Pickle().raw("N" + std::string(3 << 20, '\x94')).stop()),
+              HasSubstr("remembers more than 2097152"));
+  // One long tuple as the arguments, or the dims, of many calls.
+  const std::string wide = "(" + std::string(100000, 'N') + "tq\x01";
+  EXPECT_THAT(pickle_error(Pickle().global("torch", "Size").raw(wide + "R").stop()), HasSubstr("too many values"));
+}
+
+TEST(HostilePickle, ViewsOutsideOfTheirStorage) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const std::string outside = "does not lie in its storage";
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {3}, {1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 1, {2}, {1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, -1, {2}, {1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 3, {0}, {1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {-2}, {1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 1, {2}, {-1})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {kHuge, kHuge}, {0, 0})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {3, 1}, {kHuge, kHuge})), HasSubstr(outside));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {1000}, {0})), HasSubstr(outside)) << "an expanded view";
+  EXPECT_THAT(pickle_error(one_tensor(-1, 0, {0}, {1})), HasSubstr("-1 elements"));
+  EXPECT_THAT(pickle_error(one_tensor(kHuge * 2 - 1, 0, {1}, {1})), HasSubstr("elements"));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {2}, {1, 1})), HasSubstr("as many strides"));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, std::vector<int64_t>(17, 1), std::vector<int64_t>(17, 1))),
+              HasSubstr("17 dimensions"));
+}
+
+TEST(HostilePickle, WhatIsNoStateDict) {
+  EXPECT_THAT(pickle_error(Pickle().raw("N").stop()), HasSubstr("no dict of tensors but a None"));
+  EXPECT_THAT(pickle_error(Pickle().raw("}(").text("epoch").number(3).raw("u").stop()),
+              AllOf(HasSubstr("'epoch' is a int"), HasSubstr("state dict")));
+  EXPECT_THAT(pickle_error(Pickle().raw("}(").text("model").dict().raw("u").stop()), HasSubstr("'model' is a dict"));
+  EXPECT_THAT(pickle_error(Pickle().raw("}(N").tensor("0", 1, 0, {1}, {1}).raw("u").stop()),
+              HasSubstr("a None where a text is needed"));
+  EXPECT_THAT(pickle_error(Pickle()
+                               .raw("}(")
+                               .text("w")
+                               .tensor("0", 1, 0, {1}, {1})
+                               .text("w")
+                               .tensor("0", 1, 0, {1}, {1})
+                               .raw("u")
+                               .stop()),
+              HasSubstr("'w' twice"));
+  EXPECT_THAT(pickle_error(Pickle().raw("}(").text("w").tensor("0", 1, 0, {1}, {1}, "QInt8Storage").raw("u").stop()),
+              HasSubstr("'torch.QInt8Storage'"));
+}
+
+TEST(TorchFileErrors, NotTheRightKindOfFile) {
+  EXPECT_THAT(file_error(std::string("\x80\x02\x8a\x0al\xfc\x9c"
+                                     "F\xf9 j\xa8P\x19.",
+                                     15)),
+              AllOf(HasSubstr("before 1.6"), HasSubstr("torch.save(torch.load(")));
+  EXPECT_THAT(file_error("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("git lfs pull"));
+  EXPECT_THAT(file_error("{}"), HasSubstr("is not a PyTorch checkpoint"));
+  EXPECT_THAT(file_error(""), HasSubstr("is not a PyTorch checkpoint"));
+  EXPECT_THAT(file_error(zip_of({{"x/other", ""}})), HasSubstr("has no data.pkl"));
+  EXPECT_THAT(file_error(zip_of({{"x/constants.pkl", ""}})), HasSubstr("TorchScript"));
+  EXPECT_THAT(file_error(zip_of({{"x/byteorder", "big"}})), HasSubstr("big-endian"));
+}
+
+TEST(TorchFileErrors, BrokenZip) {
+  const std::string good = checkpoint(one_tensor(2, 0, {2}, {1}));
+  EXPECT_EQ(file_error(good), "no error");
+  for (size_t length = 4; length < good.size(); length += 7)
+    EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("fetch it again")) << length;
+  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
+  // Each byte of the directory changed: a clear error or a file that still holds together.
+  for (size_t at = good.size() - 140; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0xff);
+    file_error(bad);
+  }
+}
+
+TEST(TorchFileErrors, StoragesThatAreNotThere) {
+  EXPECT_THAT(file_error(checkpoint(one_tensor(2, 0, {2}, {1}), floats({1}))),
+              AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("are 4, wanted 8")));
+  EXPECT_THAT(file_error(zip_of({{"x/data.pkl", one_tensor(2, 0, {2}, {1})}})), HasSubstr("missing"));
+}
+
+TEST(TorchFileErrors, Repository) {
+  TempFolder folder;
+  write_text(folder / "config.json", "{}");
+  write_text(folder / "pytorch_model-00001-of-00002.bin", "");
+  auto error = [&] { return user_error([&] { ModelRepository::open(folder.path()); }); };
+  EXPECT_THAT(error(), HasSubstr("no pytorch_model.bin.index.json; fetch that file too"));
+  write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"w": "absent.bin"}})");
+  EXPECT_THAT(error(), HasSubstr("names the shard absent.bin, which is missing"));
+  write_text(folder / "absent.bin", checkpoint(one_tensor(2, 0, {2}, {1})));
+  EXPECT_EQ(error(), "no error");
+  write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"v": "absent.bin"}})");
+  EXPECT_THAT(error(), HasSubstr("says that 'v' is in absent.bin, but it is not"));
+}
+
+}  // namespace
+}  // namespace fettle

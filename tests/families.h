@@ -1,0 +1,13 @@
+// Defines kFamilies: the models of tests/reference/models that the tests of all families go through.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mistral",    "qwen2", "qwen3",
+                                                "gpt2",        "gemma2",     "gemma3",     "phi3",  "starcoder2",
+                                                "gpt_bigcode", "baichuan7b", "baichuan13b"};
+
+}  // namespace fettle
