@@ -30,11 +30,13 @@ test: setup $(BUILD)/build.ninja
 
 bench: build
 	@benchmarks/run.sh
+	@benchmarks/tokenizer.sh $(BUILD)
 
 parity: build
 	@tests/reference/parity.sh
 
-fuzz: setup
+fuzz:
+	@FETTLE_FUZZ=1 scripts/setup.sh
 	@tests/fuzz/run.sh $(SECONDS_EACH)
 
 format:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Fettle needs on Debian or Ubuntu: packages, and archives unpacked into the cache
-# (FETTLE_CACHE, by default ~/.cache/fettle). Safe to run again, also at the same time or after an interruption;
+# (FETTLE_CACHE, by default ~/.cache/fettle); with FETTLE_FUZZ=1 also what fuzzing needs. Safe to run again, also at the
+# same time or after an interruption;
 # does nothing, and needs no network, when all is there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +14,9 @@ die() {
 
 install_packages() {
   local wanted missing as_root=()
-  mapfile -t wanted < <(grep -Ev '^(#|$)' "$here/packages.txt")
+  local lists=("$here/packages.txt")
+  [[ -z ${FETTLE_FUZZ:-} ]] || lists+=("$here/packages_fuzz.txt")
+  mapfile -t wanted < <(cat "${lists[@]}" | grep -Ev '^(#|$)')
   command -v dpkg-query >/dev/null ||
     die "this is no Debian or Ubuntu: install the counterparts of scripts/packages.txt by hand," \
       "put a dpkg-query that prints 'NAME install ok installed' for each on PATH, and run again"

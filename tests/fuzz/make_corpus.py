@@ -1,0 +1,81 @@
+"""Writes the seeds of corpus/tokenizer_json and corpus/sentencepiece: small tokenizers that use every part.
+
+Needs `sentencepiece`.
+"""
+import io
+import json
+import os
+import pathlib
+
+import sentencepiece
+
+HERE = pathlib.Path(__file__).parent / "corpus"
+TEXT = ["the thing is the thing", "a the in thing on", "é ½ the 中文 thing"] * 30
+VOCAB = ["<unk>", "<s>", "</s>", "a", "b", "c", "e", "l", "o", "▁", "Ġ", "ab", "▁ab", "##b", "b</w>", "<0xFF>", "<0x01>", "é"]
+
+
+def added(**flags) -> list:
+    return [{"id": 1, "content": "<s>", "special": True, "normalized": False, **flags},
+            {"id": 40, "content": "E\u0301", "special": False, "normalized": True, "single_word": True}]
+
+
+def bpe(**options) -> dict:
+    ids = {token: i for i, token in enumerate(VOCAB)}
+    return {"type": "BPE", "vocab": ids, "merges": [["a", "b"], ["▁", "ab"]], "unk_token": "<unk>", **options}
+
+
+def sequence(kind: str, *steps: dict) -> dict:
+    return {"type": "Sequence", kind: list(steps)}
+
+
+def seeds():
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}  # fmt: skip
+    yield "bpe", {"model": bpe(byte_fallback=True, fuse_unk=True), "added_tokens": added(lstrip=True), "post_processor": template,
+                  "normalizer": sequence("normalizers", {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}),
+                  "decoder": sequence("decoders", {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+                                      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0})}  # fmt: skip
+    yield "bytes", {"model": bpe(ignore_merges=True, continuing_subword_prefix="##"), "added_tokens": added(rstrip=True),
+                    "normalizer": {"type": "NFC"}, "decoder": {"type": "ByteLevel"}, "post_processor": {"type": "ByteLevel"},
+                    "pre_tokenizer": sequence("pretokenizers", {"type": "Split", "pattern": {"Regex": "\\p{L}+|[\\s&&[^a]]+|\\w{1,3}"}, "behavior": "Isolated", "invert": True},
+                                              {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True})}  # fmt: skip
+    yield "wordpiece", {"model": {"type": "WordPiece", "vocab": {t: i for i, t in enumerate(VOCAB)}, "unk_token": "<unk>", "max_input_chars_per_word": 5},
+                        "normalizer": {"type": "BertNormalizer", "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"},
+                        "decoder": {"type": "WordPiece"}, "post_processor": {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]}}  # fmt: skip
+    yield "unigram", {"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab": [[t, -float(i)] for i, t in enumerate(VOCAB)]},
+                      "normalizer": sequence("normalizers", {"type": "Precompiled", "precompiled_charsmap": "DAAAAAAAAAABAAAAAgAAAGFiAA=="},
+                                             {"type": "Nmt"}, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Strip"}, {"type": "Lowercase"}),
+                      "pre_tokenizer": sequence("pretokenizers", {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "MergedWithNext"},
+                                                {"type": "WhitespaceSplit"}, {"type": "Whitespace"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}),
+                      "decoder": sequence("decoders", {"type": "Metaspace", "replacement": "▁"}, {"type": "BPEDecoder", "suffix": "</w>"})}  # fmt: skip
+
+
+def models():
+    os.chdir(HERE)  # the model keeps the name
+    rules = HERE / "rules.tsv"
+    rules.write_text("BD\t31 2044 32\n65 301\tE9\n")
+    for name, options in {
+        "bpe": dict(model_type="bpe", byte_fallback=True, vocab_size=300, normalization_rule_name="identity"),
+        "unigram": dict(model_type="unigram", vocab_size=40, normalization_rule_tsv=rules.name, user_defined_symbols=["ing"]),
+        "plain": dict(model_type="bpe", vocab_size=40, normalization_rule_name="identity", add_dummy_prefix=False,
+                      remove_extra_whitespaces=False, user_defined_symbols=["the", "▁▁"]),
+    }.items():  # fmt: skip
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, minloglevel=2,
+                                                 hard_vocab_limit=False, **options)
+        yield name, model.getvalue()
+    rules.unlink()
+    yield "ranks", b"".join(b"%s %d\n" % (token, i) for i, token in enumerate([b"YQ==", b"Yg==", b"YWI="]))
+
+
+def main() -> None:
+    for folder in ("tokenizer_json", "sentencepiece"):
+        (HERE / folder).mkdir(exist_ok=True)
+    for name, seed in seeds():
+        (HERE / "tokenizer_json" / name).write_text(json.dumps(seed, ensure_ascii=False) + "\n")
+    for name, seed in models():
+        (HERE / "sentencepiece" / name).write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()
