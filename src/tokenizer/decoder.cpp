@@ -26,7 +26,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 // All tokens become one text; one that is not in the alphabet (an added token) stands as it is.
-Decoder read_byte_level(const JsonField&) {
+Decoder read_byte_level(const JsonField& field) {
+  field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   return [](Tokens& tokens) {
     std::string bytes, all;
     for (const std::string& token : tokens) all += from_alphabet(token, bytes) ? bytes : token;
@@ -35,7 +36,8 @@ Decoder read_byte_level(const JsonField&) {
 }
 
 // Runs of <0xE4>-like tokens become the text they spell, or a U+FFFD for each where they spell none.
-Decoder read_byte_fallback(const JsonField&) {
+Decoder read_byte_fallback(const JsonField& field) {
+  field.expect_only({"type"});
   return [](Tokens& tokens) {
     Tokens result;
     std::string bytes;
@@ -64,11 +66,13 @@ Decoder read_byte_fallback(const JsonField&) {
   };
 }
 
-Decoder read_fuse(const JsonField&) {
+Decoder read_fuse(const JsonField& field) {
+  field.expect_only({"type"});
   return [](Tokens& tokens) { tokens = {join(tokens)}; };
 }
 
 Decoder read_strip(const JsonField& field) {
+  field.expect_only({"type", "content", "start", "stop"});
   const std::string content = field.at("content").string();
   const int64_t start = field.at("start").integer();
   const int64_t stop = field.at("stop").integer();
@@ -82,6 +86,7 @@ Decoder read_strip(const JsonField& field) {
 }
 
 Decoder read_replace(const JsonField& field) {
+  field.expect_only({"type", "pattern", "content"});
   return [pattern = Regex::of_field(field.at("pattern")), content = field.at("content").string()](Tokens& tokens) {
     for (std::string& token : tokens) {
       std::string out;
@@ -94,6 +99,7 @@ Decoder read_replace(const JsonField& field) {
 }
 
 Decoder read_metaspace(const JsonField& field) {
+  field.expect_only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = field.at("replacement").string();
   const bool prefix = field.boolean_or("add_prefix_space", true);
   const bool strips = prefix && field.string_or("prepend_scheme", "always") != "never";
@@ -103,6 +109,7 @@ Decoder read_metaspace(const JsonField& field) {
 }
 
 Decoder read_word_piece(const JsonField& field) {
+  field.expect_only({"type", "prefix", "cleanup"});
   static constexpr std::pair<std::string_view, std::string_view> kCleanups[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
@@ -120,12 +127,14 @@ Decoder read_word_piece(const JsonField& field) {
 }
 
 Decoder read_bpe(const JsonField& field) {
+  field.expect_only({"type", "suffix"});
   return [suffix = field.string_or("suffix", "</w>")](Tokens& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
   };
 }
 
 Decoder read_sequence(const JsonField& field) {
+  field.expect_only({"type", "decoders"});
   std::vector<Decoder> steps;
   for (const JsonField& step : field.at("decoders").elements()) steps.push_back(read_decoder(step));
   return [steps](Tokens& tokens) {

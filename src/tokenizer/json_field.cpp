@@ -118,6 +118,17 @@ std::string JsonField::string_or(std::string_view key, std::string_view fallback
   return field ? field->string() : std::string(fallback);
 }
 
+void JsonField::expect_only(std::initializer_list<std::string_view> keys) const {
+  if (!value_->is_object()) fail_type("an object");
+  for (const auto& [key, value] : value_->items()) {
+    const bool off = value.is_null() || (value.is_boolean() && !value.get<bool>());
+    if (off || std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    std::string known;
+    for (std::string_view each : keys) known += (known.empty() ? "" : ", ") + std::string(each);
+    fail("'{}' is not supported; supported are {}", key, known);
+  }
+}
+
 void JsonField::fail_type(std::string_view wanted) const {
   std::string found = value_->dump(-1, ' ', false, json::error_handler_t::replace);
   if (found.size() > 60) found = found.substr(0, 57) + "...";

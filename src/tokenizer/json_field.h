@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -47,6 +48,10 @@ class JsonField {
   // Members with a value for when they are missing or null.
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
+
+  // Throws UserError naming a member that is not of `keys` (unless it is null or false): what is not known may change
+  // what the file means.
+  void expect_only(std::initializer_list<std::string_view> keys) const;
 
   // Throws UserError "<where>: <message>".
   template <typename... Args>

@@ -65,15 +65,18 @@ const icu::Normalizer2& form() {
 }
 
 template <FormOf form_of>
-Normalizer read_form(const JsonField&) {
+Normalizer read_form(const JsonField& field) {
+  field.expect_only({"type"});
   return [&form = form<form_of>()](std::string& text) { apply_form(form, text); };
 }
 
-Normalizer read_lowercase(const JsonField&) {
+Normalizer read_lowercase(const JsonField& field) {
+  field.expect_only({"type"});
   return [](std::string& text) { map_chars(text, [](char32_t c, std::string& out) { append_lowercase(out, c); }); };
 }
 
-Normalizer read_strip_accents(const JsonField&) {
+Normalizer read_strip_accents(const JsonField& field) {
+  field.expect_only({"type"});
   return [](std::string& text) {
     map_chars(text, [](char32_t c, std::string& out) {
       if (!is_mark(c)) append_utf8(out, c);
@@ -82,6 +85,7 @@ Normalizer read_strip_accents(const JsonField&) {
 }
 
 Normalizer read_strip(const JsonField& field) {
+  field.expect_only({"type", "strip_left", "strip_right"});
   const bool left = field.boolean_or("strip_left", true);
   const bool right = field.boolean_or("strip_right", true);
   return [left, right](std::string& text) {
@@ -98,12 +102,14 @@ Normalizer read_strip(const JsonField& field) {
 }
 
 Normalizer read_prepend(const JsonField& field) {
+  field.expect_only({"type", "prepend"});
   return [prefix = field.at("prepend").string()](std::string& text) {
     if (!text.empty()) text.insert(0, prefix);
   };
 }
 
 Normalizer read_replace(const JsonField& field) {
+  field.expect_only({"type", "pattern", "content"});
   return [pattern = Regex::of_field(field.at("pattern")), content = field.at("content").string()](std::string& text) {
     std::string out;
     pattern.cover(text, [&](size_t start, size_t end, bool is_match) {
@@ -117,7 +123,8 @@ Normalizer read_replace(const JsonField& field) {
   };
 }
 
-Normalizer read_byte_level(const JsonField&) {
+Normalizer read_byte_level(const JsonField& field) {
+  field.expect_only({"type"});
   return [](std::string& text) { text = to_alphabet(text); };
 }
 
@@ -130,6 +137,7 @@ bool is_chinese(char32_t c) {
 }
 
 Normalizer read_bert(const JsonField& field) {
+  field.expect_only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
   const bool cleans = field.boolean_or("clean_text", true);
   const bool spaces_chinese = field.boolean_or("handle_chinese_chars", true);
   const bool lowers = field.boolean_or("lowercase", true);
@@ -180,6 +188,7 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
 // A short grapheme cluster is replaced whole by what its shortest known beginning becomes; else character by
 // character. So the reference does, unlike SentencePiece itself.
 Normalizer read_precompiled(const JsonField& field) {
+  field.expect_only({"type", "precompiled_charsmap"});
   constexpr size_t kLongCluster = 6;
   const JsonField source = field.at("precompiled_charsmap");
   std::string bytes;
@@ -209,7 +218,8 @@ Normalizer read_precompiled(const JsonField& field) {
   };
 }
 
-Normalizer read_nmt(const JsonField&) {
+Normalizer read_nmt(const JsonField& field) {
+  field.expect_only({"type"});
   return [](std::string& text) {
     map_chars(text, [](char32_t c, std::string& out) {
       const bool control =
@@ -223,6 +233,7 @@ Normalizer read_nmt(const JsonField&) {
 }
 
 Normalizer read_sequence(const JsonField& field) {
+  field.expect_only({"type", "normalizers"});
   std::vector<Normalizer> steps;
   for (const JsonField& step : field.at("normalizers").elements()) steps.push_back(read_normalizer(step));
   return [steps](std::string& text) {

@@ -58,6 +58,8 @@ size_t bytes_of_start(std::string_view text, const std::string& normalized, cons
 
 Pipeline read_tokenizer_json(const std::filesystem::path& path) {
   const JsonField file = JsonField::read_file(path);
+  file.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                    "decoder", "model"});
   Pipeline pipeline;
   pipeline.model = read_model(file.at("model"));
   if (auto field = file.find("normalizer")) pipeline.normalizer = read_normalizer(*field);

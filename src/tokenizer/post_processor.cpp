@@ -26,6 +26,8 @@ PostProcessor PostProcessor::around(std::vector<int32_t> before, std::vector<int
 
 std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonField& field) {
   const std::string& type = field.at("type").string();
+  field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex", "sep", "cls", "processors", "single",
+                     "pair", "special_tokens"});
   if (type == "ByteLevel") return {};  // it changes offsets only
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     return {{{{read_pair(field.at("cls"))}, {read_pair(field.at("sep"))}}}};

@@ -105,6 +105,7 @@ PreTokenizer of_step(PreTokenizer::Step step) {
 }
 
 PreTokenizer read_byte_level(const JsonField& field) {
+  field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   PreTokenizer result;
   if (field.boolean_or("add_prefix_space", true)) {
     result.steps.push_back([](Pieces& pieces) {
@@ -123,26 +124,31 @@ PreTokenizer read_byte_level(const JsonField& field) {
 }
 
 PreTokenizer read_split(const JsonField& field) {
+  field.expect_only({"type", "pattern", "behavior", "invert"});
   return of_step(split_by(cover_by(Regex::of_field(field.at("pattern")), field.boolean_or("invert", false)),
                           read_behavior(field.at("behavior"))));
 }
 
 PreTokenizer read_digits(const JsonField& field) {
+  field.expect_only({"type", "individual_digits"});
   return of_step(split_by(cover_chars<is_numeric>,
                           field.boolean_or("individual_digits", false) ? Behavior::kIsolated : Behavior::kContiguous));
 }
 
 PreTokenizer read_punctuation(const JsonField& field) {
+  field.expect_only({"type", "behavior"});
   const auto behavior = field.find("behavior");
   return of_step(split_by(cover_chars<is_punctuation>, behavior ? read_behavior(*behavior) : Behavior::kIsolated));
 }
 
-PreTokenizer read_whitespace_split(const JsonField&) {
+PreTokenizer read_whitespace_split(const JsonField& field) {
+  field.expect_only({"type"});
   return of_step(split_by(cover_chars<is_white_space>, Behavior::kRemoved));
 }
 
 // Runs of word characters and runs of what is neither word nor space.
-PreTokenizer read_whitespace(const JsonField&) {
+PreTokenizer read_whitespace(const JsonField& field) {
+  field.expect_only({"type"});
   return of_step([](Pieces& pieces) {
     auto kind_of = [](char32_t c) { return is_word(c) ? 2 : is_white_space(c) ? 0 : 1; };
     pieces.split([&](const Piece& piece, auto& emit) {
@@ -161,12 +167,14 @@ PreTokenizer read_whitespace(const JsonField&) {
   });
 }
 
-PreTokenizer read_bert(const JsonField&) {
+PreTokenizer read_bert(const JsonField& field) {
+  field.expect_only({"type"});
   return {{split_by(cover_chars<is_white_space>, Behavior::kRemoved),
            split_by(cover_chars<is_punctuation>, Behavior::kIsolated)}};
 }
 
 PreTokenizer read_metaspace(const JsonField& field) {
+  field.expect_only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = field.at("replacement").string();
   const bool prefix = field.boolean_or("add_prefix_space", true);
   const std::string scheme = prefix ? field.string_or("prepend_scheme", "always") : "never";
@@ -191,6 +199,7 @@ PreTokenizer read_metaspace(const JsonField& field) {
 }
 
 PreTokenizer read_sequence(const JsonField& field) {
+  field.expect_only({"type", "pretokenizers"});
   PreTokenizer result;
   for (const JsonField& step : field.at("pretokenizers").elements()) {
     if (result.to_bytes) result.steps.push_back(spell_in_alphabet);

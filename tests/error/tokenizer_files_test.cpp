@@ -85,6 +85,22 @@ TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {
   EXPECT_SAYS(error_of(good + R"("decoder": {}})"), "tokenizer.json: decoder: key 'type' is missing");
 }
 
+TEST_F(Files, UnknownKeysAreNotPassedOver) {
+  const std::string good = R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, )";
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "temperature": 0.5)")),
+              "tokenizer.json: model: 'temperature' is not supported; supported are type, dropout");
+  EXPECT_SAYS(error_of(good + R"("normalizer": {"type": "Strip", "middle": true}})"), "'middle' is not supported");
+  EXPECT_SAYS(error_of(good + R"("pre_tokenizer": {"type": "Digits", "runs": 3}})"), "'runs' is not supported");
+  EXPECT_SAYS(error_of(good + R"("decoder": {"type": "Fuse", "by": " "}})"), "'by' is not supported");
+  EXPECT_SAYS(error_of(good + R"("post_processor": {"type": "ByteLevel", "by": " "}})"), "'by' is not supported");
+  EXPECT_SAYS(error_of(good + R"("classifier": {}})"), "'classifier' is not supported");
+  const std::string single =
+      R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "special_tokens": {}})";
+  EXPECT_SAYS(
+      error_of(good + R"("post_processor": {"type": "Sequence", "processors": [)" + single + "," + single + "]}}"),
+      "a TemplateProcessing after a TemplateProcessing is not supported");
+}
+
 TEST_F(Files, NestedTooDeeply) {
   std::string steps = R"({"type": "NFC"})";
   for (int i = 0; i < 20000; ++i) steps = R"({"type": "Sequence", "normalizers": [)" + steps + "]}";
@@ -108,7 +124,7 @@ TEST_F(Files, MergesOfMissingTokens) {
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [["a"]])")), "merge 0 is [\"a\"], wanted");
   EXPECT_SAYS(error_of(model(kVocab)), "key 'merges' is missing");
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "unk_token": "<unk>")")), "'<unk>' is not in the vocabulary");
-  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "dropout": 0.1)")), "model.dropout");
+  EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "dropout": "much")")), "model.dropout");
 }
 
 TEST_F(Files, IdsThatAreNoneOrTwice) {

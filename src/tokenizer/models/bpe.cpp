@@ -4,6 +4,7 @@
 #include <bit>
 #include <queue>
 
+#include "base/log.h"
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {
@@ -35,12 +36,13 @@ MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
 Bpe::Bpe(Vocabulary vocabulary, size_t merges) : Model(std::move(vocabulary)), merges_(merges) {}
 
 std::unique_ptr<Bpe> Bpe::read(const JsonField& field) {
+  field.expect_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                     "byte_fallback", "ignore_merges", "vocab", "merges"});
   const JsonField merges = field.at("merges");
   if (!merges.is_array()) merges.fail("wanted a list of merges");
   std::unique_ptr<Bpe> model(new Bpe(Vocabulary::read(field.at("vocab")), merges.value().size()));
   if (auto dropout = field.find("dropout"); dropout && dropout->number() != 0) {
-    dropout->fail(
-        "merges are dropped at random with this; Fettle encodes a text the same way every time; set it to null");
+    warn("{}: is ignored: a text is encoded the same way every time", dropout->where());
   }
   model->prefix_ = field.string_or("continuing_subword_prefix", "");
   model->suffix_ = field.string_or("end_of_word_suffix", "");

@@ -17,6 +17,7 @@ constexpr double kLargestSum = 100'000;
 }  // namespace
 
 std::unique_ptr<Model> Unigram::read(const JsonField& field) {
+  field.expect_only({"type", "unk_id", "byte_fallback", "vocab"});
   const JsonField vocab = field.at("vocab");
   Vocabulary vocabulary;
   std::vector<double> scores;

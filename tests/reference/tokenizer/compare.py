@@ -14,7 +14,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import unicodedata
 
 from lines import LINES, random_lines
 from make_tokenizers import LLAMA3, O200K, QWEN2
@@ -116,6 +115,7 @@ class Ranks:
 
     def __init__(self, folder, file):
         import tiktoken
+        from tokenizers import normalizers
 
         if file == "tekken.json":
             content = json.loads((folder / file).read_text())
@@ -129,14 +129,14 @@ class Ranks:
             ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
             pattern, first = RANK_FILES[len(ranks)]
             self.shift, bos = 0, len(ranks) if first else None
-        self.composes = len(ranks) == 151643
+        # Qwen's program composes with the tables of its Python, whichever; those of `tokenizers` stand still.
+        self.normalize = normalizers.NFC().normalize_str if len(ranks) == 151643 else str
         self.bos = [] if bos is None else [bos]
         self.encoding = tiktoken.Encoding("ranks", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
         self.special = ["<|", "<s>", "</s>", "<unk>", "<pad>", "[INST]", "<SPECIAL"]
 
     def encode(self, line, special):
-        text = unicodedata.normalize("NFC", line) if self.composes else line
-        ids = [i + self.shift for i in self.encoding.encode_ordinary(text)]
+        ids = [i + self.shift for i in self.encoding.encode_ordinary(self.normalize(line))]
         return (self.bos if special else []) + ids
 
     def decode(self, ids):
