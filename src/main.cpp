@@ -7,7 +7,9 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -21,6 +23,7 @@
 #include "runtime/plugin.h"
 #include "step/evaluate.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
 #include "train/export.h"
 #include "train/finetune.h"
 
@@ -87,29 +90,82 @@ std::string read_text(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// `source` is a Jinja file or a model folder, whose bos and eos tokens the template then sees.
-int render(const std::string& source, const std::string& file) {
-  nlohmann::ordered_json context;
-  try {
-    context = nlohmann::ordered_json::parse(read_text(file));
-  } catch (const nlohmann::json::exception& error) {
-    throw UserError("{}: {}", file, error.what());
+struct RenderOptions {
+  std::string source, messages, name;
+  bool jsonl = false;
+};
+
+// Templates of a Jinja file or of a model folder, whose special tokens they then see, as Transformers renders them.
+class Renderer {
+ public:
+  explicit Renderer(const RenderOptions& options) : options_(options) {
+    if (std::filesystem::is_directory(options.source)) {
+      config_ = TokenizerConfig::read(options.source);
+    } else {
+      config_.chat_templates["default"] = read_text(options.source);
+    }
   }
-  if (!context.is_object() || !context.contains("messages"))
-    throw UserError("{}: an object with \"messages\" is wanted", file);
-  std::string text;
-  if (std::filesystem::is_directory(source)) {
-    const Tokenizer tokenizer = Tokenizer::open(source);
-    const std::optional<std::string> own = tokenizer.chat_template();
-    if (!own) throw UserError("{}: the model has no chat template; name a Jinja file", source);
-    text = *own;
-    if (!context.contains("bos_token")) context["bos_token"] = tokenizer.bos_token();
-    if (!context.contains("eos_token")) context["eos_token"] = tokenizer.eos_token();
-  } else {
-    text = read_text(source);
+
+  std::string render(std::string_view text, const std::string& where) {
+    nlohmann::ordered_json context;
+    try {
+      context = nlohmann::ordered_json::parse(text);
+    } catch (const nlohmann::json::exception& error) {
+      throw UserError("{}: {}", where, error.what());
+    }
+    if (!context.is_object() || !context.contains("messages"))
+      throw UserError("{}: an object with \"messages\" is wanted", where);
+    for (const auto& [key, token] : {std::pair{"bos_token", &config_.bos_token},
+                                     {"eos_token", &config_.eos_token},
+                                     {"pad_token", &config_.pad_token},
+                                     {"unk_token", &config_.unk_token}})
+      if (!token->empty() && !context.contains(key)) context[key] = *token;
+    for (const char* key : {"tools", "documents"})
+      if (!context.contains(key)) context[key] = nullptr;
+    if (!context.contains("add_generation_prompt")) context["add_generation_prompt"] = false;
+    return choose(!context["tools"].is_null()).render(context).text;
   }
-  fmt::print("{}", render_jinja(text, context, source));
-  return 0;
+
+ private:
+  const jinja::Template& choose(bool for_tools) {
+    const auto& all = config_.chat_templates;
+    std::string name = for_tools && all.contains("tool_use") ? "tool_use" : "default";
+    if (!options_.name.empty()) name = options_.name;
+    const auto found = all.find(name);
+    if (found == all.end()) {
+      std::string names;
+      for (const auto& [known, unused] : all) names += (names.empty() ? "" : ", ") + known;
+      throw UserError("{}: there is no chat template '{}' here; there is {}", options_.source, name,
+                      names.empty() ? "none: name a Jinja file" : names);
+    }
+    const std::string shown = all.size() == 1 ? options_.source : fmt::format("{} ({})", options_.source, name);
+    return parsed_.try_emplace(name, found->second, shown).first->second;
+  }
+
+  const RenderOptions& options_;
+  TokenizerConfig config_;
+  std::map<std::string, jinja::Template> parsed_;
+};
+
+int render(const RenderOptions& options) {
+  Renderer renderer(options);
+  if (!options.jsonl) {
+    fmt::print("{}", renderer.render(read_text(options.messages), options.messages));
+    return 0;
+  }
+  std::istringstream lines(read_text(options.messages));
+  bool failed = false;
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    try {
+      const std::string text = renderer.render(line, fmt::format("{}:{}", options.messages, ++number));
+      fmt::print("{}\n", nlohmann::json(text).dump());
+    } catch (const UserError& error) {
+      failed = true;
+      fmt::print("{}\n", nlohmann::json({{"error", error.what()}}).dump());
+    }
+  }
+  return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
 int run(int argc, char** argv) {
@@ -172,16 +228,22 @@ int run(int argc, char** argv) {
   CLI::App* tokenize_command = app.add_subcommand("tokenize", "print the token ids of each line of a file");
   tokenize_command->add_option("model", text.model, "model folder")->required();
   tokenize_command->add_option("file", text.file, "text file")->required();
-  tokenize_command->add_flag("--jsonl", text.jsonl, "each line is a JSON string");
-  tokenize_command->add_flag("--no-special", text.no_special, "add no bos or eos");
+  tokenize_command->add_flag("--jsonl", text.jsonl, "each line is a JSON string (with --decode: print JSON strings)");
+  tokenize_command->add_flag("--no-special", text.no_special,
+                             "add no bos or eos (with --decode: leave special tokens out)");
   tokenize_command->add_flag("--decode", text.decode, "each line is a JSON array of ids; print the text");
   tokenize_command->callback([&] { action = [&] { return tokenize(text); }; });
 
-  std::string source, messages;
+  RenderOptions rendered;
   CLI::App* render_command = app.add_subcommand("render", "print a conversation as a chat template renders it");
-  render_command->add_option("template", source, "a model folder or a Jinja file")->required();
-  render_command->add_option("messages", messages, "JSON: {\"messages\": [...], ...}")->required();
-  render_command->callback([&] { action = [&] { return render(source, messages); }; });
+  render_command->add_option("template", rendered.source, "a model folder or a Jinja file")->required();
+  render_command
+      ->add_option("messages", rendered.messages,
+                   "JSON: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}")
+      ->required();
+  render_command->add_option("--name", rendered.name, "which of the model's named templates (tool_use, rag, ...)");
+  render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string a line");
+  render_command->callback([&] { action = [&] { return render(rendered); }; });
 
   try {
     app.parse(argc, argv);

@@ -147,7 +147,7 @@ constexpr std::string_view kNone = R"({{- tokenizer_bos }}
     {%- endif %}
 {%- endfor %})";
 
-const std::array<BuiltInTemplate, 15> kTemplates = {{
+const std::array<BuiltInTemplate, 17> kTemplates = {{
     {"llama3", {"<|eot_id|>", "<|eom_id|>"}, "", kLlama3},
     {"llama2", {"eos"}, "", kLlama2},
     {"chatml", {"<|im_end|>"}, "", kChatml},
@@ -155,6 +155,8 @@ const std::array<BuiltInTemplate, 15> kTemplates = {{
     {"qwen3_nothink", {"<|im_end|>"}, "", kChatml},
     {"mistral", {"eos"}, "", kMistral},
     {"gemma", {"<end_of_turn>"}, "", kGemma},
+    {"gemma2", {"<end_of_turn>"}, "", kGemma},
+    {"gemma3", {"<end_of_turn>"}, "", kGemma},
     {"phi", {"<|end|>"}, "", kPhi3},
     {"phi3", {"<|end|>"}, "", kPhi3},
     {"alpaca",

@@ -1,6 +1,24 @@
 #!/usr/bin/env bash
-# Compares Fettle with Transformers + PEFT, live. usage: parity.sh [FAMILY ...] [--fettle PROGRAM] [--reference-only]
+# Compares Fettle, live, with the libraries it must equal. FETTLE names the program, by default build/fettle.
+# usage: parity.sh                                    all of it
+#        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
+#        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
+#        parity.sh models [FAMILY ...] [options]      Transformers + PEFT, see parity.py
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+program=${FETTLE:-$here/../../build/fettle}
 python=$("$here/python_env.sh")
-exec "$python" "$here/parity.py" "$@"
+what=${1:-all}
+shift $(($# > 0))
+failed=0
+if [[ $what == all || $what == tokenizers ]]; then
+  "$python" "$here/tokenizer/compare.py" "$program" || failed=1
+  "$python" "$here/tokenizer/random_configs.py" "$program" --count 200 --seconds 150 || failed=1
+fi
+if [[ $what == all || $what == templates ]]; then
+  "$python" "$here/data/compare_templates.py" "$program" || failed=1
+fi
+if [[ $what == all || $what == models ]]; then
+  "$python" "$here/parity.py" --fettle "$program" "$@" || failed=1
+fi
+exit $failed

@@ -35,7 +35,7 @@ make_environment() {
   local pip=(python3 -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check)
   "${pip[@]}" install --no-deps $(grep -E '^(torch|peft|accelerate)=' "$here/requirements.txt")
   "${pip[@]}" install filelock typing-extensions sympy networkx jinja2 fsspec numpy psutil \
-    $(grep -E '^transformers=' "$here/requirements.txt")
+    $(grep -E '^(transformers|sentencepiece|tiktoken)=' "$here/requirements.txt")
   stub_cuda_libraries "$(echo "$env.part"/lib/python3*/site-packages/torch/lib)"
   "$env.part/bin/python" -c 'import torch, transformers, peft, accelerate'
   rm -rf "$env"

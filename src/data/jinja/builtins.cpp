@@ -7,6 +7,7 @@
 namespace fettle::jinja {
 namespace {
 
+constexpr size_t kLongestTimeFormat = 1000;
 constexpr int64_t kLongestRange = 100'000;  // as Jinja's sandbox
 
 using Function = Value (*)(Interpreter&, Args);
@@ -106,7 +107,7 @@ Dict dict_of(Args& args) {
   return out;
 }
 
-Value make_range(Interpreter& run, Args args) {
+Value make_range(Interpreter&, Args args) {
   Bound bound("range", args, {"start", "stop", "step"});
   const bool one = !bound.has(1);
   const int64_t first = one ? 0 : bound[0].integer(), last = one ? bound[0].integer() : bound[1].integer();
@@ -115,8 +116,10 @@ Value make_range(Interpreter& run, Args args) {
   const double count = (static_cast<double>(last) - static_cast<double>(first)) / static_cast<double>(stride);
   if (count > kLongestRange) throw JinjaError("a range of more than {} numbers", kLongestRange);
   Values out;
-  for (int64_t i = first; stride > 0 ? i < last : i > last; i += stride) out.emplace_back(i);
-  run.charge(out.size() * sizeof(Value));
+  for (int64_t i = first; stride > 0 ? i < last : i > last;) {
+    out.emplace_back(i);
+    if (__builtin_add_overflow(i, stride, &i)) break;
+  }
   return Value::list(std::move(out));
 }
 
@@ -138,6 +141,7 @@ Value format_time(Interpreter& run, Args args) {
   const std::time_t now = run.now();
   std::tm local{};
   localtime_r(&now, &local);
+  if (bound[0].string().size() > kLongestTimeFormat) throw JinjaError("strftime_now: the format is too long");
   std::string out(256 + 64 * bound[0].string().size(), '\0');
   out.resize(std::strftime(out.data(), std::min<size_t>(out.size(), 1 << 16), bound[0].string().c_str(), &local));
   return out;
@@ -231,9 +235,9 @@ std::optional<Value> find_global(const std::string& name) {
       {"cycler",
        [](Interpreter& run, Args args) {
          if (args.positional.empty()) throw JinjaError("cycler() needs at least one item");
-         auto cycler = std::make_shared<Cycler>(std::move(args.positional));
+         auto cycler = std::make_shared<Cycler>(args.positional);
          run.own(cycler);
-         return Value(std::shared_ptr<Object>(cycler));
+         return Value::keeping(cycler, args.positional);
        }},
       {"joiner",
        [](Interpreter&, Args args) {

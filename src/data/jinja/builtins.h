@@ -43,12 +43,13 @@ bool set_attribute(const Value& of, const std::string& name, Value value);
 void clear_attributes(Object& object);
 
 // Python's `format % values` and format.format(...).
-std::string percent_format(Interpreter& run, const std::string& format, const Value& values);
+std::string percent_format(const std::string& format, const Value& values);
 std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
 
 std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right);
 // `text` filled up to `width` characters: 'l' left, 'r' right, 'c' centred.
-std::string padded(Interpreter& run, const std::string& text, int64_t width, const std::string& fill, char where);
+std::string padded(const std::string& text, int64_t width, const std::string& fill, char where);
+std::string html_escaped(std::string_view text);
 std::string change_case(std::string_view text, bool upper);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t times);
 bool is_python_space(std::string_view character);

@@ -51,6 +51,7 @@ void sort_by(Values& items, const std::vector<Value>& keys, bool reverse) {
 }
 
 Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool by_attribute) {
+  if (!input.truth()) return Value::generator({});  // none, too
   size_t first = 0;
   std::optional<Value> path;
   if (by_attribute) {
@@ -62,7 +63,7 @@ Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool
   Args rest{{args.positional.begin() + static_cast<std::ptrdiff_t>(first), args.positional.end()}, args.named};
   Values out;
   for (const Value& item : input.walk()) {
-    run.step();
+    Budget::step();
     const Value subject = path ? get_path(run, item, *path) : item;
     if ((test.empty() ? subject.truth() : apply_test(run, test, subject, rest)) == keep) out.push_back(item);
   }
@@ -70,6 +71,7 @@ Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool
 }
 
 Value mapped(Interpreter& run, const Value& input, Args& args) {
+  if (!input.truth()) return Value::generator({});  // none, too
   Values out;
   if (args.positional.empty()) {
     std::optional<Value> path, otherwise;
@@ -87,7 +89,7 @@ Value mapped(Interpreter& run, const Value& input, Args& args) {
     const std::string filter = args.positional[0].string();
     const Args rest{{args.positional.begin() + 1, args.positional.end()}, args.named};
     for (const Value& item : input.walk()) {
-      run.step();
+      Budget::step();
       out.push_back(apply_filter(run, filter, item, rest));
     }
   }
@@ -107,21 +109,6 @@ Value extreme(Interpreter& run, const Value& input, Args& args, bool largest) {
   return best ? *best : Value::undefined("No aggregated item, sequence was empty.");
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 Value indented(Interpreter& run, const Value& input, Args& args) {
   Bound bound("indent", args, {"width", "first", "blank"});
   const Value width = bound.get(0, 4);
@@ -138,7 +125,7 @@ Value indented(Interpreter& run, const Value& input, Args& args) {
     const std::string& line = lines[i].string();
     if (i == 0 ? first : (blank || !line.empty())) out += margin;
     out += line;
-    run.charge(margin.size() + line.size());
+    Budget::fit(out.size());
   }
   return out;
 }
@@ -163,7 +150,6 @@ Value as_json(Interpreter& run, const Value& input, Args& args) {
   }
   style.sort_keys = bound.get(3, false).truth();
   std::string text = to_json(input, style);
-  run.charge(text.size());
   return text;
 }
 
@@ -262,7 +248,7 @@ Value batched(Interpreter&, const Value& input, Args& args) {
     line.push_back(item);
   }
   if (!line.empty()) {
-    if (bound.has(1) && !bound[1].is_none()) line.resize(size, bound[1]);
+    if (bound.has(1) && !bound[1].is_none()) Budget::step(size / 8), line.resize(size, bound[1]);
     out.push_back(Value::list(std::move(line)));
   }
   return Value::generator(std::move(out));
@@ -299,15 +285,18 @@ std::string url_quoted(std::string_view text) {
 
 std::string without_tags(const std::string& text) {
   std::string out;
+  const size_t no = std::string::npos;
+  const size_t end_at = text.rfind('>'), comment_at = text.rfind("-->");
+  const size_t last_end = end_at == no ? 0 : end_at, last_comment = comment_at == no ? 0 : comment_at;
   for (size_t at = 0; at < text.size();) {
-    if (text.compare(at, 4, "<!--") == 0) {
+    if (at <= last_comment && text.compare(at, 4, "<!--") == 0) {
       const size_t end = text.find("-->", at);
       if (end != std::string::npos) {
         at = end + 3;
         continue;
       }
     }
-    if (text[at] == '<') {
+    if (text[at] == '<' && at <= last_end) {
       const size_t end = text.find('>', at);
       if (end != std::string::npos) {
         at = end + 1;
@@ -333,6 +322,7 @@ const std::map<std::string, Filter>& filters() {
     std::map<std::string, Filter> f;
     f["abs"] = [](Interpreter&, const Value& v, Args&) -> Value {
       if (v.is_float()) return std::fabs(v.number());
+      if (v.integer() == INT64_MIN) throw JinjaError("an integer of more than 64 bits");
       return std::abs(v.integer());
     };
     f["attr"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
@@ -376,10 +366,14 @@ const std::map<std::string, Filter>& filters() {
       sort_by(items, keys, bound.get(2, false).truth());
       return Value::list(std::move(items));
     };
-    f["e"] = f["escape"] = f["forceescape"] = [](Interpreter& run, const Value& v, Args&) -> Value {
-      const std::string text = v.str();
-      run.charge(text.size() * 2);
-      return escaped(text);
+    f["e"] = f["escape"] = [](Interpreter& run, const Value& v, Args&) -> Value {
+      if (v.is_markup()) return v;
+      const std::string text = html_escaped(v.str());
+      return Value::markup(text);
+    };
+    f["forceescape"] = [](Interpreter& run, const Value& v, Args&) -> Value {
+      const std::string text = html_escaped(v.str());
+      return Value::markup(text);
     };
     f["first"] = [](Interpreter&, const Value& v, Args&) -> Value {
       if (v.is_generator()) {
@@ -398,10 +392,10 @@ const std::map<std::string, Filter>& filters() {
     f["float"] = to_real;
     f["int"] = to_integer;
     f["format"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
-      if (a.named.empty()) return percent_format(run, v.str(), Value::tuple(a.positional));
+      if (a.named.empty()) return percent_format(v.str(), Value::tuple(a.positional));
       Dict named;
       for (auto& [name, value] : a.named) named.set(name, value);
-      return percent_format(run, v.str(), Value::dict(std::move(named)));
+      return percent_format(v.str(), Value::dict(std::move(named)));
     };
     f["groupby"] = grouped;
     f["indent"] = indented;
@@ -418,14 +412,14 @@ const std::map<std::string, Filter>& filters() {
       for (const Value& item : v.walk()) {
         if (!std::exchange(first, false)) out += separator;
         const std::string part = (bound.has(1) ? get_path(run, item, bound[1]) : item).str();
-        run.charge(separator.size() + part.size());
         out += part;
+        Budget::step();
+        Budget::fit(out.size());
       }
       return out;
     };
     f["list"] = [](Interpreter& run, const Value& v, Args&) -> Value {
       Values all = v.walk();
-      run.charge(all.size() * sizeof(Value));
       return Value::list(std::move(all));
     };
     f["lower"] = [](Interpreter&, const Value& v, Args&) -> Value { return change_case(v.str(), false); };
@@ -456,11 +450,12 @@ const std::map<std::string, Filter>& filters() {
       return Value::generator(std::move(all));
     };
     f["round"] = rounded;
-    f["safe"] = f["string"] = [](Interpreter&, const Value& v, Args&) -> Value { return v.str(); };
+    f["safe"] = [](Interpreter&, const Value& v, Args&) -> Value { return Value::markup(v.str()); };
+    f["string"] = [](Interpreter&, const Value& v, Args&) -> Value { return v.is_markup() ? v : Value(v.str()); };
     f["sort"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
       Bound bound("sort", a, {"reverse", "case_sensitive", "attribute"});
       Values items = v.walk(), keys;
-      run.step(items.size());
+      Budget::step(items.size());
       for (const Value& item : items)
         keys.push_back(folded(bound.has(2) && !bound[2].is_none() ? get_path(run, item, bound[2]) : item,
                               bound.get(1, false).truth()));
@@ -482,7 +477,8 @@ const std::map<std::string, Filter>& filters() {
       Bound bound("trim", a, {"chars"});
       Args args;
       if (bound.has(0)) args.positional.push_back(bound[0]);
-      return call_method(run, v.str(), "strip", std::move(args));
+      const Value text = call_method(run, v.str(), "strip", std::move(args));
+      return v.is_markup() ? Value::markup(text.string()) : text;
     };
     f["truncate"] = truncated;
     f["unique"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
@@ -490,7 +486,7 @@ const std::map<std::string, Filter>& filters() {
       Values out;
       Dict seen;
       for (const Value& item : v.walk()) {
-        run.step();
+        Budget::step();
         const Value key = folded(bound.has(1) ? get_path(run, item, bound[1]) : item, bound.get(0, false).truth());
         if (seen.find(key)) continue;
         seen.set(key, true);
@@ -522,7 +518,7 @@ bool has_filter(const std::string& name) {
 Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args) {
   const auto found = filters().find(name);
   if (found == filters().end()) throw JinjaError("No filter named '{}'", name);
-  if (input.is_string()) run.step(input.string().size() / 256);
+  Budget::step(input.is_string() ? input.string().size() / 256 : 1);
   return found->second(run, input, args);
 }
 

@@ -8,7 +8,7 @@ namespace fettle::jinja {
 namespace {
 
 // A number or text by Python's format specification: [[fill]align][sign][0][width][,][.precision][type].
-std::string formatted(Interpreter& run, const Value& value, std::string_view spec, bool percent_style) {
+std::string formatted(const Value& value, std::string_view spec, bool percent_style) {
   size_t i = 0;
   std::string fill = " ";
   char align = 0, sign = '-', type = 0;
@@ -66,6 +66,7 @@ std::string formatted(Interpreter& run, const Value& value, std::string_view spe
     const double real = value.number();
     const bool negative = std::signbit(real) && real != 0;
     if (whole || (type == 0 && !value.is_float())) {
+      if (value.is_float() && !(std::fabs(real) < 9e18)) throw JinjaError("an integer of more than 64 bits");
       int64_t integer = value.is_float() && percent_style ? static_cast<int64_t>(real) : value.integer();
       const uint64_t size = integer < 0 ? 0 - static_cast<uint64_t>(integer) : static_cast<uint64_t>(integer);
       digits = type == 'x'   ? fmt::format("{:x}", size)
@@ -101,18 +102,33 @@ std::string formatted(Interpreter& run, const Value& value, std::string_view spe
   }
   const int64_t missing = width - static_cast<int64_t>(character_count(prefix) + character_count(digits));
   if (missing <= 0) return prefix + digits;
-  if (align == '=') return prefix + padded(run, digits, width - static_cast<int64_t>(prefix.size()), fill, 'r');
+  if (align == '=') return prefix + padded(digits, width - static_cast<int64_t>(prefix.size()), fill, 'r');
   if (align == '^') {
     std::string left;
     for (int64_t n = 0; n < missing / 2; ++n) left += fill;
-    return padded(run, left + prefix + digits, width, fill, 'l');
+    return padded(left + prefix + digits, width, fill, 'l');
   }
-  return padded(run, prefix + digits, width, fill, align == '<' ? 'l' : 'r');
+  return padded(prefix + digits, width, fill, align == '<' ? 'l' : 'r');
 }
 
 }  // namespace
 
-std::string percent_format(Interpreter& run, const std::string& format, const Value& values) {
+std::string html_escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+std::string percent_format(const std::string& format, const Value& values) {
   const bool many = values.is_tuple();
   size_t next = 0;
   std::string out;
@@ -142,12 +158,12 @@ std::string percent_format(Interpreter& run, const std::string& format, const Va
     }
     const size_t end = format.find_first_not_of("-+ #0123456789.", i);
     if (end == std::string::npos) throw JinjaError("incomplete format");
-    out += formatted(run, named ? *named : take(), std::string_view(format).substr(i, end - i + 1), true);
+    out += formatted(named ? *named : take(), std::string_view(format).substr(i, end - i + 1), true);
+    Budget::fit(out.size());
     i = end;
   }
   if (many ? next < values.items().size() : (next == 0 && !values.is_dict() && !values.is_list()))
     throw JinjaError("not all arguments converted during string formatting");
-  run.charge(out.size());
   return out;
 }
 
@@ -211,9 +227,9 @@ std::string brace_format(Interpreter& run, const std::string& format, const Args
       }
     }
     if (quoted) value = value.repr();
-    out += formatted(run, value, spec, false);
+    out += formatted(value, spec, false);
+    Budget::fit(out.size());
   }
-  run.charge(out.size());
   return out;
 }
 

@@ -168,21 +168,20 @@ void Interpreter::run() {
   execute(tree_.body);
 }
 
-void Interpreter::step(size_t steps) {
-  steps_ += steps;
-  if (steps_ > kMostSteps) throw JinjaError("the template takes more than {} steps", kMostSteps);
+void Interpreter::own(std::shared_ptr<Object> object) {
+  Budget::charge(256);
+  owned_.push_back(std::move(object));
 }
 
-void Interpreter::charge(size_t bytes) {
-  bytes_ += bytes;
-  if (bytes > kLongestText || bytes_ > kMostBytes)
-    throw JinjaError("the template makes more text than the limit allows");
+void Interpreter::capture_scope() {
+  Budget::charge(256 + scope_->variables.size() * sizeof(scope_->variables[0]));
+  captured_.push_back(scope_);
 }
 
 void Interpreter::write(const std::string& text) {
-  charge(text.size());
+  Budget::charge(text.size());
+  Budget::fit(out_->size() + text.size());
   *out_ += text;
-  if (out_->size() > kLongestText) throw JinjaError("the template makes more text than the limit allows");
 }
 
 template <typename Body>
@@ -214,7 +213,7 @@ Interpreter::Flow Interpreter::execute(const Nodes& nodes) {
 
 Interpreter::Flow Interpreter::execute(const Node& node) {
   Deeper deeper(*this);
-  step();
+  Budget::step();
   line_ = node.line;
   switch (node.kind) {
     case NodeKind::kText: write(node.name); break;
@@ -228,11 +227,11 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
       break;
     }
     case NodeKind::kMacro:
-      captured_.push_back(scope_);
+      capture_scope();
       scope_->set(node.name, std::shared_ptr<Object>(std::make_shared<Macro>(node, scope_)));
       break;
     case NodeKind::kCallBlock:
-      captured_.push_back(scope_);
+      capture_scope();
       write(call_node(*node.children[0], std::make_shared<Macro>(node, scope_)).str());
       break;
     case NodeKind::kFilterBlock: {
@@ -255,7 +254,7 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
       const size_t begin = out_->size();
       scoped(node.body);
       if (out_ == &text_)
-        generated_.emplace_back(begin, out_->size());
+        generated_.emplace_back(begin, out_->size()), Budget::charge(sizeof generated_[0]);
       else
         generated_elsewhere_ = true;
       break;
@@ -280,13 +279,14 @@ Interpreter::Flow Interpreter::loop(const Node& node, const Value& over, int dep
       return keep;
     };
   auto state = std::make_shared<Loop>(node, outer, over.walk(), accept, depth);
+  const Value shown = Value::keeping(state, {over});
   Flow flow = Flow::kNext;
   bool any = false;
   while (flow != Flow::kBreak && state->advance()) {
-    step();
+    Budget::step();
     any = true;
     scope_ = std::make_shared<Scope>(Scope{outer, {}});
-    scope_->set("loop", std::shared_ptr<Object>(state));
+    scope_->set("loop", shown);
     assign(*node.children[0], state->current());
     flow = execute(node.body);
   }
@@ -369,7 +369,7 @@ Value Interpreter::lookup(const std::string& name) {
 
 Value Interpreter::evaluate(const Node& node) {
   Deeper deeper(*this);
-  step();
+  Budget::step();
   line_ = node.line;
   auto child = [&](size_t index) { return evaluate(*node.children[index]); };
   auto all = [&] {
@@ -427,8 +427,10 @@ Value Interpreter::evaluate(const Node& node) {
     }
     case NodeKind::kConcat: {
       std::string text;
-      for (const NodePtr& c : node.children) text += evaluate(*c).str();
-      charge(text.size());
+      for (const NodePtr& c : node.children) {
+        text += evaluate(*c).str();
+        Budget::fit(text.size());
+      }
       return text;
     }
     case NodeKind::kCompare: {
@@ -518,7 +520,7 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
   if (of.is_object()) {
     if (std::optional<Value> found = of.object().attribute(*this, name)) return *found;
   } else if (has_method(of, name)) {
-    return std::shared_ptr<Object>(std::make_shared<Method>(of, name));
+    return Value::keeping(std::make_shared<Method>(of, name), {of});
   } else if (of.is_dict()) {
     if (const Value* found = of.dict().find_name(name)) return *found;
   }
@@ -532,6 +534,7 @@ Value Interpreter::item(const Value& of, const Value& key) {
   } else if (key.is_int() || key.is_bool()) {
     int64_t index = key.integer();
     if (of.is_sequence() || of.is_string()) {
+      if (of.is_string()) Budget::step(of.string().size() / 256);
       const auto size = static_cast<int64_t>(of.length());
       if (index < 0) index += size;
       if (index >= 0 && index < size) {
@@ -541,7 +544,6 @@ Value Interpreter::item(const Value& of, const Value& key) {
     }
   }
   if (key.is_string()) return attribute(of, key.string());
-  defined(key);
   return Value::undefined(fmt::format("{} has no element {}", described(of), key.repr()));
 }
 

@@ -12,11 +12,7 @@
 
 namespace fettle::jinja {
 
-// Limits of one rendering.
-constexpr size_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{1} << 30;    // of all values made
-constexpr size_t kLongestText = size_t{1} << 27;  // of one value
-constexpr int kDeepest = 1500;                    // nested evaluations: bounds the stack
+constexpr int kDeepest = 1500;  // nested evaluations: bounds the stack
 
 struct Scope {
   std::shared_ptr<Scope> parent;
@@ -48,9 +44,8 @@ class Interpreter {
   Value item(const Value& of, const Value& key);
   Value binary(const std::string& op, const Value& left, const Value& right);  // + - * / // % **
   std::time_t now() const { return now_; }
-  void charge(size_t bytes);  // counts memory of new values; throws JinjaError over the limit
-  void step(size_t steps = 1);
-  void own(std::shared_ptr<Object> object) { owned_.push_back(std::move(object)); }
+  // Keeps what may refer to itself, to be taken apart at the end.
+  void own(std::shared_ptr<Object> object);
 
   // A macro's or caller's call, and the body of a recursive loop.
   Value call_macro(const Node& macro, const std::shared_ptr<Scope>& scope, Args args);
@@ -68,6 +63,7 @@ class Interpreter {
   void scoped(const Nodes& body);
   void assign(const Node& target, Value value);
   void write(const std::string& text);
+  void capture_scope();
 
   Value evaluate(const Node& node);
   Value lookup(const std::string& name);
@@ -86,7 +82,7 @@ class Interpreter {
   std::vector<std::pair<size_t, size_t>> generated_;
   bool generated_elsewhere_ = false;
   int line_ = 1, depth_ = 0;
-  size_t steps_ = 0, bytes_ = 0;
+  Budget budget_;
   // Scopes and namespaces that may refer to themselves; emptied at the end.
   std::vector<std::shared_ptr<Scope>> captured_;
   std::vector<std::shared_ptr<Object>> owned_;

@@ -69,11 +69,13 @@ Values split_space(std::string_view text, int64_t most, bool from_right) {
 
 Values split_at(std::string_view text, std::string_view separator, int64_t most, bool from_right) {
   if (separator.empty()) throw JinjaError("empty separator");
+  charge_search(text, separator);
   std::vector<std::string> parts;
   while (most != 0) {
     const size_t found = from_right ? text.rfind(separator) : text.find(separator);
     if (found == std::string_view::npos) break;
     const std::string_view rest = text.substr(found + separator.size());
+    Budget::charge(sizeof parts[0]);
     parts.emplace_back(from_right ? rest : text.substr(0, found));
     text = from_right ? text.substr(0, found) : rest;
     --most;
@@ -127,6 +129,7 @@ bool begins_or_ends(std::string_view text, const Value& with, bool ends) {
 
 int64_t position(const std::string& text, const Bound& bound, bool last) {
   const Window look = window(text, bound, 1);
+  charge_search(look.text, bound[0].string());
   const size_t found = last ? look.text.rfind(bound[0].string()) : look.text.find(bound[0].string());
   if (found == std::string_view::npos) return -1;
   return static_cast<int64_t>(look.first + character_count(look.text.substr(0, found)));
@@ -172,34 +175,33 @@ const Table& string_methods() {
     t["rstrip"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       return strip(s.string(), optional_text(Bound("rstrip", a, {"chars"}), 0), false, true);
     };
-    t["split"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["split"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("split", a, {"sep", "maxsplit"});
-      run.charge(s.string().size());
       const int64_t most = b.get(1, -1).integer();
       const auto separator = optional_text(b, 0);
       return Value::list(separator ? split_at(s.string(), *separator, most, false)
                                    : split_space(s.string(), most, false));
     };
-    t["rsplit"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["rsplit"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("rsplit", a, {"sep", "maxsplit"});
-      run.charge(s.string().size());
       const int64_t most = b.get(1, -1).integer();
       const auto separator = optional_text(b, 0);
       return Value::list(separator ? split_at(s.string(), *separator, most, true)
                                    : split_space(s.string(), most, true));
     };
-    t["splitlines"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
-      run.charge(s.string().size());
+    t["splitlines"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       return Value::list(split_lines(s.string(), Bound("splitlines", a, {"keepends"}).get(0, false).truth()));
     };
     t["partition"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("partition", a, {"sep"});
+      charge_search(s.string(), b[0].string());
       const size_t at = s.string().find(b[0].string());
       if (at == std::string::npos) return Value::tuple({s, "", ""});
       return Value::tuple({s.string().substr(0, at), b[0], s.string().substr(at + b[0].string().size())});
     };
     t["rpartition"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("rpartition", a, {"sep"});
+      charge_search(s.string(), b[0].string());
       const size_t at = s.string().rfind(b[0].string());
       if (at == std::string::npos) return Value::tuple({"", "", s});
       return Value::tuple({s.string().substr(0, at), b[0], s.string().substr(at + b[0].string().size())});
@@ -233,15 +235,17 @@ const Table& string_methods() {
       const std::string_view text = window(s.string(), b, 1).text;
       const std::string& part = b[0].string();
       if (part.empty()) return character_count(text) + 1;
+      charge_search(text, part);
       int64_t count = 0;
       for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
       return count;
     };
-    t["replace"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["replace"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("replace", a, {"old", "new", "count"});
       const size_t size = s.string().size();
       const size_t most = b[0].string().empty() ? size + 1 : size / b[0].string().size();
-      run.charge(size + most * b[1].string().size());
+      charge_search(s.string(), b[0].string());
+      Budget::fit(size + most * b[1].string().size());
       return replace_all(s.string(), b[0].string(), b[1].string(), b.get(2, -1).integer());
     };
     t["removeprefix"] = [](Interpreter&, const Value& s, Args& a) -> Value {
@@ -253,7 +257,7 @@ const Table& string_methods() {
       return s.string().ends_with(b[0].string()) ? s.string().substr(0, s.string().size() - b[0].string().size())
                                                  : s.string();
     };
-    t["join"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["join"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("join", a, {"iterable"});
       std::string out;
       bool first = true;
@@ -261,35 +265,36 @@ const Table& string_methods() {
         if (!std::exchange(first, false)) out += s.string();
         if (!part.is_string()) throw JinjaError("sequence item: expected str instance, {} found", part.type_name());
         out += part.string();
+        Budget::step();
+        Budget::fit(out.size());
       }
-      run.charge(out.size());
       return out;
     };
-    t["center"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["center"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("center", a, {"width", "fillchar"});
-      return padded(run, s.string(), b[0].integer(), b.get(1, " ").string(), 'c');
+      return padded(s.string(), b[0].integer(), b.get(1, " ").string(), 'c');
     };
-    t["ljust"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["ljust"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("ljust", a, {"width", "fillchar"});
-      return padded(run, s.string(), b[0].integer(), b.get(1, " ").string(), 'l');
+      return padded(s.string(), b[0].integer(), b.get(1, " ").string(), 'l');
     };
-    t["rjust"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["rjust"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       Bound b("rjust", a, {"width", "fillchar"});
-      return padded(run, s.string(), b[0].integer(), b.get(1, " ").string(), 'r');
+      return padded(s.string(), b[0].integer(), b.get(1, " ").string(), 'r');
     };
-    t["zfill"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
-      const int64_t width = Bound("zfill", a, {"width"})[0].integer();
+    t["zfill"] = [](Interpreter&, const Value& s, Args& a) -> Value {
+      const int64_t width = std::max<int64_t>(Bound("zfill", a, {"width"})[0].integer(), 0);
       const bool sign = s.string().starts_with("-") || s.string().starts_with("+");
-      return s.string().substr(0, sign) + padded(run, s.string().substr(sign), width - sign, "0", 'r');
+      return s.string().substr(0, sign) + padded(s.string().substr(sign), width - sign, "0", 'r');
     };
-    t["expandtabs"] = [](Interpreter& run, const Value& s, Args& a) -> Value {
+    t["expandtabs"] = [](Interpreter&, const Value& s, Args& a) -> Value {
       const int64_t size = Bound("expandtabs", a, {"tabsize"}).get(0, 8).integer();
       std::string out;
       int64_t column = 0;
       for (std::string_view c : characters(s.string())) {
         if (c == "\t") {
           const int64_t spaces = size > 0 ? size - column % size : 0;
-          run.charge(static_cast<size_t>(spaces));
+          Budget::fit(out.size() + static_cast<size_t>(spaces));
           out.append(static_cast<size_t>(spaces), ' ');
           column += spaces;
         } else {
@@ -357,9 +362,8 @@ const Table& dict_methods() {
       for (const auto& item : d.dict().items()) out.push_back(item.second);
       return Value::list(std::move(out));
     };
-    t["items"] = [](Interpreter& run, const Value& d, Args&) -> Value {
+    t["items"] = [](Interpreter&, const Value& d, Args&) -> Value {
       Values out;
-      run.charge(d.dict().size() * 2 * sizeof(Value));
       for (const auto& item : d.dict().items()) out.push_back(Value::tuple({item.first, item.second}));
       return Value::list(std::move(out));
     };
@@ -428,6 +432,7 @@ bool is_python_space(std::string_view character) {
 std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right) {
   const auto all = characters(text);
   const auto wanted = set ? characters(*set) : std::vector<std::string_view>();
+  if (set) charge_search(text, *set);
   auto drop = [&](std::string_view c) {
     return set ? std::find(wanted.begin(), wanted.end(), c) != wanted.end() : is_python_space(c);
   };
@@ -438,11 +443,11 @@ std::string strip(std::string_view text, std::optional<std::string_view> set, bo
   return {all[first].data(), all[last - 1].data() + all[last - 1].size()};
 }
 
-std::string padded(Interpreter& run, const std::string& text, int64_t width, const std::string& fill, char where) {
+std::string padded(const std::string& text, int64_t width, const std::string& fill, char where) {
   const auto length = static_cast<int64_t>(character_count(text));
   if (width <= length) return text;
   if (character_count(fill) != 1) throw JinjaError("The fill character must be exactly one character long");
-  run.charge(static_cast<size_t>(width));
+  Budget::fit(static_cast<size_t>(width));
   const int64_t total = width - length;
   // Python's center puts the odd one left when the width is odd.
   const int64_t left = where == 'l' ? 0 : where == 'r' ? total : total / 2 + (total & width & 1);
@@ -500,7 +505,7 @@ Value call_method(Interpreter& run, const Value& of, const std::string& name, Ar
     throw JinjaError(
         "access to attribute '{}' of '{}' object is unsafe: values do not change; make a new one, as with +", name,
         of.type_name());
-  if (of.is_string()) run.step(of.string().size() / 256);
+  if (of.is_string()) Budget::step(of.string().size() / 256);
   return methods_of(of)->at(name)(run, of, args);
 }
 

@@ -68,7 +68,8 @@ Value Interpreter::slice(const Value& of, const Node& range) {
     const Value value = evaluate(*range.children[index]);
     return value.is_none() ? otherwise : value.integer();
   };
-  const int64_t stride = bound(2, 1);
+  // A longer stride than any text takes the first element only, too.
+  const int64_t stride = std::clamp<int64_t>(bound(2, 1), -(int64_t{1} << 40), int64_t{1} << 40);
   if (stride == 0) throw JinjaError("slice step cannot be zero");
   if (!of.is_sequence() && !of.is_string())
     return Value::undefined(fmt::format("'{}' object is not subscriptable", of.type_name()));
@@ -80,7 +81,7 @@ Value Interpreter::slice(const Value& of, const Node& range) {
   const bool has_first = bound(0, INT64_MIN) != INT64_MIN, has_last = bound(1, INT64_MIN) != INT64_MIN;
   const int64_t first = has_first ? clamped(bound(0, 0)) : stride > 0 ? 0 : size - 1;
   const int64_t last = has_last ? clamped(bound(1, 0)) : stride > 0 ? size : -1;
-  step(static_cast<size_t>(size) / 64);
+  Budget::step(static_cast<size_t>(size) / 64);
   if (of.is_string()) {
     if (stride == 1) return character_range(of.string(), static_cast<size_t>(first), static_cast<size_t>(last));
     const auto all = characters(of.string());
@@ -116,12 +117,14 @@ Value Interpreter::binary(const std::string& op, const Value& left, const Value&
   }
   if (op == "+") {
     if (left.is_string() && right.is_string()) {
-      charge(left.string().size() + right.string().size());
-      return left.string() + right.string();
+      Budget::fit(left.string().size() + right.string().size());
+      if (!left.is_markup() && !right.is_markup()) return left.string() + right.string();
+      auto escaped = [](const Value& text) { return text.is_markup() ? text.string() : html_escaped(text.string()); };
+      return Value::markup(escaped(left) + escaped(right));
     }
     if ((left.is_list() && right.is_list()) || (left.is_tuple() && right.is_tuple())) {
       Values items = left.items();
-      charge((items.size() + right.items().size()) * sizeof(Value));
+      Budget::step((items.size() + right.items().size()) / 8);
       items.insert(items.end(), right.items().begin(), right.items().end());
       return left.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
     }
@@ -132,9 +135,7 @@ Value Interpreter::binary(const std::string& op, const Value& left, const Value&
     if ((many.is_string() || many.is_sequence()) && (times.is_int() || times.is_bool())) {
       const auto count = static_cast<size_t>(std::max<int64_t>(times.integer(), 0));
       const size_t size = many.is_string() ? many.string().size() : many.items().size() * sizeof(Value);
-      if (size > 0 && count > kLongestText / size)
-        throw JinjaError("the template makes more text than the limit allows");
-      charge(size * count);
+      if (size > 0) Budget::fit(count > kLongestText / size ? kLongestText + 1 : size * count);
       if (many.is_string()) {
         std::string text;
         for (size_t i = 0; size > 0 && i < count; ++i) text += many.string();
@@ -146,7 +147,7 @@ Value Interpreter::binary(const std::string& op, const Value& left, const Value&
       return many.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
     }
   }
-  if (op == "%" && left.is_string()) return percent_format(*this, left.string(), defined(right));
+  if (op == "%" && left.is_string()) return percent_format(left.string(), defined(right));
   bad_operands(op, left, right);
 }
 

@@ -75,6 +75,8 @@ struct Node {
   std::vector<Parameter> parameters;
   bool flag = false;
   bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // of a macro's body
+
+  ~Node();  // of a chain of a million nodes, too
 };
 
 struct Tree {

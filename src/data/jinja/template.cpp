@@ -15,7 +15,12 @@ Template::Template(std::string_view source, std::string name) {
 }
 
 Template::Rendered Template::render(const nlohmann::ordered_json& context, std::time_t now) const {
-  const Value variables = Value::from_json(context);
+  Value variables;
+  try {
+    variables = Value::from_json(context);
+  } catch (const JinjaError& error) {
+    throw UserError("{}: the variables it is given: {}", state_->name, error.what());
+  }
   Interpreter run(state_->tree, variables.dict(), now);
   try {
     run.run();

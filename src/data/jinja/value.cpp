@@ -11,6 +11,7 @@ namespace fettle::jinja {
 namespace {
 
 constexpr int kDeepestValue = 200;  // of nested lists and dicts
+constexpr size_t kTextOverhead = 96, kEntryOverhead = 160;
 
 size_t character_bytes(unsigned char first) {
   if (first < 0x80) return 1;
@@ -23,14 +24,31 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Hash keys of unlike types never collide; 1, 1.0 and True are one key, as in Python.
-std::optional<std::string> string_key(const Value& key) {
-  if (key.is_string()) return key.string();
-  return std::nullopt;
+// What stands for a key that is no string: keys of unlike types are never alike; 1, 1.0 and True are one, as in Python.
+void append_key(const Value& key, std::string& out) {
+  Budget::step();
+  Budget::fit(out.size());
+  if (key.is_list() || key.is_dict()) throw JinjaError("unhashable type: '{}'", key.type_name());
+  if (key.is_string()) {
+    out += fmt::format("s{}:", key.string().size()) + key.string();
+  } else if (key.is_tuple()) {
+    out += fmt::format("t{}:", key.items().size());
+    for (const Value& item : key.items()) append_key(item, out);
+  } else if (key.is_float() && !(std::fabs(key.number()) < 9e18 && std::floor(key.number()) == key.number())) {
+    out += "f" + python_float(key.number());
+  } else if (key.is_number()) {
+    out += fmt::format("i{}:", key.is_float() ? static_cast<int64_t>(key.number()) : key.integer());
+  } else if (key.is_none() || key.is_undefined()) {
+    out += key.is_none() ? 'n' : 'u';
+  } else {
+    const void* place = key.is_generator() ? static_cast<const void*>(&key.generator()) : &key.object();
+    out += fmt::format("o{}:", fmt::ptr(place));
+  }
 }
 
 void append_repr(const Value& value, std::string& out, int depth) {
-  if (depth > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
+  Budget::step();
+  Budget::fit(out.size());
   auto append_all = [&](const Values& items) {
     for (size_t i = 0; i < items.size(); ++i) {
       if (i) out += ", ";
@@ -101,7 +119,8 @@ void append_json_string(std::string_view text, bool ensure_ascii, std::string& o
 }
 
 void append_json(const Value& value, const JsonStyle& style, int depth, std::string& out) {
-  if (depth > kDeepestValue) throw JinjaError("tojson: a value nested more than {} deep", kDeepestValue);
+  Budget::step();
+  Budget::fit(out.size());
   const bool lines = style.indent >= 0;
   auto new_line = [&](int levels) {
     if (!lines) return;
@@ -172,20 +191,19 @@ void append_json(const Value& value, const JsonStyle& style, int depth, std::str
 
 void Dict::set(Value key, Value value) {
   if (key.is_list() || key.is_dict()) throw JinjaError("unhashable type: '{}'", key.type_name());
-  if (auto text = string_key(key)) {
-    auto [found, added] = strings_.try_emplace(*text, items_.size());
+  auto put = [&](auto& places, std::string place) {
+    auto [found, added] = places.try_emplace(std::move(place), items_.size());
     if (!added) {
       items_[found->second].second = std::move(value);
       return;
     }
-  } else {
-    for (auto& item : items_)
-      if (item.first.same(key)) {
-        item.second = std::move(value);
-        return;
-      }
-  }
-  items_.emplace_back(std::move(key), std::move(value));
+    Budget::charge(kEntryOverhead + found->first.size());
+    items_.emplace_back(std::move(key), std::move(value));
+  };
+  if (key.is_string()) return put(strings_, key.string());
+  std::string other;
+  append_key(key, other);
+  put(others_, std::move(other));
 }
 
 const Value* Dict::find_name(std::string_view key) const {
@@ -195,10 +213,11 @@ const Value* Dict::find_name(std::string_view key) const {
 
 const Value* Dict::find(const Value& key) const {
   if (key.is_string()) return find_name(key.string());
-  if (strings_.size() == items_.size()) return nullptr;
-  for (const auto& item : items_)
-    if (item.first.same(key)) return &item.second;
-  return nullptr;
+  if (others_.empty() || key.is_list() || key.is_dict()) return nullptr;
+  std::string other;
+  append_key(key, other);
+  const auto found = others_.find(other);
+  return found == others_.end() ? nullptr : &items_[found->second].second;
 }
 
 std::optional<Value> Object::attribute(Interpreter&, const std::string&) {
@@ -213,28 +232,61 @@ Value Value::undefined(std::string why) {
   value.data_ = std::make_shared<const Undefined>(Undefined{std::move(why)});
   return value;
 }
+Value Value::markup(std::string text) {
+  Value value(std::move(text));
+  value.markup_ = true;
+  return value;
+}
 Value Value::list(Values items) {
   Value value;
+  value.hold_all(items);
   value.data_ = std::make_shared<const Values>(std::move(items));
   return value;
 }
 Value Value::tuple(Values items) {
   Value value;
+  value.hold_all(items);
   value.data_ = Tuple{std::make_shared<const Values>(std::move(items))};
   return value;
 }
 Value Value::dict(Dict items) {
   Value value;
+  for (const auto& [key, item] : items.items()) {
+    value.hold(key);
+    value.hold(item);
+  }
   value.data_ = std::make_shared<const Dict>(std::move(items));
   return value;
 }
 Value Value::generator(Values items) {
   Value value;
+  value.hold_all(items);
   value.data_ = std::make_shared<Generator>(Generator{std::move(items)});
   return value;
 }
+Value Value::keeping(ObjectPtr object, const Values& parts) {
+  Value value(std::move(object));
+  value.hold_all(parts);
+  return value;
+}
 
-Value Value::from_json(const nlohmann::ordered_json& json) {
+void Value::hold_all(const Values& parts) {
+  Budget::charge(kTextOverhead + parts.size() * sizeof(Value));
+  for (const Value& part : parts) hold(part);
+}
+
+void Value::hold(const Value& part) {
+  depth_ = std::max<uint16_t>(depth_, part.depth_ + 1);
+  if (depth_ > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
+}
+
+void Value::charge_text() const {
+  Budget::fit(string().size());
+  Budget::charge(kTextOverhead + string().size());
+}
+
+Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
+  if (depth > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
   switch (json.type()) {
     case nlohmann::json::value_t::boolean: return json.get<bool>();
     case nlohmann::json::value_t::number_integer: return json.get<int64_t>();
@@ -246,12 +298,12 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     case nlohmann::json::value_t::string: return json.get_ref<const std::string&>();
     case nlohmann::json::value_t::array: {
       Values items;
-      for (const auto& item : json) items.push_back(from_json(item));
+      for (const auto& item : json) items.push_back(from_json(item, depth + 1));
       return list(std::move(items));
     }
     case nlohmann::json::value_t::object: {
       Dict items;
-      for (const auto& [key, item] : json.items()) items.set(key, from_json(item));
+      for (const auto& [key, item] : json.items()) items.set(key, from_json(item, depth + 1));
       return dict(std::move(items));
     }
     default: return {};
@@ -340,7 +392,11 @@ size_t Value::length() const {
 }
 
 Values Value::walk() const {
-  if (is_sequence()) return items();
+  if (is_sequence()) {
+    Budget::step(items().size() / 8);
+    Budget::charge(items().size() * sizeof(Value));
+    return items();
+  }
   Values out;
   if (is_dict()) {
     for (const auto& item : dict().items()) out.push_back(item.first);
@@ -357,6 +413,7 @@ Values Value::walk() const {
 }
 
 bool Value::same(const Value& other) const {
+  Budget::step();
   if (is_number() && other.is_number()) {
     if (is_float() || other.is_float()) return number() == other.number();
     return integer() == other.integer();
@@ -379,6 +436,7 @@ bool Value::same(const Value& other) const {
 }
 
 int Value::compare(const Value& other) const {
+  Budget::step();
   if (is_number() && other.is_number()) {
     if (is_float() || other.is_float()) return number() < other.number() ? -1 : number() > other.number();
     return integer() < other.integer() ? -1 : integer() > other.integer();
@@ -399,15 +457,23 @@ bool Value::contains(const Value& element) const {
   if (is_string()) {
     if (!element.is_string())
       throw JinjaError("'in <string>' requires string as left operand, not {}", element.type_name());
+    charge_search(string(), element.string());
     return string().find(element.string()) != std::string::npos;
   }
   if (is_dict()) return dict().find(element) != nullptr;
   if (is_object() || is_none() || is_number()) throw JinjaError("argument of type '{}' is not iterable", type_name());
-  const Values all = walk();
-  return std::any_of(all.begin(), all.end(), [&](const Value& item) { return item.same(element); });
+  const Values all = is_sequence() ? Values() : walk();
+  const Values& among = is_sequence() ? items() : all;
+  return std::any_of(among.begin(), among.end(), [&](const Value& item) { return item.same(element); });
+}
+
+void charge_search(std::string_view text, std::string_view part) {
+  // A long part that almost occurs everywhere takes the product of both lengths.
+  Budget::step(text.size() / 256 + (part.size() > 64 ? (text.size() / 64) * (part.size() / 64) : 0));
 }
 
 std::vector<std::string_view> characters(std::string_view text) {
+  Budget::step(text.size() / 64);
   std::vector<std::string_view> out;
   for (size_t i = 0; i < text.size();) {
     const size_t bytes = std::min(character_bytes(static_cast<unsigned char>(text[i])), text.size() - i);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,20 +15,12 @@
 #include <variant>
 #include <vector>
 
-#include "base/error.h"
+#include "data/jinja/budget.h"
 
 namespace fettle::jinja {
 
 class Interpreter;
 class Value;
-
-// A failure inside a template; the interpreter adds the line and throws UserError.
-class JinjaError : public std::runtime_error {
- public:
-  template <typename... Args>
-  explicit JinjaError(fmt::format_string<Args...> format, Args&&... args)
-      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
-};
 
 using Values = std::vector<Value>;
 
@@ -58,17 +49,22 @@ class Value {
   Value(int v) : data_(static_cast<int64_t>(v)) {}
   Value(size_t v) : data_(static_cast<int64_t>(v)) {}
   Value(double v) : data_(v) {}
-  Value(std::string v) : data_(std::make_shared<const std::string>(std::move(v))) {}
+  Value(std::string v) : data_(std::make_shared<const std::string>(std::move(v))) { charge_text(); }
   Value(std::string_view v) : Value(std::string(v)) {}
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
+  // These throw JinjaError for what would be nested too deeply: bounds the stack of all that walks over values.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
   static Value dict(Dict items);
   static Value generator(Values items);
-  static Value from_json(const nlohmann::ordered_json& json);
+  static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
+  // An object that keeps `parts`.
+  static Value keeping(ObjectPtr object, const Values& parts);
+  // Text that the filters safe and escape made: what is added to it with + is escaped, as MarkupSafe does.
+  static Value markup(std::string text);
 
   bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -76,6 +72,7 @@ class Value {
   bool is_int() const { return std::holds_alternative<int64_t>(data_); }
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_string() const { return std::holds_alternative<String>(data_); }
+  bool is_markup() const { return markup_; }
   bool is_list() const { return std::holds_alternative<ListPtr>(data_); }
   bool is_tuple() const { return std::holds_alternative<Tuple>(data_); }
   bool is_dict() const { return std::holds_alternative<DictPtr>(data_); }
@@ -110,6 +107,12 @@ class Value {
   std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
                GeneratorPtr, ObjectPtr>
       data_;
+  void charge_text() const;
+  void hold_all(const Values& parts);
+  void hold(const Value& part);  // notes that `part` lies within this
+
+  bool markup_ = false;
+  uint16_t depth_ = 0;  // of lists in lists and the like
 };
 
 // Arguments of a call, filter or test.
@@ -130,6 +133,7 @@ class Dict {
  private:
   std::vector<std::pair<Value, Value>> items_;
   std::unordered_map<std::string, size_t> strings_;
+  std::unordered_map<std::string, size_t> others_;
 };
 
 // Something with attributes or a call: namespace, macro, loop, function.
@@ -147,6 +151,9 @@ struct Generator {
   Values items;
   size_t next = 0;
 };
+
+// Charges the budget for a search of `part` in `text`.
+void charge_search(std::string_view text, std::string_view part);
 
 // Code points of UTF-8 text; a byte that is not UTF-8 counts as one.
 std::vector<std::string_view> characters(std::string_view text);

@@ -2,11 +2,6 @@
 
 Run with a Python that has transformers and jinja2; writes jinja_cases.json beside this file. A case whose rendering
 fails is recorded as such: the same must fail in Fettle.
-
-    make_jinja.py OUT FOLDER...
-
-writes the cases of all *.jinja files under the folders (of models, of other tools' wheels) instead; the test
-Jinja.RendersGivenTemplatesAsJinja2 checks them when FETTLE_JINJA_CASES names OUT.
 """
 
 import json
@@ -140,6 +135,8 @@ range(3)|map('string')|join('+')
 1 in [1] and 2 not in [1]
 {'a': 1}['a'], {'a': 1}['b'] is defined, {'items': 5}['items'], {'items': 5}.items()|list
 'abc'|attr('upper') is callable, {'a': 1}|attr('a') is defined
+none|selectattr('x')|list, none|map('upper')|list, 0|reject('odd')|list, {'a': 1}[nothing] is defined, [1][nothing] is defined
+'<'|safe + '<', '<' + ('<'|e), ('<'|e)|e, (' <'|safe|trim) + '&', '<'|forceescape|forceescape, '<'|safe ~ '<'
 """.strip().split("\n")
 
 TEMPLATES = {
@@ -332,29 +329,14 @@ def render(source, context):
     try:
         template = _compile_jinja_template(source)
         if re.search(r"\{%-?\s*generation\s*-?%\}", source):
-            text, spans = _render_with_assistant_indices(
-                compiled_template=template, documents=None, **context)
+            text, spans = _render_with_assistant_indices(compiled_template=template, **{"documents": None, **context})
             return {"text": text, "spans": [[len(text[:a].encode()), len(text[:b].encode())] for a, b in spans]}
         return {"text": template.render(**context)}
     except Exception as error:  # every failure counts
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def record_templates(out, folders):
-    contexts = {**CONTEXTS, **MORE_CONTEXTS}
-    cases = []
-    for folder in folders:
-        for file in sorted(pathlib.Path(folder).rglob("*.jinja")):
-            source = file.read_text()
-            for name, context in contexts.items():
-                cases.append({"name": str(file), "context": name, "template": source, **render(source, context)})
-    pathlib.Path(out).write_text(json.dumps({"contexts": contexts, "cases": cases}, ensure_ascii=False))
-    print(len(cases), "cases,", sum("error" in c for c in cases), "of them failures", file=sys.stderr)
-
-
 def main():
-    if len(sys.argv) > 2:
-        return record_templates(sys.argv[1], sys.argv[2:])
     cases = []
     for name, source in [(f"expression_{i}", "{{ " + e + " }}") for i, e in enumerate(EXPRESSIONS)] + list(TEMPLATES.items()):
         uses_context = any(word in source for word in ("messages", "tools", "add_generation_prompt"))

@@ -1,0 +1,35 @@
+#include "data/jinja/budget.h"
+
+namespace fettle::jinja {
+namespace {
+
+thread_local Budget* in_force = nullptr;
+
+}  // namespace
+
+Budget::Budget() : outer_(std::exchange(in_force, this)) {}
+Budget::~Budget() {
+  in_force = outer_;
+}
+
+void Budget::step(size_t steps) {
+  if (in_force == nullptr) return;
+  if (steps > kMostSteps - in_force->steps_) throw JinjaError("the template takes more than {} steps", kMostSteps);
+  in_force->steps_ += steps;
+}
+
+void Budget::charge(size_t bytes) {
+  if (in_force == nullptr) return;
+  if (bytes > kMostBytes - in_force->bytes_) {
+    throw JinjaError("the template makes more values than the limit of {} MiB allows", kMostBytes >> 20);
+  }
+  in_force->bytes_ += bytes;
+}
+
+void Budget::fit(size_t bytes) {
+  if (in_force != nullptr && bytes > kLongestText) {
+    throw JinjaError("the template makes a text longer than the limit of {} MiB", kLongestText >> 20);
+  }
+}
+
+}  // namespace fettle::jinja
