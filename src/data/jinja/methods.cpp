@@ -505,7 +505,7 @@ Value call_method(Interpreter& run, const Value& of, const std::string& name, Ar
     throw JinjaError(
         "access to attribute '{}' of '{}' object is unsafe: values do not change; make a new one, as with +", name,
         of.type_name());
-  if (of.is_string()) Budget::step(of.string().size() / 256);
+  of.charge_reading();
   return methods_of(of)->at(name)(run, of, args);
 }
 

@@ -56,7 +56,7 @@ void append_repr(const Value& value, std::string& out, int depth) {
     }
   };
   if (value.is_string()) {
-    out += python_quote(value.string());
+    out += value.is_markup() ? "Markup(" + python_quote(value.string()) + ")" : python_quote(value.string());
   } else if (value.is_list()) {
     out += '[';
     append_all(value.items());
@@ -228,6 +228,7 @@ Value Object::call(Interpreter&, Args) {
 }
 
 Value Value::undefined(std::string why) {
+  Budget::charge(kTextOverhead + why.size());
   Value value;
   value.data_ = std::make_shared<const Undefined>(Undefined{std::move(why)});
   return value;
@@ -278,6 +279,10 @@ void Value::hold_all(const Values& parts) {
 void Value::hold(const Value& part) {
   depth_ = std::max<uint16_t>(depth_, part.depth_ + 1);
   if (depth_ > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
+}
+
+void Value::charge_reading() const {
+  if (is_string()) Budget::step(string().size() / 64);
 }
 
 void Value::charge_text() const {
@@ -420,7 +425,11 @@ bool Value::same(const Value& other) const {
   }
   if (data_.index() != other.data_.index()) return false;
   if (is_none() || is_undefined()) return true;
-  if (is_string()) return string() == other.string();
+  if (is_string()) {
+    if (string().size() != other.string().size()) return false;
+    charge_reading();
+    return string() == other.string();
+  }
   if (is_sequence())
     return std::equal(items().begin(), items().end(), other.items().begin(), other.items().end(),
                       [](const Value& a, const Value& b) { return a.same(b); });
@@ -441,7 +450,10 @@ int Value::compare(const Value& other) const {
     if (is_float() || other.is_float()) return number() < other.number() ? -1 : number() > other.number();
     return integer() < other.integer() ? -1 : integer() > other.integer();
   }
-  if (is_string() && other.is_string()) return string().compare(other.string());
+  if (is_string() && other.is_string()) {
+    charge_reading();
+    return string().compare(other.string());
+  }
   if (is_sequence() && data_.index() == other.data_.index()) {
     const Values &a = items(), &b = other.items();
     for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)

@@ -102,6 +102,7 @@ class Value {
   // Negative, zero or positive; throws JinjaError for types without an order.
   int compare(const Value& other) const;
   bool contains(const Value& element) const;  // element in this
+  void charge_reading() const;                // the budget, for a text that is gone through
 
  private:
   std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
