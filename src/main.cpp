@@ -60,17 +60,34 @@ struct TokenizeOptions {
   bool jsonl = false, no_special = false, decode = false;
 };
 
+// A file to read lines from; a folder is none.
+std::ifstream open_text(const std::string& file) {
+  std::ifstream in(file);
+  if (!in || std::filesystem::is_directory(file))
+    throw UserError("{}: cannot be read; is it a file that exists?", file);
+  return in;
+}
+
+// The ids of a JSON array, each one that the tokenizer has.
+std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const nlohmann::json& id : nlohmann::json::parse(line).get<nlohmann::json::array_t>()) {
+    const bool known = id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size();
+    if (!known) throw UserError("{} is no id; ids are integers from 0 to {}", id.dump(), tokenizer.vocab_size() - 1);
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
 int tokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = Tokenizer::open(options.model);
-  std::ifstream in(options.file);
-  if (!in) throw UserError("{}: cannot be read; does the file exist?", options.file);
+  std::ifstream in = open_text(options.file);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     try {
       if (options.decode) {
-        const auto ids = nlohmann::json::parse(line).get<std::vector<int32_t>>();
-        const std::string text = tokenizer.decode(ids, options.no_special);
+        const std::string text = tokenizer.decode(read_ids(line, tokenizer), options.no_special);
         fmt::print("{}\n", options.jsonl ? nlohmann::json(text).dump() : text);
         continue;
       }
@@ -79,14 +96,15 @@ int tokenize(const TokenizeOptions& options) {
     } catch (const nlohmann::json::exception&) {
       throw UserError("{}:{}: {} is wanted", options.file, number,
                       options.decode ? "a JSON array of ids" : "a JSON string");
+    } catch (const UserError& error) {
+      throw UserError("{}:{}: {}", options.file, number, error.what());
     }
   }
   return 0;
 }
 
 std::string read_text(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw UserError("{}: cannot be read; does the file exist?", file);
+  std::ifstream in = open_text(file);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
