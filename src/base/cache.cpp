@@ -27,12 +27,13 @@ ContentKey& ContentKey::add(std::string_view field) {
   return *this;
 }
 
-ContentKey& ContentKey::add_file(const std::filesystem::path& file) {
+ContentKey& ContentKey::add_file(const std::filesystem::path& file, const std::function<void()>& meanwhile) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"), std::fclose);
   if (!in) throw UserError("{} cannot be read: {}", file.string(), std::strerror(errno));
   std::vector<char> block(size_t{1} << 20);
   uint64_t length = 0;
   while (const size_t count = std::fread(block.data(), 1, block.size(), in.get())) {
+    meanwhile();
     XXH3_128bits_update(state_.get(), block.data(), count);
     length += count;
   }

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,8 +19,10 @@ class ContentKey {
  public:
   ContentKey();
   ContentKey& add(std::string_view field);
-  ContentKey& add_file(const std::filesystem::path& file);  // its bytes; throws UserError when it cannot be read
-  std::string text() const;                                 // 32 hexadecimal digits
+  // Its bytes; throws UserError when it cannot be read. `meanwhile` is called every few MiB and may throw.
+  ContentKey& add_file(
+      const std::filesystem::path& file, const std::function<void()>& meanwhile = [] {});
+  std::string text() const;  // 32 hexadecimal digits
 
  private:
   std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;

@@ -1,11 +1,15 @@
 #include "base/interrupt.h"
 
+#include <atomic>
 #include <csignal>
+
+#include "base/error.h"
 
 namespace fettle {
 namespace {
 
 volatile std::sig_atomic_t caught = 0;
+std::atomic<int> scopes = 0;
 
 void remember(int signal) {
   caught = signal;
@@ -16,18 +20,25 @@ void remember(int signal) {
 
 // A signal caught by the scope around this one has set its handler back already, and stays caught.
 InterruptScope::InterruptScope() {
+  ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);
   terminate_before_ = std::signal(SIGTERM, remember);
   if (interrupt_before_ != remember && terminate_before_ != remember) caught = 0;
 }
 
 InterruptScope::~InterruptScope() {
+  --scopes;
   std::signal(SIGINT, caught == SIGINT ? SIG_DFL : interrupt_before_);
   std::signal(SIGTERM, caught == SIGTERM ? SIG_DFL : terminate_before_);
 }
 
 int InterruptScope::signal() {
   return caught;
+}
+
+void InterruptScope::check(std::string_view doing) {
+  if (scopes > 0 && caught != 0)
+    throw Error(static_cast<ExitCode>(128 + caught), fmt::format("interrupted while {}", doing));
 }
 
 }  // namespace fettle

@@ -2,16 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 
 #include "base/error.h"
+#include "base/process_name.h"
 #include "checkpoint/files.h"
 
 namespace fettle {
@@ -19,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string tag(std::string_view kind) {
-  return fmt::format(".{}-{}", kind, getpid());
+  return fmt::format(".{}-{}", kind, ProcessName::own().text());
 }
 
 fs::path sibling(const fs::path& target, std::string_view kind) {
@@ -28,26 +27,21 @@ fs::path sibling(const fs::path& target, std::string_view kind) {
   return path;
 }
 
-// What "NAME.tmp-PID" and "NAME.old-PID" say.
+// What "NAME.tmp-PROCESS" and "NAME.old-PROCESS" say.
 struct Leftover {
   std::string name;
   bool old;
-  pid_t owner;
+  ProcessName owner;
 };
 
 std::optional<Leftover> leftover(const std::string& entry) {
-  const size_t dash = entry.rfind('-'), dot = entry.rfind('.', dash);
-  if (dash == std::string::npos || dot == std::string::npos) return std::nullopt;
-  const std::string kind = entry.substr(dot + 1, dash - dot - 1);
-  pid_t pid = 0;
-  const char* const stop = entry.data() + entry.size();
-  const auto [end, code] = std::from_chars(entry.data() + dash + 1, stop, pid);
-  if ((kind != "tmp" && kind != "old") || code != std::errc() || end != stop || pid <= 0) return std::nullopt;
-  return Leftover{entry.substr(0, dot), kind == "old", pid};
-}
-
-bool is_gone(pid_t pid) {
-  return kill(pid, 0) != 0 && errno == ESRCH;
+  for (const std::string_view kind : {".tmp-", ".old-"}) {
+    const size_t at = entry.rfind(kind);
+    if (at == std::string::npos) continue;
+    if (const auto owner = ProcessName::parse(std::string_view(entry).substr(at + kind.size())))
+      return Leftover{entry.substr(0, at), kind == ".old-", *owner};
+  }
+  return std::nullopt;
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -163,13 +157,13 @@ void AtomicFolder::merge() {
 void clean_leftovers(const fs::path& target) {
   const fs::path parent = target.parent_path().empty() ? "." : target.parent_path();
   const std::string name = target.filename().string();
-  clean(target, [](const Leftover& one) { return one.name.empty() && is_gone(one.owner); });
-  clean(parent, [&](const Leftover& one) { return one.name == name && is_gone(one.owner); });
+  clean(target, [](const Leftover& one) { return one.name.empty() && one.owner.is_gone(); });
+  clean(parent, [&](const Leftover& one) { return one.name == name && one.owner.is_gone(); });
 }
 
 std::vector<fs::path> clean_folder(const fs::path& folder) {
   // A process of this id that left something was an earlier one.
-  return clean(folder, [](const Leftover& one) { return one.owner == getpid() || is_gone(one.owner); });
+  return clean(folder, [](const Leftover& one) { return one.owner == ProcessName::own() || one.owner.is_gone(); });
 }
 
 void remove_folder(const fs::path& folder) {

@@ -7,13 +7,14 @@
 
 namespace fettle {
 
-// Work goes on in path(), a sibling named NAME.tmp-PID; commit() makes it NAME. One owner at a time.
+// Work goes on in path(), a sibling named NAME.tmp-PROCESS (process_name.h); commit() makes it NAME. One
+// owner at a time.
 class AtomicFolder {
  public:
   enum class Existing {
     kRefuse,   // UserError when NAME is already there with something in it
     kReplace,  // the old NAME is gone once the new one is there
-    kMerge,    // work goes on in NAME/.tmp-PID; commit() renames each file over the one of that name, others stay
+    kMerge,    // work goes on in NAME/.tmp-PROCESS; commit() renames each file over the one of that name, others stay
   };
 
   // Creates the working folder (parents too) and removes what crashed runs left of NAME. Throws UserError with the
@@ -39,8 +40,8 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes the working folders that processes which are gone left of `target`; puts the old folder back when a
-// replacement was cut off between its renames.
+// Removes the working folders that this machine's processes which are gone left of `target`; puts the old folder back
+// when a replacement was cut off between its renames.
 void clean_leftovers(const std::filesystem::path& target);
 // The same for everything in `folder`, files under their temporary names too. For the start of a run, which has nothing
 // at work there yet. Returns what was removed.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/process_name.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -157,7 +158,7 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, std::string_view content) {
   fs::path temporary = path;
-  temporary += fmt::format(".tmp-{}", getpid());
+  temporary += ".tmp-" + ProcessName::own().text();
   OutputFile file(temporary);
   file.write(0, std::as_bytes(std::span(content.data(), content.size())));
   file.finish();

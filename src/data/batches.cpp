@@ -45,6 +45,13 @@ Batches::Batches(Examples examples, BatchOptions options)
   }
   if (!trained)
     throw UserError("none of the {} rows has a trained token; look at them with `fettle data`", examples_.size());
+  internal_check(options_.rows % rows_together() == 0 && this->examples() % (options_.pairs ? 2 : 1) == 0,
+                 "Batches: {} rows, {} examples in pairs", options_.rows, this->examples());
+  if (options_.packing && rows_together() > 1)
+    throw UserError("packing: the rows of preferences are not packed; leave `packing` out");
+  if (options_.mismatched && rows_of_steps() < 2)
+    throw UserError(
+        "per_device_train_batch_size: stage kto compares the rows of a step with each other; it wants at least 2");
   if (options_.packing) pack();
   // Lengths that no row needs are never made.
   while (!options_.packing && options_.lengths.size() > 1 && options_.lengths[options_.lengths.size() - 2] >= longest)
@@ -72,12 +79,12 @@ void Batches::pack() {
 }
 
 int64_t Batches::rows() const {
-  return options_.packing ? static_cast<int64_t>(row_starts_.size()) - 1 : examples();
+  if (options_.packing) return static_cast<int64_t>(row_starts_.size()) - 1;
+  return options_.pairs ? examples() / 2 : examples();
 }
 
 int64_t Batches::steps_per_epoch() const {
-  const int64_t step_rows = options_.micro_batches * options_.rows;
-  return (rows() + step_rows - 1) / step_rows;
+  return (rows() + rows_of_steps() - 1) / rows_of_steps();
 }
 
 int64_t Batches::examples() const {
@@ -101,20 +108,53 @@ const std::vector<int64_t>& Batches::lengths() const {
 }
 
 std::vector<int64_t> Batches::examples_of(int64_t row) const {
+  if (options_.pairs) return {2 * row, 2 * row + 1};
   if (!options_.packing) return {row};
   return {row_examples_.begin() + row_starts_[row], row_examples_.begin() + row_starts_[row + 1]};
 }
 
 int64_t Batches::row_length(int64_t row) const {
+  if (options_.pairs) return std::max(examples_.length(2 * row), examples_.length(2 * row + 1));
   if (!options_.packing) return examples_.length(row);
   int64_t length = 0;
   for (int64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) length += examples_.length(row_examples_[i]);
   return length;
 }
 
-int64_t Batches::padded_length(std::span<const int64_t> rows) const {
+// The prompt of `row` with the reply of `other`, cut where the longest row ends.
+Batches::Document Batches::mismatched(int64_t row, int64_t other) const {
+  auto reply_at = [&](int64_t example) {
+    const std::span<const Token> tokens = examples_.tokens(example);
+    return std::find_if(tokens.begin(), tokens.end(), [](Token token) { return token.trained(); }) - tokens.begin();
+  };
+  const std::span<const Token> prompt = examples_.tokens(row).first(static_cast<size_t>(reply_at(row)));
+  const std::span<const Token> reply = examples_.tokens(other).subspan(static_cast<size_t>(reply_at(other)));
+  const size_t room = static_cast<size_t>(options_.lengths.back()) - prompt.size();
+  return {row, prompt, reply.first(std::min(reply.size(), room))};
+}
+
+std::vector<Batches::RowOfBatch> Batches::laid_out(const std::vector<int64_t>& rows) const {
+  std::vector<RowOfBatch> out;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    RowOfBatch documents;
+    for (int64_t example : examples_of(rows[r])) documents.push_back({example, examples_.tokens(example)});
+    if (options_.pairs) {
+      for (const Document& document : documents) out.push_back({document});
+      continue;
+    }
+    out.push_back(std::move(documents));
+    if (options_.mismatched) out.push_back({mismatched(rows[r], rows[(r + 1) % rows.size()])});
+  }
+  return out;
+}
+
+int64_t Batches::padded_length(const std::vector<RowOfBatch>& rows) const {
   int64_t longest = 0;
-  for (int64_t row : rows) longest = std::max(longest, row_length(row));
+  for (const RowOfBatch& row : rows) {
+    int64_t length = 0;
+    for (const Document& document : row) length += document.length();
+    longest = std::max(longest, length);
+  }
   return *std::lower_bound(options_.lengths.begin(), options_.lengths.end(), longest);
 }
 
@@ -125,7 +165,7 @@ int64_t Batches::row_at(int64_t epoch, int64_t i) const {
 // The rows of a few steps, sorted by length, make as many steps, whose order is shuffled again. An epoch has at least
 // four such windows, so small data sets do not give the same steps every time.
 std::optional<Batches::Window> Batches::window_of(int64_t step) const {
-  const int64_t step_rows = options_.micro_batches * options_.rows;
+  const int64_t step_rows = rows_of_steps();
   const int64_t epoch = step / steps_per_epoch(), in_epoch = step % steps_per_epoch();
   const int64_t full_steps = rows() / step_rows;
   const int64_t size = std::clamp<int64_t>(full_steps / 4, 1, kLargestWindow);
@@ -142,7 +182,7 @@ std::optional<Batches::Window> Batches::window_of(int64_t step) const {
 }
 
 std::vector<int64_t> Batches::rows_of_step(int64_t step, const std::optional<Window>& window) const {
-  const int64_t step_rows = options_.micro_batches * options_.rows;
+  const int64_t step_rows = rows_of_steps();
   if (window) {
     const int64_t place = permuted_index(step - window->first, window->steps, options_.seed, window->stream);
     return {window->rows.begin() + place * step_rows, window->rows.begin() + (place + 1) * step_rows};
@@ -156,33 +196,37 @@ std::vector<int64_t> Batches::rows_of_step(int64_t step, const std::optional<Win
 
 Batch Batches::at(int64_t step) const {
   internal_check(step >= 0, "Batches::at({})", step);
-  const std::vector<int64_t> rows = rows_of_step(step, window_of(step));
+  const std::vector<RowOfBatch> rows = laid_out(rows_of_step(step, window_of(step)));
   const int64_t T = padded_length(rows);
   const Shape shape{DType::kI32, {options_.micro_batches, options_.rows, T}};
   Batch batch{.tokens = HostArray(shape),
               .targets = HostArray(shape),
               .positions = HostArray::zeros(shape),
               .segments = HostArray::zeros(shape),
+              .preferences = HostArray::zeros({DType::kI32, {options_.micro_batches, options_.rows}}),
               .sources = std::vector<std::string>(options_.micro_batches * options_.rows)};
   auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
   auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
+  auto preferences = batch.preferences.as<int32_t>();
   std::fill(tokens.begin(), tokens.end(), options_.pad_id);
   std::fill(targets.begin(), targets.end(), kIgnore);
   for (size_t r = 0; r < rows.size(); ++r) {
     int64_t at = static_cast<int64_t>(r) * T;
     int32_t segment = 0;
-    for (int64_t index : examples_of(rows[r])) {
-      const std::span<const Token> example = examples_.tokens(index);
+    for (const Document& document : rows[r]) {
+      const auto length = static_cast<size_t>(document.length());
       ++segment;
-      for (size_t i = 0; i < example.size(); ++i, ++at) {
-        tokens[at] = example[i].id();
+      for (size_t i = 0; i < length; ++i, ++at) {
+        tokens[at] = document[i].id();
         positions[at] = static_cast<int32_t>(i);
         segments[at] = segment;
-        if (i + 1 < example.size()) targets[at] = example[i + 1].label();
+        if (i + 1 < length) targets[at] = document[i + 1].label();
+        batch.trained_tokens += targets[at] != kIgnore;
       }
-      batch.real_tokens += static_cast<int64_t>(example.size());
-      batch.trained_tokens += examples_.trained_tokens(index);
-      batch.sources[r] += (batch.sources[r].empty() ? "" : ", ") + examples_.source(index);
+      batch.real_tokens += document.length();
+      preferences[r] = static_cast<int32_t>(examples_.preference(document.example));
+      batch.sources[r] += (batch.sources[r].empty() ? "" : ", ") + examples_.source(document.example);
+      if (options_.mismatched && r % 2 == 1) batch.sources[r] += " with another's reply";
     }
   }
   return batch;
@@ -200,8 +244,9 @@ double Batches::use() const {
   std::optional<Window> window;
   for (int64_t step = 0; step < steps_per_epoch(); ++step) {
     if (!window || step == window->first + window->steps) window = window_of(step);
-    const std::vector<int64_t> rows = rows_of_step(step, window);
-    for (int64_t row : rows) real += row_length(row);
+    const std::vector<RowOfBatch> rows = laid_out(rows_of_step(step, window));
+    for (const RowOfBatch& row : rows)
+      for (const Document& document : row) real += document.length();
     positions += padded_length(rows) * static_cast<int64_t>(rows.size());
   }
   return static_cast<double>(real) / static_cast<double>(std::max<int64_t>(positions, 1));

@@ -22,6 +22,7 @@ struct Batch {
   HostArray targets;                 // targets[t] = label of token t+1 of the same document, kIgnore where not trained
   HostArray positions;               // 0.. within each document; 0 in padding
   HostArray segments;                // document number in the row from 1; 0 in padding
+  HostArray preferences;             // [A, B]: each row's Preference as a number; 0 where it has none
   int64_t trained_tokens = 0;        // targets that are not kIgnore, over the whole batch
   int64_t real_tokens = 0;           // tokens that are not padding
   std::vector<std::string> sources;  // [A * B] where each row came from; "" for a filler row
@@ -33,6 +34,8 @@ struct BatchOptions {
   int64_t max_length = 2048;  // longest example (cutoff_len); T never exceeds it, rounded up to the multiple
   int64_t multiple = 8;       // T is one of this number
   bool packing = false;       // best-fit several examples into one row; they see nothing of each other
+  bool pairs = false;         // examples 2n and 2n+1 are a pair and stay together: rows 2k and 2k+1 of a micro-batch
+  bool mismatched = false;    // behind each row 2k stands its prompt with the reply of the step's next row (for KTO)
   bool shuffle = true;        // another order each epoch; else the examples' own
   bool like_length = true;    // shuffled and not packed: steps of rows of like length, to pad less
   uint64_t seed = 42;
@@ -51,13 +54,13 @@ struct DataIdentity {
 // Safe to use from several threads at once.
 class Batches {
  public:
-  // Throws UserError when there is none, or none with a trained token, and for an
-  // example longer than the largest length.
+  // With pairs or mismatched rows, B is even. Throws UserError when there is none, or none with a trained token, for an
+  // example longer than the largest length, and for packing with pairs or mismatched rows.
   Batches(Examples examples, BatchOptions options);
 
   int64_t steps_per_epoch() const;  // the last step of an epoch may be part filler rows
   int64_t examples() const;
-  int64_t rows() const;                         // rows of an epoch, filler not counted
+  int64_t rows() const;                         // rows of an epoch (pairs count as one), filler not counted
   const std::vector<int64_t>& lengths() const;  // every T that at() may give, ascending
   DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
@@ -74,12 +77,24 @@ class Batches {
     uint64_t stream = 0;  // of the seed, for the order of these steps
   };
   std::optional<Window> window_of(int64_t step) const;
-  // The rows of `step`, in order; fewer than A * B at an epoch's end.
+  // The rows of `step`, in order; fewer than rows_of_steps() at an epoch's end.
   std::vector<int64_t> rows_of_step(int64_t step, const std::optional<Window>& window) const;
   int64_t row_at(int64_t epoch, int64_t i) const;
   std::vector<int64_t> examples_of(int64_t row) const;
+  int64_t rows_of_steps() const { return options_.micro_batches * options_.rows / rows_together(); }
+  int64_t rows_together() const { return options_.pairs || options_.mismatched ? 2 : 1; }
   int64_t row_length(int64_t row) const;
-  int64_t padded_length(std::span<const int64_t> rows) const;
+  // What stands in one row of a batch: examples one behind another, or a prompt with another's reply.
+  struct Document {
+    int64_t example;
+    std::span<const Token> tokens, reply = {};
+    int64_t length() const { return static_cast<int64_t>(tokens.size() + reply.size()); }
+    Token operator[](size_t i) const { return i < tokens.size() ? tokens[i] : reply[i - tokens.size()]; }
+  };
+  using RowOfBatch = std::vector<Document>;
+  std::vector<RowOfBatch> laid_out(const std::vector<int64_t>& rows) const;
+  Document mismatched(int64_t row, int64_t other) const;
+  int64_t padded_length(const std::vector<RowOfBatch>& rows) const;
 
   Examples examples_;
   BatchOptions options_;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "data/mix.h"
 #include "data/order.h"
+#include "data/preferences.h"
 #include "data/read/dataset_info.h"
 #include "data/store/data_cache.h"
 #include "data/store/row_pipeline.h"
@@ -26,6 +27,15 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The examples of these units, where each unit is `size` examples that belong together.
+Examples select_units(const Examples& from, const std::vector<int64_t>& units, int64_t size) {
+  std::vector<int64_t> rows;
+  rows.reserve(units.size() * static_cast<size_t>(size));
+  for (int64_t unit : units)
+    for (int64_t i = 0; i < size; ++i) rows.push_back(unit * size + i);
+  return from.select(rows);
 }
 
 // What a store remembers of the rows that made it. Files are numbers, so that it holds wherever they lie.
@@ -79,8 +89,7 @@ class Filling {
         told_ = Clock::now();
         info("{}", sofar);
       }
-      if (const int signal = InterruptScope::signal())
-        throw Error(static_cast<ExitCode>(128 + signal), "interrupted while the rows were read; nothing is kept");
+      InterruptScope::check("the rows were read; nothing is kept");
     }
     if (!outcome.bad.empty()) {
       if (recipe_.on_bad_row != "skip")
@@ -117,7 +126,12 @@ class Filling {
 class Loader {
  public:
   Loader(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, DataReport& report)
-      : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size), cache_(recipe), report_(report) {}
+      : recipe_(recipe),
+        tokenizer_(tokenizer),
+        vocab_size_(model_vocab_size),
+        unit_(examples_per_row(recipe.stage)),
+        cache_(recipe),
+        report_(report) {}
 
   // The rows of all sets one after another, or mixed by mix_strategy.
   Examples load(const std::vector<std::string>& names, bool mixed) {
@@ -125,10 +139,11 @@ class Loader {
     std::vector<int64_t> sizes;
     for (const std::string& name : names) {
       const DataSource source = find_source(name, recipe_.dataset_dir);
+      check_stage(source);
       Examples rows = load_source(source);
       whole.append(rows);
       if (source.num_samples) rows = sampled(rows, *source.num_samples);
-      sizes.push_back(static_cast<int64_t>(rows.size()));
+      sizes.push_back(units(rows));
       if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
       all.append(rows);
     }
@@ -137,21 +152,34 @@ class Loader {
     if (!mixed || recipe_.mix_strategy == "concat" || names.size() < 2) return all;
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
-    return all.select(mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed()));
+    return select_units(all, mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed()), unit_);
   }
 
  private:
   uint64_t seed() const { return static_cast<uint64_t>(recipe_.seed); }
+  int64_t units(const Examples& rows) const { return static_cast<int64_t>(rows.size()) / unit_; }
+
+  void check_stage(const DataSource& source) const {
+    if (source.ranking && rows_of(recipe_.stage) != RowsOf::kPairs)
+      throw UserError(
+          "dataset: {} holds pairs of replies (`ranking: true` in dataset_info.json), which are for stage dpo, not {}",
+          source.name, recipe_.stage);
+  }
 
   Examples load_source(const DataSource& source) {
     const std::string key = cache_.key(source, tokenizer_, vocab_size_);
-    std::shared_ptr<const TokenStore> store = cache_.find(key);
+    bool damaged = false;
+    std::shared_ptr<const TokenStore> store = cache_.find(key, damaged);
     if (!store) {
       TokenWriter writer(cache_.draft(key));
       Filling filling(recipe_, source, writer);
       filling.run(RowTokeniser(recipe_, tokenizer_, vocab_size_));
-      writer.finish(filling.tally(), cache_.place(key));
-      store = cache_.take(key);
+      // A store under the key of what the files were, with rows of what they became, would be wrong for good.
+      if (cache_.key(source, tokenizer_, vocab_size_) != key)
+        throw UserError(
+            "dataset: {} changed while it was read; begin again when it is complete, or with data_cache=off",
+            source.name);
+      store = writer.finish(filling.tally(), cache_.place(key), damaged);
     }
     std::vector<std::string> files;
     for (const auto& file : source.files) files.push_back(file.string());
@@ -162,13 +190,13 @@ class Loader {
 
   // As many examples as asked for: all as often as they fit, the rest chosen by the seed; in the order of the file.
   Examples sampled(const Examples& all, int64_t wanted) const {
-    const auto count = static_cast<int64_t>(all.size());
+    const int64_t count = units(all);
     if (count == 0) return all;
     std::vector<int64_t> rows;
     for (int64_t i = 0; i < wanted / count * count; ++i) rows.push_back(i % count);
     for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, seed(), kSampleStream));
     std::sort(rows.end() - wanted % count, rows.end());
-    return all.select(rows);
+    return select_units(all, rows, unit_);
   }
 
   void count(const Tally& tally, const Examples& rows, const std::vector<std::string>& files) {
@@ -196,7 +224,7 @@ class Loader {
           fmt::format("template: {} trained turns end without an end-of-turn token: the model will "
                       "not learn to stop there",
                       tally.without_end));
-    report_.examples += static_cast<int64_t>(rows.size());
+    report_.examples += units(rows);
     for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
       report_.tokens += rows.length(i);
       report_.trained_tokens += rows.trained_tokens(i);
@@ -205,8 +233,9 @@ class Loader {
 
   void count_duplicates(const Examples& rows) {
     std::vector<std::pair<uint64_t, int64_t>> digests;
-    digests.reserve(rows.size());
-    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) digests.emplace_back(rows.digest(i), i);
+    digests.reserve(static_cast<size_t>(units(rows)));
+    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit_)
+      digests.emplace_back(unit_ == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
     std::sort(digests.begin(), digests.end());
     std::vector<int64_t> again;
     for (size_t i = 1; i < digests.size(); ++i)
@@ -231,21 +260,22 @@ class Loader {
   const Recipe& recipe_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
+  int64_t unit_;  // examples a row makes that belong together
   DataCache cache_;
   DataReport& report_;
 };
 
-// Moves the share or count `val_size` of the examples, chosen by the seed, from `train` to the result.
-Examples split_off(Examples& train, double val_size, uint64_t seed) {
-  const auto count = static_cast<int64_t>(train.size());
+// Moves the share or count `val_size` of the units, chosen by the seed, from `train` to the result.
+Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
+  const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
   if (wanted >= count) throw UserError("val_size: {} leaves nothing to train of {} examples", val_size, count);
-  std::vector<bool> chosen(train.size());
+  std::vector<bool> chosen(static_cast<size_t>(count));
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
   std::vector<int64_t> kept, eval;
   for (int64_t i = 0; i < count; ++i) (chosen[static_cast<size_t>(i)] ? eval : kept).push_back(i);
-  const Examples apart = train.select(eval);
-  train = train.select(kept);
+  const Examples apart = select_units(train, eval, unit);
+  train = select_units(train, kept, unit);
   return apart;
 }
 
@@ -259,7 +289,8 @@ Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t
   if (!recipe.eval_dataset.empty())
     data.eval = Loader(recipe, tokenizer, model_vocab_size, data.eval_report).load(recipe.eval_dataset, false);
   else if (recipe.val_size > 0)
-    data.eval = split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed));
+    data.eval =
+        split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed), examples_per_row(recipe.stage));
   return data;
 }
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "data/example.h"
 
 namespace fettle {
 namespace {
@@ -63,6 +62,8 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
     if (tools.is_discarded()) bad("'{}' is a text that is no JSON", column);
   }
   if (!tools.is_array()) bad("'{}' must be an array of tools, it is {}", column, tools.type_name());
+  for (const auto& tool : tools)
+    if (!tool.is_object()) bad("'{}' must hold objects, one is {}", column, tool.type_name());
   return tools.empty() ? "" : tools.dump();
 }
 
@@ -86,7 +87,9 @@ std::string tool_calls_json(const std::string& text) {
 
 // Arguments that are the text of a JSON object become that object, which is what templates print.
 void unquote_arguments(ordered_json& message) {
-  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
+  if (!message.contains("tool_calls")) return;
+  if (!message["tool_calls"].is_array())
+    bad("'tool_calls' must be an array, it is {}", message["tool_calls"].type_name());
   for (auto& call : message["tool_calls"]) {
     if (!call.is_object()) bad("'tool_calls' must hold objects, one is {}", call.type_name());
     ordered_json& function = call.contains("function") ? call["function"] : call;
@@ -329,8 +332,7 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     sample.text = text_column(value, column);
     return sample;
   }
-  if (has("chosen") && has("rejected"))
-    bad("'chosen' and 'rejected' replies are for preference training, not for stage sft or pt");
+  if (has("chosen") && has("rejected")) bad("'chosen' and 'rejected' replies are for stage dpo, not for sft or pt");
   std::string columns;
   for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/chat.h"
+#include "data/example.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {
@@ -25,6 +26,8 @@ struct Sample {
   std::string tools_json;                  // kChat: a JSON array, or ""
   std::string text;                        // kText: all of it is trained
   std::vector<int32_t> input_ids, labels;  // kTokens
+  std::vector<Message> rejected;           // of a pair: the conversation with the other reply (preferences.h)
+  Preference preference = Preference::kNone;
 };
 
 // Formats, told by the row's columns unless the source says: pre-tokenised (input_ids, labels, attention_mask), openai

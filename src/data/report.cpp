@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "data/preferences.h"
 
 namespace fettle {
 namespace {
@@ -51,8 +52,9 @@ int64_t quantile(const std::vector<int64_t>& sorted, double share) {
   return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
 }
 
-// What packing would make, or makes, of the positions.
-double packed_use(const Datasets& data, const Recipe& recipe) {
+// What packing would make, or makes, of the positions; pairs are not packed.
+double packed_use(const Datasets& data, const Batches& batches, const Recipe& recipe) {
+  if (recipe.packing || rows_of(recipe.stage) != RowsOf::kReplies) return batches.use();
   return Batches(data.train, {.max_length = recipe.cutoff_len, .packing = true}).use();
 }
 
@@ -110,8 +112,10 @@ std::string format_data_report(const Datasets& data, const Batches& batches, con
   std::string out;
   auto line = [&](std::string_view name, const std::string& text) { out += fmt::format("{:<12}{}\n", name, text); };
   line("rows", fmt::format("{} of {}", counted(report.rows), fmt::join(recipe.dataset, ", ")));
-  std::string examples = fmt::format("{} to train", counted(static_cast<int64_t>(data.train.size())));
-  if (!data.eval.empty()) examples += fmt::format(", {} to evaluate", counted(static_cast<int64_t>(data.eval.size())));
+  const int64_t together = examples_per_row(recipe.stage);
+  const auto number = [&](const Examples& part) { return counted(static_cast<int64_t>(part.size()) / together); };
+  std::string examples = fmt::format("{} {}to train", number(data.train), together == 2 ? "pairs " : "");
+  if (!data.eval.empty()) examples += fmt::format(", {} to evaluate", number(data.eval));
   line("examples", examples);
   line("tokens", fmt::format("{}, {} of them trained ({})", counted(report.tokens), counted(report.trained_tokens),
                              percent(report.trained_tokens, report.tokens)));
@@ -137,8 +141,9 @@ std::string format_data_report(const Datasets& data, const Batches& batches, con
                    batch_shards(recipe) * recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps,
                    fmt::join(batches.lengths(), " ")));
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use());
-  line("use",
-       recipe.packing ? use : use + fmt::format("; with `packing: true` {:.1f} %", 100 * packed_use(data, recipe)));
+  line("use", recipe.packing || rows_of(recipe.stage) != RowsOf::kReplies
+                  ? use
+                  : use + fmt::format("; with `packing: true` {:.1f} %", 100 * packed_use(data, batches, recipe)));
   for (const std::string& note : report.notes) line("note", note);
   for (const std::string& note : data.eval_report.notes) line("note", "eval_dataset: " + note);
   return out;
@@ -174,7 +179,7 @@ ordered_json data_report_json(const Datasets& data, const Batches& batches, cons
                         {"histogram", buckets}}},
                       {"steps_per_epoch", batches.steps_per_epoch()},
                       {"use", batches.use()},
-                      {"packed_use", recipe.packing ? batches.use() : packed_use(data, recipe)}};
+                      {"packed_use", packed_use(data, batches, recipe)}};
   if (!recipe.eval_dataset.empty()) out["eval_data"] = counts(data.eval_report);
   return out;
 }
@@ -183,10 +188,14 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
   if (recipe.model_name_or_path.empty()) throw UserError("model_name_or_path: is missing; its tokenizer is needed");
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const Datasets data = load_datasets(recipe, tokenizer, model_vocabulary(recipe));
+  const RowsOf kind = rows_of(recipe.stage);
+  const int64_t rows_each = kind == RowsOf::kReplies ? 1 : 2;
   const Batches batches(data.train, {.micro_batches = recipe.gradient_accumulation_steps,
-                                     .rows = recipe.per_device_train_batch_size * batch_shards(recipe),
+                                     .rows = recipe.per_device_train_batch_size * batch_shards(recipe) * rows_each,
                                      .max_length = recipe.cutoff_len,
                                      .packing = recipe.packing,
+                                     .pairs = kind == RowsOf::kPairs,
+                                     .mismatched = kind == RowsOf::kJudged,
                                      .shuffle = !recipe.disable_shuffling,
                                      .seed = static_cast<uint64_t>(recipe.seed)});
   const int64_t shown = std::clamp<int64_t>(options.rows, 0, batches.examples());

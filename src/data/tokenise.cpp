@@ -19,13 +19,17 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   try {
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
-    Sample sample = read_sample(row.value, source);
+    Sample sample = sample_of(row, source);
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
       case Sample::Kind::kText: text(sample, where, outcome); break;
-      case Sample::Kind::kTokens:
+      case Sample::Kind::kTokens: {
         outcome.tokens_by_role["tokens"] = static_cast<int64_t>(sample.input_ids.size());
-        fit({std::move(sample.input_ids), std::move(sample.labels), where}, "tokens", outcome);
+        Example example{std::move(sample.input_ids), std::move(sample.labels), where};
+        if (!fits(example, outcome)) break;
+        outcome.trained_by_role["tokens"] = example.trained_tokens();
+        outcome.examples.push_back(std::move(example));
+      }
     }
   } catch (const BadRow& error) {
     outcome.bad = error.what();
@@ -35,6 +39,15 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   return outcome;
 }
 
+Sample RowTokeniser::sample_of(const Row& row, const DataSource& source) const {
+  switch (rows_of(recipe_.stage)) {
+    case RowsOf::kPairs: return read_pair(row.value, source);
+    case RowsOf::kJudged: return read_judged(row.value, source);
+    case RowsOf::kReplies: break;
+  }
+  return read_sample(row.value, source);
+}
+
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
   if (recipe_.stage == "pt") {
     outcome.bad = "stage pt trains plain text (a column `text` or `content`), this is a conversation; use stage: sft";
@@ -42,7 +55,30 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
   }
   std::call_once(template_made_,
                  [&] { template_ = std::make_unique<const ChatTemplate>(recipe_.template_name, tokenizer_); });
-  auto& messages = sample.messages;
+  std::vector<Example> examples;
+  try {
+    if (sample.rejected.empty()) {
+      examples.push_back(rendered(sample.messages, sample, sample.preference, where, outcome));
+    } else {
+      examples.push_back(rendered(sample.messages, sample, Preference::kChosen, where, outcome));
+      examples.push_back(rendered(sample.rejected, sample, Preference::kRejected, where, outcome));
+      if (examples[0].input_ids == examples[1].input_ids) {
+        outcome.dropped = "the chosen and the rejected reply are the same";
+        return;
+      }
+    }
+  } catch (const UserError& error) {
+    outcome.bad = error.what();
+    return;
+  }
+  for (Example& example : examples)
+    if (!fits(example, outcome)) return;
+  outcome.examples = std::move(examples);
+}
+
+// The conversation as token ids with labels; what of it stands within cutoff_len is counted.
+Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+                               const std::string& where, Outcome& outcome) const {
   if (!recipe_.default_system.empty() && messages[0].role != "system")
     messages.insert(messages.begin(), {.role = "system", .content = recipe_.default_system});
   if (recipe_.mask_history) {
@@ -50,27 +86,25 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     for (auto message = messages.rbegin(); message != messages.rend(); ++message)
       if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
   }
-  Example example;
-  example.source = where;
-  try {
-    for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
-      const bool train = piece.trained || (recipe_.train_on_prompt && piece.role != "assistant");
-      // What cutoff_len cuts off is not counted.
-      const int64_t room = std::max<int64_t>(0, recipe_.cutoff_len - example.length());
-      const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
-      outcome.tokens_by_role[piece.role] += kept;
-      if (train) outcome.trained_by_role[piece.role] += kept;
-      example.input_ids.insert(example.input_ids.end(), piece.ids.begin(), piece.ids.end());
-      if (train)
-        example.labels.insert(example.labels.end(), piece.ids.begin(), piece.ids.end());
-      else
-        example.labels.resize(example.input_ids.size(), kIgnore);
-    }
-  } catch (const UserError& error) {
-    outcome.bad = error.what();
-    return;
+  Example example{.source = where, .preference = preference};
+  for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
+    const bool on_prompt = recipe_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
+    const bool train = piece.trained || on_prompt;
+    std::string role = piece.role;
+    if (piece.trained && preference != Preference::kNone)
+      role = preference == Preference::kChosen ? "chosen" : "rejected";
+    // What cutoff_len cuts off is not counted.
+    const int64_t room = std::max<int64_t>(0, recipe_.cutoff_len - example.length());
+    const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
+    outcome.tokens_by_role[role] += kept;
+    if (train) outcome.trained_by_role[role] += kept;
+    example.input_ids.insert(example.input_ids.end(), piece.ids.begin(), piece.ids.end());
+    if (train)
+      example.labels.insert(example.labels.end(), piece.ids.begin(), piece.ids.end());
+    else
+      example.labels.resize(example.input_ids.size(), kIgnore);
   }
-  fit(std::move(example), "", outcome);
+  return example;
 }
 
 void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome& outcome) const {
@@ -85,17 +119,21 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
   if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
   outcome.tokens_by_role["text"] = static_cast<int64_t>(ids.size());
   const auto most = static_cast<size_t>(recipe_.cutoff_len);
-  if (recipe_.stage != "pt" || ids.size() <= most) return fit({ids, ids, where}, "text", outcome);
+  auto add = [&](const std::vector<int32_t>& part) {
+    Example example{part, part, where};
+    if (!fits(example, outcome)) return;
+    outcome.trained_by_role["text"] += example.trained_tokens();
+    outcome.examples.push_back(std::move(example));
+  };
+  if (recipe_.stage != "pt" || ids.size() <= most) return add(ids);
   // Long texts are read on in further rows.
-  for (size_t at = 0; at + 1 < ids.size(); at += most) {
-    const std::vector<int32_t> part(ids.begin() + static_cast<std::ptrdiff_t>(at),
-                                    ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size())));
-    fit({part, part, where}, "text", outcome);
-  }
+  for (size_t at = 0; at + 1 < ids.size(); at += most)
+    add({ids.begin() + static_cast<std::ptrdiff_t>(at),
+         ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
 }
 
-// Checks the ids, cuts what is too long and keeps what has something to train. `role` is counted when not empty.
-void RowTokeniser::fit(Example example, const std::string& role, Outcome& outcome) const {
+// Checks the ids and cuts what is too long; false, with the reason in `outcome`, when nothing is left to train.
+bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   for (int32_t id : example.input_ids)
     if (vocab_size_ > 0 && id >= vocab_size_)
       throw UserError(
@@ -108,7 +146,7 @@ void RowTokeniser::fit(Example example, const std::string& role, Outcome& outcom
                       example.source, example.length(), recipe_.cutoff_len);
     if (recipe_.overlength == "drop") {
       outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", example.length(), recipe_.cutoff_len);
-      return;
+      return false;
     }
     outcome.truncated_from = example.length();
     example.input_ids.resize(static_cast<size_t>(recipe_.cutoff_len));
@@ -117,10 +155,9 @@ void RowTokeniser::fit(Example example, const std::string& role, Outcome& outcom
   if (example.trained_tokens() == 0) {
     outcome.dropped =
         outcome.truncated_from ? "cut to cutoff_len, it has no trained token left" : "no token is trained";
-    return;
+    return false;
   }
-  if (!role.empty()) outcome.trained_by_role[role] += example.trained_tokens();
-  outcome.examples.push_back(std::move(example));
+  return true;
 }
 
 }  // namespace fettle

@@ -13,6 +13,7 @@
 #include "data/chat.h"
 #include "data/example.h"
 #include "data/formats.h"
+#include "data/preferences.h"
 #include "data/read/rows.h"
 #include "tokenizer/tokenizer.h"
 
@@ -20,7 +21,7 @@ namespace fettle {
 
 // What became of one row.
 struct Outcome {
-  std::vector<Example> examples;  // one, but for long texts that are read on in further ones
+  std::vector<Example> examples;  // one; two of a pair; several of a long text that is read on
   std::string bad;                // why it cannot be used
   int64_t truncated_from = 0;     // its tokens before it was cut
   std::string dropped;            // why it was left out
@@ -40,9 +41,12 @@ class RowTokeniser {
   ChatTemplate::Counts counts() const;
 
  private:
+  Sample sample_of(const Row& row, const DataSource& source) const;
   void chat(Sample& sample, const std::string& where, Outcome& outcome) const;
+  Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+                   const std::string& where, Outcome& outcome) const;
   void text(const Sample& sample, const std::string& where, Outcome& outcome) const;
-  void fit(Example example, const std::string& role, Outcome& outcome) const;
+  bool fits(Example& example, Outcome& outcome) const;
 
   const Recipe& recipe_;
   const Tokenizer& tokenizer_;

@@ -12,6 +12,7 @@
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "runtime/vendors.h"
 
 namespace fettle {
@@ -52,7 +53,7 @@ std::optional<std::string> read_entry(const fs::path& path) {
 bool write_entry(const fs::path& path, const std::string& program) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  const fs::path partial = fmt::format("{}.{}.partial", path.string(), getpid());
+  const fs::path partial = fmt::format("{}.{}.partial", path.string(), ProcessName::own().text());
   Header header{{}, program.size(), XXH3_64bits(program.data(), program.size())};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   std::ofstream file(partial, std::ios::binary | std::ios::trunc);

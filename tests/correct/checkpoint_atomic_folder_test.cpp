@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process_name.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/files.h"
 #include "temp_folder.h"
@@ -103,9 +104,15 @@ TEST(AtomicFolder, FollowsALink) {
   EXPECT_EQ(read_text(folder / "real/x"), "new");
 }
 
+std::string named(pid_t pid) {
+  return ProcessName{ProcessName::own().machine, pid}.text();
+}
+
 TEST(AtomicFolder, CleansWhatDeadProcessesLeft) {
   TempFolder folder;
-  const std::string dead = std::to_string(gone()), alive = std::to_string(getppid());
+  const std::string dead = named(gone()), alive = named(getppid());
+  const std::string elsewhere = ProcessName{ProcessName::own().machine + 1, gone()}.text();
+  write_text(folder / ("out.tmp-" + elsewhere + "/x"), "");
   write_text(folder / ("out.tmp-" + dead + "/x"), "");
   write_text(folder / ("out.old-" + dead + "/x"), "");
   write_text(folder / ("out/.tmp-" + dead + "/x"), "");
@@ -114,20 +121,21 @@ TEST(AtomicFolder, CleansWhatDeadProcessesLeft) {
   write_text(folder / "out.tmp-x/x", "");
   write_text(folder / "out/x", "");
   { AtomicFolder work(folder / "out", Existing::kReplace); }
-  EXPECT_THAT(list_tree(folder.path()), testing::UnorderedElementsAre("out/x", "out.tmp-" + alive + "/x",
-                                                                      "other.tmp-" + dead + "/x", "out.tmp-x/x"));
+  EXPECT_THAT(list_tree(folder.path()),
+              testing::UnorderedElementsAre("out/x", "out.tmp-" + alive + "/x", "out.tmp-" + elsewhere + "/x",
+                                            "other.tmp-" + dead + "/x", "out.tmp-x/x"));
 }
 
 TEST(AtomicFolder, PutsBackAFolderLostBetweenTwoRenames) {
   TempFolder folder;
-  write_text(folder / ("out.old-" + std::to_string(gone()) + "/x"), "old");
+  write_text(folder / ("out.old-" + named(gone()) + "/x"), "old");
   clean_leftovers(folder / "out");
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
 TEST(AtomicFolder, AFolderIsCleanedOfAllThatWasLeft) {
   TempFolder folder;
-  const std::string dead = std::to_string(gone()), own = std::to_string(getpid()), alive = std::to_string(getppid());
+  const std::string dead = named(gone()), own = named(getpid()), alive = named(getppid());
   for (const std::string& left : {"out.tmp-" + dead, "log.jsonl.tmp-" + own, ".tmp-" + dead, "there.old-" + dead})
     write_text(folder / left / "x", "");
   for (const std::string& kept : {"out.tmp-" + alive, std::string("there"), std::string("x.tmp-"), std::string("a-1"),

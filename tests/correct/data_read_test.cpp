@@ -102,6 +102,22 @@ TEST_F(HubFolder, FilesMayBeLinksElsewhere) {
   EXPECT_EQ(found[0].filename(), "train.jsonl");
 }
 
+TEST_F(HubFolder, PatternsAreLookedForInTheFolderOfDataSets) {
+  files({"part-1.jsonl", "part-2.jsonl", "other.jsonl", "a/rows.jsonl", "b/rows.jsonl", "b/deep/rows.jsonl"});
+  auto found = [&](const std::string& name) {
+    Names out;
+    for (const fs::path& file : find_source(name, folder.path()).files)
+      out.push_back(file.lexically_relative(folder.path()).string());
+    return out;
+  };
+  EXPECT_EQ(found("part-*.jsonl"), (Names{"part-1.jsonl", "part-2.jsonl"}));
+  EXPECT_EQ(found("part-[2-9].jsonl"), (Names{"part-2.jsonl"}));
+  EXPECT_EQ(found("*/rows.jsonl"), (Names{"a/rows.jsonl", "b/rows.jsonl"}));
+  EXPECT_EQ(found((folder.path() / "part-?.jsonl").string()), (Names{"part-1.jsonl", "part-2.jsonl"}));
+  folder.write("dataset_info.json", R"({"mine": {"file_name": "part-*.jsonl"}})");
+  EXPECT_EQ(found("mine"), (Names{"part-1.jsonl", "part-2.jsonl"}));
+}
+
 TEST_F(HubFolder, DatasetInfoNamesSplitAndSubset) {
   files({"hub/en/train.jsonl", "hub/en/test.jsonl"});
   folder.write("dataset_info.json", R"({"mine": {"hf_hub_url": "hub", "subset": "en", "split": "test"}})");

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <sstream>
 
 #include "data/dataset.h"
 #include "data/mix.h"
@@ -159,6 +163,92 @@ TEST_F(Cache, ADamagedStoreIsMadeAnew) {
     EXPECT_EQ(stores().size(), 1u);
     ASSERT_NE(TokenStore::open(stores()[0]), nullptr);
   }
+}
+
+TEST_F(Cache, WhatAStoreSaysOfItselfIsChecked) {
+  const Datasets first = load();
+  const fs::path file = stores()[0] / "store.json";
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::string said = text.str();
+  const size_t rows = said.find("\"rows\": 4");
+  ASSERT_NE(rows, std::string::npos);
+  said[rows + 8] = '5';
+  std::ofstream(file) << said;
+  EXPECT_EQ(load().report.rows, 4);
+  EXPECT_NE(TokenStore::open(stores()[0]), nullptr);
+}
+
+// A store that this process cannot read may be good for others.
+TEST_F(Cache, AStoreThatCannotBeReadStays) {
+  load();
+  const fs::path store = stores()[0];
+  fs::remove(store / "tokens");
+  fs::create_directory(store / "tokens");
+  EXPECT_EQ(load().train.size(), 3u);
+  EXPECT_EQ(stores(), std::vector{store});
+  EXPECT_TRUE(fs::is_directory(store / "tokens"));
+}
+
+TEST_F(Cache, AStoreThatIsReplacedStaysMapped) {
+  const Datasets first = load();
+  const fs::path store = stores()[0];
+  TokenWriter other(folder.path() / "cache" / "other.partial");
+  other.add({{1}, {1}}, 0, 1);
+  const auto second = other.finish({}, store, true);
+  EXPECT_EQ(first.train[2].input_ids.size(), 8u);
+  EXPECT_EQ(second->size(), 1);
+  EXPECT_EQ(TokenStore::open(store)->size(), 1);
+  TokenWriter third(folder.path() / "cache" / "third.partial");
+  third.add({{1}, {1}}, 0, 1);
+  third.add({{2}, {2}}, 0, 2);
+  EXPECT_EQ(third.finish({}, store)->size(), 2);
+  EXPECT_EQ(TokenStore::open(store)->size(), 1) << "of two that were made at once the first one stays";
+}
+
+TEST_F(Cache, ProcessesMayFillItTogether) {
+  constexpr int kProcesses = 4;
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  std::vector<pid_t> children;
+  for (int n = 0; n < kProcesses; ++n) {
+    const pid_t child = fork();
+    if (child == 0) {
+      char go = 0;
+      close(gate[1]);
+      [[maybe_unused]] const auto opened = read(gate[0], &go, 1);  // 0 bytes once the parent closes it
+      int result = 1;
+      try {
+        const Datasets data = load();
+        result = data.train.size() == 3 && data.train[2].input_ids.size() == 8 && data.report.rows == 4 ? 0 : 2;
+      } catch (...) {
+      }
+      _exit(result);
+    }
+    children.push_back(child);
+  }
+  close(gate[0]);
+  close(gate[1]);
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  ASSERT_EQ(stores().size(), 1u) << "one store, and no draft is left";
+  EXPECT_EQ(load().train.size(), 3u);
+}
+
+TEST_F(Cache, WithoutOneNothingStaysOnTheDisk) {
+  const fs::path temporary = folder.path() / "tmp";
+  fs::create_directory(temporary);
+  const char* usual = getenv("TMPDIR");
+  const std::string before = usual ? usual : "";
+  setenv("TMPDIR", temporary.c_str(), 1);
+  recipe.data_cache = "off";
+  const Datasets data = load();
+  usual ? setenv("TMPDIR", before.c_str(), 1) : unsetenv("TMPDIR");
+  EXPECT_EQ(data.train[2].input_ids.size(), 8u);
+  EXPECT_TRUE(fs::is_empty(temporary));
 }
 
 TEST_F(Cache, StoresThatNobodyUsedForAMonthAreRemoved) {

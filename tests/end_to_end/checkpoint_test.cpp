@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/process_name.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -111,7 +112,7 @@ TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);
   waitpid(gone, nullptr, 0);
-  const std::string id = std::to_string(gone);
+  const std::string id = ProcessName{ProcessName::own().machine, gone}.text();
   const std::vector<std::string> left{"checkpoint-8.tmp-" + id, "checkpoint-2.tmp-" + id, "checkpoint-6.old-" + id,
                                       ".tmp-" + id};
   for (const std::string& name : left) write_text(out() / name / "state/manifest.json", "half");

@@ -64,7 +64,7 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("a.parquet", "PAR1"), "a.parquet: ");
   expect_says(failure_of("b.parquet", "PAR1" + std::string(100, 'x') + "PAR1"), "b.parquet: ");
   expect_says(failure_of("a.arrow", "ARROW1"), "a.arrow: ");
-  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow: ");
+  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow is no Arrow file: ");
   expect_says(failure_of("a.jsonl", "\xff\xfe{\0"), "UTF-16");
   expect_says(failure_of("a.jsonl.gz", "\x1f\x8b\x08"), "the gzip data ends early");
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
@@ -112,7 +112,7 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
        "'tools' is a text that is no JSON"},
       {R"({"prompt": "q", "completion": null})", "'completion' is empty"},
-      {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "are for preference training"},
+      {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "are for stage dpo"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
       {R"({"input_ids": [1, -2]})", "negative id -2"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
@@ -159,6 +159,13 @@ TEST_F(DataErrors, TooLongUnderOverlengthError) {
       "a.jsonl:2: 10 tokens are more than cutoff_len 4");
 }
 
+TEST_F(DataErrors, ToolsOfAWrongType) {
+  const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
+  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' must be an array, it is string");
+  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": [3]}]})"), "'tool_calls' must hold objects");
+  expect_says(failure_of("a.jsonl", head + R"(}], "tools": [3]})"), "'tools' must hold objects, one is number");
+}
+
 TEST_F(DataErrors, ValidationThatLeavesNothing) {
   recipe.val_size = 1;
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"), "val_size: 1 leaves nothing to train of 1 examples");
@@ -195,7 +202,9 @@ TEST_F(DataErrors, DatasetInfo) {
   expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"), "nothing is downloaded here");
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"), "num_samples: a count is wanted");
-  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": true}})"), "preference training");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": true}})"),
+              "mine holds pairs of replies (`ranking: true` in dataset_info.json), which are for stage dpo, not sft");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": 1}})"), "ranking: true or false is wanted");
   expect_says(info(R"({"mines": {"file_name": "rows.json"}})"), "did you mean 'mines'?");
   expect_says(info("{"), "dataset_info.json: ");
 }

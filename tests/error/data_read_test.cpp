@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "data/read/dataset_info.h"
 #include "data/read/hub_folder.h"
 #include "data_fixtures.h"
 
@@ -48,6 +49,21 @@ TEST_F(HubFolderErrors, ReadmesThatDoNotHelp) {
   expect("", "", "are not as the Hugging Face Hub has them");
   folder.write("README.md", "---\n\t: [\n---\n");
   expect("", "", "README.md");
+}
+
+TEST(FindSource, NamesThatAreNothing) {
+  const TestFolder folder;
+  folder.write("rows.jsonl", "{}\n");
+  for (const std::string& name :
+       {std::string("part-*.jsonl"), std::string("gone.jsonl"), std::string(5000, 'x'), std::string("rows.jsonl/a")}) {
+    try {
+      find_source(name, folder.path());
+      ADD_FAILURE() << name;
+    } catch (const UserError& error) {
+      const char* const said = name[0] == 'p' ? "no file matches part-*.jsonl" : "is no file";
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <thread>
+
 #include "base/error.h"
+#include "base/interrupt.h"
+#include "data/dataset.h"
 #include "data/mix.h"
 #include "data/store/token_store.h"
 #include "data_fixtures.h"
@@ -30,12 +35,62 @@ TEST(TokenWriter, NamesAFolderThatCannotBeMade) {
 
 TEST(TokenStore, IsNoneWhereThereIsNone) {
   const TestFolder folder;
-  EXPECT_EQ(TokenStore::open(folder.path() / "none"), nullptr);
-  folder.write("a/store.json", "[]");
-  folder.write("b/store.json", R"({"format": 1, "tokens": {"bytes": 4, "xxh3": 0}})");
-  folder.write("b/tokens", "1234");
-  EXPECT_EQ(TokenStore::open(folder.path() / "a"), nullptr);
-  EXPECT_EQ(TokenStore::open(folder.path() / "b"), nullptr);
+  std::string problem;
+  EXPECT_EQ(TokenStore::open(folder.path() / "none", &problem), nullptr);
+  EXPECT_EQ(problem, "");
+  for (const char* text : {"[]", "{", "", R"({"store": {"format": 2}, "xxh3": 0})", R"({"store": 1, "xxh3": "a"})"}) {
+    folder.write("a/store.json", text);
+    EXPECT_EQ(TokenStore::open(folder.path() / "a", &problem), nullptr);
+    EXPECT_EQ(problem, "store.json is damaged");
+  }
+}
+
+struct Filling : ::testing::Test {
+  TestFolder folder;
+  Recipe recipe;
+
+  Filling() {
+    TestTokenizer().save(folder.path());
+    recipe.template_name = "none";
+    recipe.data_cache = (folder.path() / "cache").string();
+  }
+  std::string failure() {
+    const Tokenizer tokenizer = Tokenizer::open(folder.path());
+    try {
+      load_datasets(recipe, tokenizer, 0);
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+      return error.what();
+    }
+    return "no error";
+  }
+  int code = 0;
+};
+
+TEST_F(Filling, AFileThatGrowsMeanwhileMakesNoStore) {
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += "{\"text\": \"row " + std::to_string(i) + std::string(200, 'x') + "\"}\n";
+  const auto file = folder.write("rows.jsonl", text);
+  recipe.dataset = {file.string()};
+  // The draft appears when the file's key is known, and before its rows are read.
+  std::thread writer([&] {
+    std::error_code none;
+    while (!std::filesystem::exists(recipe.data_cache, none) || std::filesystem::is_empty(recipe.data_cache, none)) {
+    }
+    std::ofstream(file, std::ios::app) << "{\"text\": \"one more\"}\n";
+  });
+  const std::string said = failure();
+  writer.join();
+  EXPECT_NE(said.find("rows.jsonl changed while it was read"), std::string::npos) << said;
+  EXPECT_TRUE(std::filesystem::is_empty(recipe.data_cache));
+}
+
+TEST_F(Filling, StopsWhileTheFilesAreLookedAt) {
+  recipe.dataset = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
+  const InterruptScope scope;
+  std::raise(SIGINT);
+  EXPECT_EQ(failure(), "interrupted while the data's files were looked at");
+  EXPECT_EQ(code, 130);
 }
 
 }  // namespace

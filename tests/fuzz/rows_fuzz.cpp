@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "data/chat.h"
 #include "data/formats.h"
+#include "data/preferences.h"
 #include "data/read/rows.h"
 #include "data_fixtures.h"
 
@@ -25,14 +26,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     row.parse();
     if (!row.bad.empty()) return true;
     for (const char* formatting : {"", "alpaca", "sharegpt", "openai"}) {
-      try {
-        DataSource source;
-        source.formatting = formatting;
-        const Sample sample = read_sample(row.value, source);
-        if (sample.kind == Sample::Kind::kChat) chat.render(sample.messages, sample.tools_json);
-        if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);
-      } catch (const BadRow&) {
-      } catch (const UserError&) {
+      for (const auto read : {read_sample, read_pair, read_judged}) {
+        try {
+          DataSource source;
+          source.formatting = formatting;
+          const Sample sample = read(row.value, source);
+          for (const auto* messages : {&sample.messages, &sample.rejected})
+            if (!messages->empty()) chat.render(*messages, sample.tools_json);
+          if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);
+        } catch (const BadRow&) {
+        } catch (const UserError&) {
+        }
       }
     }
     return true;

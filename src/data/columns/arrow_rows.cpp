@@ -99,6 +99,15 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
+// A Parquet file's batches, which read through the file: it goes last.
+struct ParquetBatches {
+  std::string name;
+  std::shared_ptr<parquet::arrow::FileReader> file;
+  std::shared_ptr<arrow::RecordBatchReader> batches;
+
+  std::shared_ptr<arrow::RecordBatch> operator()() const { return value_of(batches->Next(), name); }
+};
+
 // The file's batches one after another, null behind the last. A batch at a time is in memory, not a file.
 std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::string& file) {
   char magic[6] = {};
@@ -118,7 +127,7 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
     std::unique_ptr<parquet::arrow::FileReader> parquet;
     check(builder.properties(rows)->Build(&parquet), file);
     std::shared_ptr<arrow::RecordBatchReader> batches = value_of(parquet->GetRecordBatchReader(), file);
-    return [file, batches, kept = std::shared_ptr(std::move(parquet))] { return value_of(batches->Next(), file); };
+    return ParquetBatches{file, std::move(parquet), std::move(batches)};
   }
   if (begin == "ARROW1") {
     auto reader = value_of(arrow::ipc::RecordBatchFileReader::Open(input), file);
@@ -127,7 +136,9 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
     };
   }
   if (file.ends_with(".parquet")) throw UserError("{} is no Parquet file: it does not begin with PAR1", file);
-  auto batches = value_of(arrow::ipc::RecordBatchStreamReader::Open(input), file);
+  auto opened = arrow::ipc::RecordBatchStreamReader::Open(input);
+  if (!opened.ok()) throw UserError("{} is no Arrow file: {}", file, opened.status().message());
+  auto batches = std::move(opened).ValueUnsafe();
   return [file, batches] { return value_of(batches->Next(), file); };
 }
 

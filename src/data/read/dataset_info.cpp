@@ -56,9 +56,10 @@ fs::path location(const std::string& where, const ordered_json& entry, const fs:
     if (!entry[key].is_string())
       throw UserError("{}.{}: a string is wanted, this is {}", where, key, entry[key].dump());
     fs::path path = entry[key].get<std::string>();
-    if (path.is_relative() && (fs::exists(dataset_dir / path) || !fs::exists(path))) path = dataset_dir / path;
+    if (path.is_relative() && (names_something(dataset_dir / path) || !names_something(path)))
+      path = dataset_dir / path;
     if (entry.contains("folder") && entry["folder"].is_string()) path /= entry["folder"].get<std::string>();
-    if (std::string_view(key) != "file_name" && !fs::exists(path))
+    if (std::string_view(key) != "file_name" && !names_something(path))
       throw UserError("{}.{}: nothing is downloaded here; fetch the data set into {} or give its file_name", where, key,
                       path.string());
     return path;
@@ -70,11 +71,13 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   const std::string where = fmt::format("{}: {}", info.string(), name);
   if (!entry.is_object()) throw UserError("{}: an object is wanted, this is {}", where, entry.type_name());
   for (const auto& [key, value] : entry.items()) check_key(where, key, kKeys);
-  if (entry.contains("ranking") && entry["ranking"] == true)
-    throw UserError(
-        "{}: ranking data (chosen and rejected replies) is for preference training, not for stage sft or pt", where);
   DataSource source;
   source.name = name;
+  if (entry.contains("ranking")) {
+    if (!entry["ranking"].is_boolean())
+      throw UserError("{}.ranking: true or false is wanted, this is {}", where, entry["ranking"].dump());
+    source.ranking = entry["ranking"].get<bool>();
+  }
   if (entry.contains("formatting") && !entry["formatting"].is_string())
     throw UserError("{}.formatting: a string is wanted, this is {}", where, entry["formatting"].dump());
   source.formatting = entry.value("formatting", "alpaca");
@@ -134,15 +137,16 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
     if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);
     for (const auto& item : all.items()) names.push_back(item.key());
   }
-  const bool pattern = name.find_first_of("*?") != std::string::npos;
-  for (const fs::path& path : {fs::path(name), dataset_dir / name})
-    if (fs::exists(path) || (pattern && fs::exists(path.has_parent_path() ? path.parent_path() : fs::path("."))))
-      return {.name = name,
-              .files = fs::is_directory(path) ? split_files(path, "", "") : data_files(path),
-              .formatting = "",
-              .columns = {},
-              .tags = {},
-              .num_samples = {}};
+  for (const fs::path& path : {fs::path(name), dataset_dir / name}) {
+    if (!names_something(path)) continue;
+    DataSource source;
+    source.name = name;
+    std::error_code none;
+    source.files = fs::is_directory(path, none) ? split_files(path, "", "") : data_files(path);
+    return source;
+  }
+  if (name.find_first_of("*?[") != std::string::npos)
+    throw UserError("dataset: no file matches {}, neither here nor in {}", name, dataset_dir.string());
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("no file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),

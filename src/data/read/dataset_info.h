@@ -18,6 +18,7 @@ struct DataSource {
   std::map<std::string, std::string> columns;  // what (prompt, query, response, ...) -> the row's column
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> the row's word
   std::optional<int64_t> num_samples;          // take as many, chosen by the seed
+  bool ranking = false;                        // the rows are pairs of replies
 
   // The row's column for `what`: as the entry says, else `otherwise`.
   std::string column(const std::string& what, const std::string& otherwise = "") const;

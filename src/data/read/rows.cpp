@@ -1,7 +1,7 @@
 #include "data/read/rows.h"
 
 #include <dlfcn.h>
-#include <fnmatch.h>
+#include <glob.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
@@ -71,8 +71,9 @@ class Reader {
       return elements(number);
     }
     if (first != '{' && first >= 0)
-      throw UserError("{}:{}: a JSON file of rows begins with [ or {{, this one with '{}'", name_, number,
-                      static_cast<char>(first));
+      throw UserError("{}:{}: a JSON file of rows begins with [ or {{, this one with {}", name_, number,
+                      first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
+                                                  : fmt::format("the byte 0x{:02x}", first));
     // One object a line, or one object over many lines.
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
@@ -250,6 +251,41 @@ void read_columns(const std::string& file, const TakeRow& take) {
   read(file, take);
 }
 
+bool is_pattern(const std::filesystem::path& path) {
+  return path.string().find_first_of("*?[") != std::string::npos;
+}
+
+// The data files of `folder` and the folders within, but for those that describe data sets.
+std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
+  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
+                                                                "dataset_dict.json", "state.json"};
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::filesystem::path& path = at->path();
+    const std::string name = path.filename().string();
+    std::error_code gone;
+    if (at->is_regular_file(gone) && name[0] != '.' &&
+        std::find(kEnds.begin(), kEnds.end(), kind_of(path)) != kEnds.end() &&
+        std::find(kDescriptions.begin(), kDescriptions.end(), name) == kDescriptions.end())
+      found.push_back(path);
+  }
+  if (error) throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
+  return found;
+}
+
+std::vector<std::filesystem::path> files_matching(const std::filesystem::path& pattern) {
+  std::vector<std::filesystem::path> found;
+  if (!is_pattern(pattern)) return found;
+  glob_t matches{};
+  std::error_code error;
+  if (glob(pattern.c_str(), 0, nullptr, &matches) == 0)
+    for (size_t i = 0; i < matches.gl_pathc; ++i)
+      if (std::filesystem::is_regular_file(matches.gl_pathv[i], error)) found.emplace_back(matches.gl_pathv[i]);
+  globfree(&matches);
+  return found;
+}
+
 }  // namespace
 
 void Row::parse() {
@@ -318,34 +354,26 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
 
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> found;
-  auto is_data = [](const std::filesystem::path& file) {
-    return std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
-  };
-  const std::string pattern = path.filename().string();
-  if (std::filesystem::is_directory(path)) {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-      const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && is_data(entry.path()) && name[0] != '.' && name != "dataset_info.json" &&
-          name != "dataset_infos.json" && name != "dataset_dict.json" && name != "state.json")
-        found.push_back(entry.path());
-    }
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    found = files_within(path);
     if (found.empty())
       throw UserError("the folder {} holds no data file ({}, also with .gz or .zst)", path.string(),
                       fmt::join(kEnds, " "));
-  } else if (std::filesystem::exists(path)) {
+  } else if (std::filesystem::exists(path, error)) {
     found.push_back(path);
-  } else if (pattern.find_first_of("*?[") != std::string::npos) {
-    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-      if (entry.is_regular_file() && fnmatch(pattern.c_str(), entry.path().filename().c_str(), FNM_PERIOD) == 0)
-        found.push_back(path.has_parent_path() ? entry.path() : entry.path().filename());
-    if (found.empty()) throw UserError("no file matches {}", path.string());
   } else {
-    throw UserError("{}: there is no such file or folder", path.string());
+    found = files_matching(path);
+    if (found.empty() && is_pattern(path)) throw UserError("no file matches {}", path.string());
+    if (found.empty()) throw UserError("{}: there is no such file or folder", path.string());
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+bool names_something(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) || !files_matching(path).empty();
 }
 
 }  // namespace fettle

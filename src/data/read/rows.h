@@ -29,8 +29,11 @@ struct Row {
 void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
 
 // The files that `path` names: itself, a folder's data files (in order of name, folders within included), or those
-// that match its last part (* and ?). Throws UserError when there is none.
+// that match it as a pattern (* ? [ ], also in names of folders). Throws UserError when there is none, or a folder
+// cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
+// Whether `path` is a file, a folder, or a pattern that a file matches.
+bool names_something(const std::filesystem::path& path);
 
 // What a file is read as: its ending in lower case, without that of a compressed file (".jsonl" of rows.JSONL.gz).
 std::string kind_of(const std::filesystem::path& file);

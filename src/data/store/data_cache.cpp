@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
-#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
+#include <random>
 
 #include "base/cache.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "data/read/rows.h"
 
@@ -54,11 +57,20 @@ DataCache::DataCache(const Recipe& recipe) : recipe_(recipe) {
   }
   kept_ = false;
   folder_ = fs::temp_directory_path();
+  std::string made = (folder_ / "fettle-rows-XXXXXX").string();
+  if (mkdtemp(made.data()) == nullptr)
+    throw UserError("{} cannot be written: {}; rows become tokens there: name another folder with data_cache",
+                    folder_.string(), std::strerror(errno));
+  folder_ = made;
+}
+
+DataCache::~DataCache() {
+  std::error_code ignored;
+  if (!kept_) fs::remove_all(folder_, ignored);
 }
 
 std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const {
-  static std::atomic<int> count = 0;
-  if (!kept_) return fmt::format("fettle-rows-{}-{}", getpid(), count++);
+  if (!kept_) return "";
   ContentKey key;
   key.add(program_key());
   for (const fs::path& file : tokenizer.files()) key.add(file.filename().string()).add_file(file);
@@ -70,42 +82,35 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   key.add(r.stage).add(r.template_name).add(r.default_system).add(r.overlength).add(r.on_bad_row);
   key.add(fmt::format("{} {} {} {} {}", r.cutoff_len, r.train_on_prompt, r.mask_history, r.max_samples.value_or(-1),
                       model_vocab_size));
-  key.add(source.formatting);
+  key.add(source.formatting).add(source.ranking ? "ranking" : "");
   for (const auto* names : {&source.columns, &source.tags}) {
     for (const auto& [what, name] : *names) key.add(what).add(name);
     key.add("");
   }
-  for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file);
+  const auto interruptible = [] { InterruptScope::check("the data's files were looked at"); };
+  for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file, interruptible);
   return key.text();
 }
 
-std::shared_ptr<const TokenStore> DataCache::find(const std::string& key) const {
-  if (!kept_ || !fs::exists(place(key))) return nullptr;
+std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& damaged) const {
+  damaged = false;
+  if (!kept_) return nullptr;
+  std::string problem;
+  std::shared_ptr<const TokenStore> store = TokenStore::open(place(key), &problem);
   std::error_code ignored;
-  std::shared_ptr<const TokenStore> store = TokenStore::open(place(key));
   if (store) {
     fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // it was used
-  } else {
-    warn("data_cache: {} is damaged; its rows are tokenised anew", place(key).string());
-    fs::remove_all(place(key), ignored);
+  } else if (!problem.empty()) {
+    damaged = problem.ends_with("damaged");
+    warn("data_cache: {}: {}; its rows are tokenised anew", place(key).string(), problem);
   }
   return store;
 }
 
 fs::path DataCache::draft(const std::string& key) const {
-  static std::atomic<int> count = 0;
   if (kept_) remove_old();
-  return folder_ / fmt::format("{}.{}.{}.partial", key, getpid(), count++);
-}
-
-std::shared_ptr<const TokenStore> DataCache::take(const std::string& key) const {
-  std::shared_ptr<const TokenStore> store = TokenStore::open(place(key));
-  std::error_code ignored;
-  if (!kept_) fs::remove_all(place(key), ignored);
-  if (!store)
-    throw UserError("{}: the tokens that were just written cannot be read back; data_cache=off keeps none",
-                    place(key).string());
-  return store;
+  std::random_device random;
+  return folder_ / fmt::format("{}.{:08x}{:08x}.partial", key, random(), random());
 }
 
 void DataCache::remove_old() const {

@@ -18,20 +18,20 @@ namespace fettle {
 // rows, are not part of it. Several processes may share a folder.
 class DataCache {
  public:
-  // The folder is that of data_cache, "" meaning the default and "off" none: then stores live in a folder that is
-  // removed as soon as they are mapped. A folder that cannot be written counts as none, with a warning.
+  // The folder is that of data_cache, "" meaning the default and "off" none: then stores are made in a folder of this
+  // cache's own, which goes with it. A folder that cannot be written counts as none, with a warning.
   explicit DataCache(const Recipe& recipe);
+  ~DataCache();
+  DataCache(const DataCache&) = delete;
 
-  // A name of its own for each call when stores are not kept.
+  // What the store is called; "" when none is kept. Throws UserError when a file cannot be read, Interrupted.
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
-  // Null when it is not there. One that is damaged is removed.
-  std::shared_ptr<const TokenStore> find(const std::string& key) const;
-  // Where a store of this key is made, and the folder that it is then called. Stores that no run used for 30 days are
-  // removed.
+  // Null when it is not there, or cannot be used; `damaged` says whether there is one that is to be replaced.
+  std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
+  // Where a store of this key is made: a name that no process on any machine has; and what it is then called, ""
+  // when it is not kept. Stores that no run used for 30 days are removed.
   std::filesystem::path draft(const std::string& key) const;
-  std::filesystem::path place(const std::string& key) const { return folder_ / key; }
-  // The store that was made; removed from the disk, but for its mapping, when stores are not kept.
-  std::shared_ptr<const TokenStore> take(const std::string& key) const;
+  std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }
 
  private:
   void remove_old() const;

@@ -47,6 +47,11 @@ int64_t Examples::trained_tokens(int64_t i) const {
   return at.part.store->row(at.row).trained;
 }
 
+Preference Examples::preference(int64_t i) const {
+  const Place at = place(i);
+  return static_cast<Preference>(at.part.store->row(at.row).preference);
+}
+
 uint64_t Examples::digest(int64_t i) const {
   const Place at = place(i);
   return at.part.store->row(at.row).digest;
@@ -60,7 +65,7 @@ std::string Examples::source(int64_t i) const {
 }
 
 Example Examples::operator[](int64_t i) const {
-  Example example{.source = source(i)};
+  Example example{.source = source(i), .preference = preference(i)};
   for (const Token token : tokens(i)) {
     example.input_ids.push_back(token.id());
     example.labels.push_back(token.label());

@@ -25,9 +25,10 @@ class Examples {
   std::span<const Token> tokens(int64_t i) const;
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
   int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
-  uint64_t digest(int64_t i) const;         // equal for rows of equal tokens and labels
-  std::string source(int64_t i) const;      // "file:line"
-  Example operator[](int64_t i) const;      // a copy
+  Preference preference(int64_t i) const;
+  uint64_t digest(int64_t i) const;     // equal for rows of equal tokens, labels and preference
+  std::string source(int64_t i) const;  // "file:line"
+  Example operator[](int64_t i) const;  // a copy
 
   // The rows of `more` behind these.
   void append(const Examples& more);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 namespace fettle {
@@ -30,25 +32,25 @@ struct Chunk {
 class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
-      : files_(files), left_(most), work_(work), cores_(std::max(1u, std::thread::hardware_concurrency())) {
-    threads_.emplace_back([this] { read_all(); });
-    for (size_t n = 0; n < cores_; ++n) threads_.emplace_back([this] { work_all(); });
+      : files_(files), left_(most), work_(work) {
+    // Threads that began before one could not be started are stopped and joined by their own destructors.
+    threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
+    for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
+      threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
   }
   ~Pipeline() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::jthread& thread : threads_) thread.request_stop();
   }
 
   // The next chunk in the order of the rows, worked on; null behind the last.
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_.contains(taken_) || (ended_ && taken_ == read_); });
+    changed_.wait(lock, [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); });
     const auto found = done_.find(taken_);
-    if (found == done_.end()) return nullptr;
+    if (found == done_.end()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return nullptr;
+    }
     std::unique_ptr<Chunk> chunk = std::move(found->second);
     done_.erase(found);
     ++taken_;
@@ -58,7 +60,7 @@ class Pipeline {
   }
 
  private:
-  void read_all() {
+  void read_all(const std::stop_token& stop) try {
     auto chunk = std::make_unique<Chunk>();
     for (size_t file = 0; file < files_.size() && left_ > 0; ++file) {
       chunk->file = static_cast<uint32_t>(file);
@@ -66,43 +68,46 @@ class Pipeline {
         read_rows(files_[file], [&](Row row) {
           chunk->bytes += row.text.empty() ? kColumnsRowBytes : row.text.size() + kRowBytes;
           chunk->rows.push_back(std::move(row));
-          if (chunk->bytes >= kChunkBytes && !hand_on(chunk)) return false;
+          if (chunk->bytes >= kChunkBytes && !hand_on(chunk, stop)) return false;
           return --left_ > 0;
         });
       } catch (...) {
         chunk->failure = std::current_exception();
         left_ = 0;
       }
-      if (!hand_on(chunk)) break;
+      if (!hand_on(chunk, stop)) break;
     }
     const std::lock_guard lock(mutex_);
     ended_ = true;
     changed_.notify_all();
+  } catch (...) {
+    fail();
   }
 
   // Puts the chunk into the queue and begins another one of the same file; false when no more are wanted.
-  bool hand_on(std::unique_ptr<Chunk>& chunk) {
+  bool hand_on(std::unique_ptr<Chunk>& chunk, const std::stop_token& stop) {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || ahead_ < kAhead; });
+    if (!changed_.wait(lock, stop, [&] { return ahead_ < kAhead; })) return false;
     ahead_ += chunk->bytes;
     waiting_.emplace_back(read_++, std::move(chunk));
     chunk = std::move(fresh);
     changed_.notify_all();
-    return !stopped_;
+    return true;
   }
 
-  void work_all() {
+  void work_all(const std::stop_token& stop) try {
     while (true) {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopped_ || !waiting_.empty() || ended_; });
-      if (stopped_ || waiting_.empty()) return;
+      changed_.wait(lock, stop, [&] { return !waiting_.empty() || ended_; });
+      if (stop.stop_requested() || waiting_.empty()) return;
       auto [number, chunk] = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
       const std::string name = files_[chunk->file].string();
       for (Row& row : chunk->rows) {
+        if (stop.stop_requested()) return;
         chunk->lines.push_back(row.line);
         chunk->outcomes.push_back(work_(row, fmt::format("{}:{}", name, row.line)));
         row = {};
@@ -111,21 +116,30 @@ class Pipeline {
       done_.emplace(number, std::move(chunk));
       changed_.notify_all();
     }
+  } catch (...) {
+    fail();
+  }
+
+  // What no row is to blame for, as too little memory.
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+    changed_.notify_all();
   }
 
   const std::vector<std::filesystem::path>& files_;
   int64_t left_;  // rows still wanted
   const RowWork& work_;
-  size_t cores_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<std::pair<size_t, std::unique_ptr<Chunk>>> waiting_;
   std::map<size_t, std::unique_ptr<Chunk>> done_;
   size_t read_ = 0, taken_ = 0;  // chunks
   size_t ahead_ = 0;             // bytes of the chunks that were read and not taken
-  bool ended_ = false, stopped_ = false;
-  std::vector<std::thread> threads_;
+  bool ended_ = false;
+  std::exception_ptr failure_;
+  std::vector<std::jthread> threads_;  // the last member: they end before what they use
 };
 
 }  // namespace

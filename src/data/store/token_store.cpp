@@ -11,18 +11,26 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;
+using nlohmann::json;
+
+constexpr int kFormat = 2;
 constexpr size_t kBlock = size_t{1} << 20;
+constexpr uint32_t kMostTrained = (uint32_t{1} << 30) - 1;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
+
+std::string written(const json& info) {
+  return info.dump(1, ' ', false, json::error_handler_t::replace);
+}
 
 // XXH3 of a file's bytes; nothing when it cannot be read. Read, not mapped: mapped pages would count as this process's.
 std::optional<uint64_t> checksum(const fs::path& file) {
@@ -31,47 +39,74 @@ std::optional<uint64_t> checksum(const fs::path& file) {
   if (!in) return std::nullopt;
   XXH3_64bits_reset(state.get());
   std::vector<char> block(kBlock);
-  while (const size_t count = std::fread(block.data(), 1, block.size(), in.get()))
+  while (const size_t count = std::fread(block.data(), 1, block.size(), in.get())) {
+    InterruptScope::check("the stored tokens were checked");
     XXH3_64bits_update(state.get(), block.data(), count);
+  }
   if (std::ferror(in.get())) return std::nullopt;
   return XXH3_64bits_digest(state.get());
 }
 
-uint64_t digest(std::span<const Token> tokens) {
-  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+// Of the part of store.json that says what the store is.
+uint64_t checksum(const json& info) {
+  const std::string text = written(info);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+uint64_t digest(std::span<const Token> tokens, Preference preference) {
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), static_cast<uint64_t>(preference));
 }
 
 }  // namespace
 
-std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) try {
+std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::string* problem) try {
+  std::string unused;
+  std::string& why = problem ? *problem : unused;
+  why.clear();
+  auto failed = [&](const char* name) {
+    why = fmt::format("{} cannot be read: {}", name, std::strerror(errno));
+    return nullptr;
+  };
+  auto damaged = [&](const char* name) {
+    why = fmt::format("{} is damaged", name);
+    return nullptr;
+  };
+  std::error_code unknown;
+  if (!fs::exists(folder / "store.json", unknown)) return nullptr;
   std::ifstream about(folder / "store.json");
-  if (!about) return nullptr;
-  const nlohmann::json info = nlohmann::json::parse(about, nullptr, false);
-  if (!info.is_object() || info.value("format", 0) != kFormat) return nullptr;
+  if (!about) return failed("store.json");
+  const json file = json::parse(about, nullptr, false);
+  if (!file.is_object() || !file.contains("store") || file.value("xxh3", uint64_t{0}) != checksum(file["store"]))
+    return damaged("store.json");
+  const json& info = file["store"];
+  if (info.value("format", 0) != kFormat) return damaged("store.json");
   std::shared_ptr<TokenStore> store(new TokenStore);
-  store->report_ = info.value("report", nlohmann::json());
+  store->report_ = info.value("report", json());
   for (const char* name : {"tokens", "rows"}) {
-    const fs::path file = folder / name;
-    const int handle = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (handle < 0) return nullptr;
+    const fs::path path = folder / name;
+    const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (handle < 0) return failed(name);
     struct stat status {};
     const bool sized = fstat(handle, &status) == 0;
     const auto bytes = static_cast<size_t>(status.st_size);
     void* data = sized && bytes > 0 ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, handle, 0) : nullptr;
     ::close(handle);
-    if (!sized || data == MAP_FAILED) return nullptr;
+    if (!sized || data == MAP_FAILED) return failed(name);
     if (data != nullptr) store->mappings_.push_back({data, bytes});
-    const nlohmann::json expected = info.value(name, nlohmann::json());
-    if (expected.value("bytes", uint64_t{0}) != bytes || expected.value("xxh3", uint64_t{0}) != checksum(file))
-      return nullptr;
+    const std::optional<uint64_t> found = checksum(path);
+    if (!found) return failed(name);
+    const json expected = info.value(name, json());
+    if (expected.value("bytes", uint64_t{0}) != bytes || expected.value("xxh3", uint64_t{0}) != *found)
+      return damaged(name);
     if (std::string_view(name) == "tokens")
       store->tokens_ = {static_cast<const Token*>(data), bytes / sizeof(Token)};
     else
       store->rows_ = {static_cast<const StoredRow*>(data), bytes / sizeof(StoredRow)};
   }
   return store;
-} catch (const nlohmann::json::exception&) {
-  return nullptr;  // store.json is damaged
+} catch (const json::exception&) {
+  if (problem) *problem = "store.json is damaged";
+  return nullptr;
 }
 
 std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& examples) {
@@ -87,9 +122,11 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
     }
     store->kept_rows_.push_back(
         {.end = store->kept_tokens_.size(),
-         .digest = digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}),
+         .digest =
+             digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}, example.preference),
          .file = static_cast<uint32_t>(store->kept_rows_.size()),
-         .trained = static_cast<uint32_t>(example.trained_tokens())});
+         .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
+         .preference = static_cast<uint32_t>(example.preference) & 3});
   }
   store->tokens_ = store->kept_tokens_;
   store->rows_ = store->kept_rows_;
@@ -151,31 +188,45 @@ void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
     words_.emplace_back(example.input_ids[i], example.labels[i] != kIgnore);
   end_ += words_.size();
   const StoredRow row{.end = end_,
-                      .digest = digest(words_),
+                      .digest = digest(words_, example.preference),
                       .line = static_cast<uint64_t>(line),
                       .file = file,
-                      .trained = static_cast<uint32_t>(example.trained_tokens())};
+                      .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
+                      .preference = static_cast<uint32_t>(example.preference) & 3};
   write(tokens_file_, words_.data(), words_.size() * sizeof(Token));
   write(rows_file_, &row, sizeof row);
 }
 
-void TokenWriter::finish(const nlohmann::json& report, const fs::path& place) {
-  nlohmann::json info = {{"format", kFormat}, {"report", report}};
+std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const fs::path& place, bool replace) {
+  json info = {{"format", kFormat}, {"report", report}};
   for (auto [name, file] : {std::pair{"tokens", &tokens_file_}, {"rows", &rows_file_}}) {
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
+  // Parsed again, what is no UTF-8 in it is replaced as in the file.
+  info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
-  about << info.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
   about.close();
   if (!about) fail();
+  std::string problem;
+  std::shared_ptr<const TokenStore> store = TokenStore::open(folder_, &problem);
+  if (!store)
+    throw UserError("{}: what was just written cannot be read back: {}; name another folder with data_cache",
+                    folder_.string(), problem);
+  if (place.empty()) return store;
   std::error_code error;
   fs::rename(folder_, place, error);
-  if (error && !fs::exists(place / "store.json")) {
+  if (!error)
+    folder_.clear();
+  else if (fs::exists(place) && replace)
+    // Swapped in one step: no other process finds the place empty. What was there goes with the draft.
+    renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE);
+  else if (!fs::exists(place)) {
     errno = error.value();
     fail();
   }
-  if (!error) folder_.clear();
+  return store;
 }
 
 }  // namespace fettle

@@ -1,8 +1,8 @@
 // Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
 //
 // A store is a folder: `tokens` (a 32-bit word a token), `rows` (a StoredRow each) and `store.json` (what `report`
-// the writer was given, and the XXH3 of both files). It appears by rename when it is complete, or not at all. All is
-// in the order of the rows, and in this machine's byte order.
+// the writer was given, the XXH3 of both files and its own). It appears by rename when it is complete, or not at all.
+// All is in the order of the rows, and in this machine's byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -36,18 +36,20 @@ class Token {
 static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
-  uint64_t end = 0;      // of its tokens in the store; they begin where those of the row before end
-  uint64_t digest = 0;   // of its tokens and which of them are trained: equal rows have equal ones
-  uint64_t line = 0;     // where the row was; 0: not in a file
-  uint32_t file = 0;     // its number among the data set's files
-  uint32_t trained = 0;  // as Example::trained_tokens
+  uint64_t end = 0;             // of its tokens in the store; they begin where those of the row before end
+  uint64_t digest = 0;          // of its tokens and which of them are trained: equal rows have equal ones
+  uint64_t line = 0;            // where the row was; 0: not in a file
+  uint32_t file = 0;            // its number among the data set's files
+  uint32_t trained : 30 = 0;    // as Example::trained_tokens
+  uint32_t preference : 2 = 0;  // a Preference
 };
 static_assert(sizeof(StoredRow) == 32);
 
 class TokenStore {
  public:
-  // Maps the store in `folder`; null when there is none, or one that is damaged. The files are read once to check them.
-  static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder);
+  // Maps the store in `folder`; null when there is none, one that is damaged, or one that cannot be read: `problem`
+  // says which, in words, and is empty when there is none. The files are read once to check them.
+  static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
   // Rows kept in this process's memory.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
   ~TokenStore();
@@ -87,8 +89,11 @@ class TokenWriter {
 
   // `labels` are the ids or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store and renames it to `place`; when another process was faster, its store stays.
-  void finish(const nlohmann::json& report, const std::filesystem::path& place);
+  // Closes the store, maps it and renames it to `place`. When there is one already, as of a faster process, that stays,
+  // unless it is to be replaced (where the file system can swap two folders); what this writer made is given all the
+  // same, from files without a name. Without a place it is not kept. Throws UserError when it cannot be read back.
+  std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
+                                           bool replace = false);
 
  private:
   struct File {

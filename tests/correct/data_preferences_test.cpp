@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/batches.h"
+#include "data/dataset.h"
+#include "data/preferences.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+std::string show(const Tokenizer& tokenizer, const Example& example) {
+  std::string out;
+  for (size_t i = 0; i < example.input_ids.size(); ++i) {
+    const std::string token = tokenizer.decode(std::vector{example.input_ids[i]}, false);
+    out += example.labels[i] == kIgnore ? token : "[" + token + "]";
+  }
+  size_t at = 0;
+  while ((at = out.find("][", at)) != std::string::npos) out.erase(at, 2);
+  return (example.preference == Preference::kChosen     ? "+ "
+          : example.preference == Preference::kRejected ? "- "
+                                                        : "") +
+         out;
+}
+
+struct Preferences : ::testing::Test {
+  TestFolder folder;
+  Tokenizer tokenizer = TestTokenizer().open();
+  Recipe recipe;
+
+  Preferences() {
+    recipe.stage = "dpo";
+    recipe.template_name = "none";
+    recipe.dataset_dir = folder.path().string();
+    recipe.data_cache = "off";
+  }
+  Datasets load() { return load_datasets(recipe, tokenizer, tokenizer.vocab_size()); }
+  std::vector<std::string> rows(const std::string& text, const std::string& info = "") {
+    recipe.dataset = {folder.write("rows.jsonl", text).string()};
+    if (!info.empty()) {
+      folder.write("dataset_info.json", R"({"mine": {"file_name": "rows.jsonl", )" + info + "}}");
+      recipe.dataset = {"mine"};
+    }
+    std::vector<std::string> out;
+    const Examples train = load().train;
+    for (size_t i = 0; i < train.size(); ++i) out.push_back(show(tokenizer, train[static_cast<int64_t>(i)]));
+    return out;
+  }
+};
+
+using Rows = std::vector<std::string>;
+
+TEST_F(Preferences, PairsOfEveryFormatAreTheSame) {
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(
+      rows(
+          R"({"prompt": [{"role": "user", "content": "Q"}], "chosen": [{"role": "assistant", "content": "yes"}], "rejected": [{"role": "assistant", "content": "no"}]})"),
+      pair);
+}
+
+TEST_F(Preferences, PairsWithoutAPromptShareTheirBeginning) {
+  EXPECT_EQ(
+      rows(
+          R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}]})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
+TEST_F(Preferences, TheConversationBeforeTheRepliesIsNotTrained) {
+  EXPECT_EQ(
+      rows(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}], "chosen": {"role": "assistant", "content": "yes"}, "rejected": "no"})"),
+      (Rows{"+ ab</s>c[yes</s>]", "- ab</s>c[no</s>]"}));
+}
+
+TEST_F(Preferences, RankingOfDatasetInfoAsLlamaFactoryHasIt) {
+  EXPECT_EQ(
+      rows(
+          R"({"instruction": "Q", "input": "x", "chosen": "yes", "rejected": "no"})",
+          R"("ranking": true, "columns": {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"})"),
+      (Rows{"+ Q\nx[yes</s>]", "- Q\nx[no</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"conversations": [{"from": "human", "value": "Q"}], "good": {"from": "gpt", "value": "yes"}, "bad": {"from": "gpt", "value": "no"}})",
+          R"("ranking": true, "formatting": "sharegpt", "columns": {"messages": "conversations", "chosen": "good", "rejected": "bad"})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  // Named by its columns alone.
+  EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
+TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
+  const std::string text =
+      "{\"prompt\": \"Q\", \"chosen\": \"yes\", \"rejected\": \"0123456789\"}\n"
+      "{\"prompt\": \"R\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
+      "{\"prompt\": \"S\", \"chosen\": \"same\", \"rejected\": \"same\"}\n";
+  recipe.cutoff_len = 6;
+  EXPECT_EQ(rows(text), (Rows{"+ Q[yes</s>]", "- Q[01234]", "+ R[a</s>]", "- R[b</s>]"}));
+  const DataReport cut = load().report;
+  EXPECT_EQ(cut.truncated, 1);
+  EXPECT_EQ(cut.dropped, 1);
+  EXPECT_EQ(cut.examples, 2);
+  EXPECT_EQ(cut.trained_by_role.at("chosen"), 4 + 2);
+  EXPECT_EQ(cut.trained_by_role.at("rejected"), 5 + 2);
+  recipe.overlength = "drop";
+  EXPECT_EQ(rows(text), (Rows{"+ R[a</s>]", "- R[b</s>]"}));
+  EXPECT_EQ(load().report.dropped, 2);
+}
+
+TEST_F(Preferences, JudgedRepliesOfEveryFormat) {
+  recipe.stage = "kto";
+  EXPECT_EQ(rows("{\"prompt\": \"Q\", \"completion\": \"yes\", \"label\": true}\n"
+                 "{\"prompt\": \"Q\", \"completion\": \"no\", \"label\": false}\n"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  EXPECT_EQ(rows(R"({"instruction": "Q", "output": "yes", "kto_tag": true})",
+                 R"("columns": {"prompt": "instruction", "response": "output", "kto_tag": "kto_tag"})"),
+            (Rows{"+ Q[yes</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
+      (Rows{"- ab</s>c[no</s>]"}));
+}
+
+TEST_F(Preferences, PairsStayTogetherWhereverRowsAreChosen) {
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    text += fmt::format("{{\"prompt\": \"{}:\", \"chosen\": \"yes{}\", \"rejected\": \"no{}\"}}\n", i, i, i);
+  recipe.val_size = 0.25;
+  rows(text, R"("num_samples": 50)");
+  const Datasets data = load();
+  ASSERT_EQ(data.train.size() + data.eval.size(), 100u);
+  EXPECT_EQ(data.eval.size(), 26u);
+  for (const Examples* part : {&data.train, &data.eval})
+    for (int64_t i = 0; i < static_cast<int64_t>(part->size()); i += 2) {
+      EXPECT_EQ(part->source(i), part->source(i + 1));
+      EXPECT_EQ(part->preference(i), Preference::kChosen);
+      EXPECT_EQ(part->preference(i + 1), Preference::kRejected);
+    }
+  const Batches batches(data.train, {.micro_batches = 2, .rows = 6, .max_length = 32, .pairs = true});
+  EXPECT_EQ(batches.rows(), 37);
+  EXPECT_EQ(batches.steps_per_epoch(), 7);
+  std::multiset<std::string> seen;
+  for (int64_t step = 0; step < 7; ++step) {
+    const Batch batch = batches.at(step);
+    const auto preferences = batch.preferences.as<int32_t>();
+    for (size_t r = 0; r < 12; r += 2) {
+      EXPECT_EQ(batch.sources[r], batch.sources[r + 1]);
+      EXPECT_EQ(preferences[r], batch.sources[r].empty() ? 0 : 1);
+      EXPECT_EQ(preferences[r + 1], batch.sources[r].empty() ? 0 : 2);
+      if (!batch.sources[r].empty()) seen.insert(batch.sources[r]);
+    }
+  }
+  EXPECT_EQ(seen.size(), 37u);
+}
+
+TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
+  recipe.stage = "kto";
+  rows(
+      "{\"prompt\": \"Q\", \"completion\": \"yes\", \"label\": true}\n"
+      "{\"prompt\": \"RR\", \"completion\": \"no\", \"label\": false}\n"
+      "{\"prompt\": \"S\", \"completion\": \"maybe\", \"label\": true}\n");
+  recipe.cutoff_len = 8;
+  const Batches batches(load().train, {.rows = 4, .max_length = 8, .mismatched = true, .shuffle = false});
+  ASSERT_EQ(batches.steps_per_epoch(), 2);
+  auto text = [&](const Batch& batch, int64_t row) {
+    const int64_t T = batch.tokens.shape().dims[2];
+    Example example;
+    for (int64_t t = 0; t < T; ++t) {
+      if (batch.segments.as<int32_t>()[row * T + t] == 0) break;
+      example.input_ids.push_back(batch.tokens.as<int32_t>()[row * T + t]);
+      example.labels.push_back(t == 0 ? kIgnore : batch.targets.as<int32_t>()[row * T + t - 1]);
+    }
+    return show(tokenizer, example);
+  };
+  const Batch first = batches.at(0), last = batches.at(1);
+  EXPECT_EQ(text(first, 0), "Q[yes</s>]");
+  EXPECT_EQ(text(first, 1), "Q[no</s>]");
+  EXPECT_EQ(text(first, 2), "RR[no</s>]");
+  EXPECT_EQ(text(first, 3), "RR[yes</s>]");
+  EXPECT_EQ(first.trained_tokens, 4 + 3 + 3 + 4);
+  EXPECT_EQ(text(last, 0), "S[maybe</s>]");
+  EXPECT_EQ(text(last, 2), "");
+  EXPECT_EQ(last.preferences.as<int32_t>()[0], 1);
+}
+
+}  // namespace
+}  // namespace fettle

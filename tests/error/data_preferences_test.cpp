@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/batches.h"
+#include "data/dataset.h"
+#include "data/preferences.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+struct PreferenceErrors : ::testing::Test {
+  TestFolder folder;
+  Tokenizer tokenizer = TestTokenizer().open();
+  Recipe recipe;
+
+  PreferenceErrors() {
+    recipe.stage = "dpo";
+    recipe.template_name = "none";
+    recipe.data_cache = "off";
+  }
+  void expect(const std::string& row, const std::string& part) {
+    recipe.dataset = {folder.write("a.jsonl", row + "\n").string()};
+    try {
+      load_datasets(recipe, tokenizer, 0);
+      ADD_FAILURE() << "no error: " << row;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("a.jsonl"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+};
+
+TEST_F(PreferenceErrors, RowsThatAreNoPairs) {
+  expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing");
+  expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
+  expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt beside it");
+  expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' must be a text");
+  expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
+  expect(
+      R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",
+      "differ in message 1, which is of role 'user'");
+  expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
+}
+
+TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
+  recipe.stage = "kto";
+  expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing: true for a good reply");
+  expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})", "'label' must be true or false, it is \"maybe\"");
+  expect(R"({"text": "q", "label": true})", "preferences want a prompt and a reply");
+}
+
+TEST_F(PreferenceErrors, PairsInStageSft) {
+  recipe.stage = "sft";
+  expect(R"({"x": "q", "chosen": "a", "rejected": "b"})", "are for stage dpo");
+}
+
+TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
+  const std::vector<Example> pair = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}},
+                                     {.input_ids = {1, 3}, .labels = {kIgnore, 3}}};
+  EXPECT_THROW(Batches(pair, {.rows = 2, .packing = true, .pairs = true}), UserError);
+  EXPECT_THROW(Batches(pair, {.rows = 2, .mismatched = true}), UserError);
+}
+
+}  // namespace
+}  // namespace fettle
