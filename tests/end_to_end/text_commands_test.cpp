@@ -1,0 +1,100 @@
+// fettle tokenize and fettle render as a user runs them: what they print, and what they say of bad input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kLlama3 = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/tokenizer/llama3";
+
+class TextCommands : public testing::Test {
+ protected:
+  std::string file(const std::string& name, const std::string& text) {
+    write_text(folder / name, text);
+    return (folder / name).string();
+  }
+  Outcome run(std::vector<std::string> words) { return run_fettle(folder, words); }
+
+  TempFolder folder;
+};
+
+TEST_F(TextCommands, TokenizePrintsOneArrayALine) {
+  const std::string lines = file("lines", "a\nHello, world!\n\n<|eot_id|>");
+  EXPECT_EQ(run({"tokenize", kLlama3, lines, "--no-special"}).out,
+            "[64]\n[39,523,400,11,220,265,75,67,0]\n[]\n[904]\n");
+  EXPECT_EQ(run({"tokenize", kLlama3, lines}).out, "[900,64]\n[900,39,523,400,11,220,265,75,67,0]\n[900]\n[900,904]\n");
+}
+
+TEST_F(TextCommands, TokenizeReadsAndWritesJsonStrings) {
+  const std::string text = "two\nlines \u00e9\t\U0001F600 <|eot_id|>";
+  const std::string line = nlohmann::json(text).dump() + "\n";
+  const Outcome ids = run({"tokenize", kLlama3, file("text.jsonl", line), "--jsonl"});
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  const std::string back = file("ids", ids.out);
+  EXPECT_EQ(run({"tokenize", kLlama3, back, "--decode", "--jsonl"}).out,
+            nlohmann::json("<|begin_of_text|>" + text).dump() + "\n");
+  EXPECT_EQ(run({"tokenize", kLlama3, back, "--decode", "--no-special"}).out, text.substr(0, text.size() - 10) + "\n");
+}
+
+TEST_F(TextCommands, TokenizeNamesTheLineThatIsWrong) {
+  struct Case {
+    std::string text, option, said;
+  };
+  const Case cases[] = {
+      {"\"a\"\nb\n", "--jsonl", "lines:2: a JSON string is wanted"},
+      {"\"a\"\n1\n", "--jsonl", "lines:2: a JSON string is wanted"},
+      {"\"\\ud800\"\n", "--jsonl", "lines:1: a JSON string is wanted"},
+      {"[1]\n\"a\"\n", "--decode", "lines:2: a JSON array of ids is wanted"},
+      {"[1, 1.5]\n", "--decode", "lines:1: 1.5 is no id"},
+      {"[-1]\n", "--decode", "lines:1: -1 is no id"},
+      {"[4294967297]\n", "--decode", "lines:1: 4294967297 is no id"},
+      {"[[1]]\n", "--decode", "lines:1: [1] is no id"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.text);
+    const Outcome outcome = run({"tokenize", kLlama3, file("lines", one.text), one.option});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(one.said));
+  }
+}
+
+TEST_F(TextCommands, FilesThatAreNone) {
+  for (const char* command : {"tokenize", "render"}) {
+    for (const std::string& none : {folder.path().string(), (folder / "missing").string()}) {
+      const Outcome outcome = run({command, kLlama3, none});
+      EXPECT_EQ(outcome.code, 2) << command;
+      EXPECT_THAT(outcome.err, HasSubstr(none + ": cannot be read"));
+    }
+  }
+  EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err, HasSubstr("there is no tokenizer here"));
+}
+
+TEST_F(TextCommands, RenderTakesAModelFolder) {
+  const std::string talk = file("talk.json", R"({"messages": [{"role": "user", "content": "Hi <b>"}]})");
+  const std::string tools = file("tools.json", R"({"messages": [], "tools": [1]})");
+  EXPECT_EQ(run({"render", kLlama3, talk}).out, "<|begin_of_text|>Hi <b>");
+  EXPECT_EQ(run({"render", kLlama3, tools}).out, "tools: [1]");
+  EXPECT_EQ(run({"render", kLlama3, talk, "--name", "tool_use"}).out, "tools: None");
+  EXPECT_THAT(run({"render", kLlama3, talk, "--name", "rag"}).err, HasSubstr("default, tool_use"));
+}
+
+TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
+  const std::string text = file("t.jinja", "{{ bos_token }}\n{% for m in messages %}\n{{ m.content + 1 }}{% endfor %}");
+  const std::string talks = file("talks.jsonl", R"({"messages": [{"content": 1}], "bos_token": "<s>"})"
+                                                "\n"
+                                                R"({"messages": [{"content": "a"}]})"
+                                                "\n[]\n");
+  const Outcome outcome = run({"render", text, talks, "--jsonl"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.out, testing::StartsWith("\"<s>\\n2\"\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("t.jinja:3: unsupported operand"));
+  EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: an object with"));
+  EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err, HasSubstr("bad.json: "));
+}
+
+}  // namespace
+}  // namespace fettle
