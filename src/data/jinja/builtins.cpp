@@ -178,8 +178,10 @@ const std::map<std::string, Test>& tests() {
     t["iterable"] = [](Interpreter&, const Value& v, Args&) {
       return v.is_sequence() || v.is_string() || v.is_dict() || v.is_generator() || v.is_undefined();
     };
-    t["callable"] = [](Interpreter&, const Value& v, Args&) { return v.is_object() && v.object().callable(); };
-    t["escaped"] = [](Interpreter&, const Value&, Args&) { return false; };
+    t["callable"] = [](Interpreter&, const Value& v, Args&) {
+      return v.is_undefined() || (v.is_object() && v.object().callable());
+    };
+    t["escaped"] = [](Interpreter&, const Value& v, Args&) { return v.is_markup(); };
     t["even"] = [](Interpreter&, const Value& v, Args&) { return v.integer() % 2 == 0; };
     t["odd"] = [](Interpreter&, const Value& v, Args&) { return v.integer() % 2 != 0; };
     t["divisibleby"] = [](Interpreter&, const Value& v, Args& a) {

@@ -52,6 +52,7 @@ std::string padded(const std::string& text, int64_t width, const std::string& fi
 std::string html_escaped(std::string_view text);
 std::string change_case(std::string_view text, bool upper);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t times);
+int64_t word_count(std::string_view text);  // of runs that \w+ matches
 bool is_python_space(std::string_view character);
 
 }  // namespace fettle::jinja

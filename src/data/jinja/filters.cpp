@@ -130,7 +130,7 @@ Value indented(Interpreter& run, const Value& input, Args& args) {
   return out;
 }
 
-Value as_json(Interpreter& run, const Value& input, Args& args) {
+Value as_json(Interpreter&, const Value& input, Args& args) {
   Bound bound("tojson", args, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = bound.get(0, false).truth();
@@ -223,7 +223,7 @@ Value grouped(Interpreter& run, const Value& input, Args& args) {
   Values out, group;
   std::optional<Value> key, shown;
   auto flush = [&] {
-    if (key) out.push_back(Value::tuple({*shown, Value::list(std::move(group))}));
+    if (key) out.push_back(Value::group(*shown, std::move(group)));
     group.clear();
   };
   for (const Value& item : items) {
@@ -272,10 +272,10 @@ Value sliced(Interpreter&, const Value& input, Args& args) {
   return Value::generator(std::move(out));
 }
 
-std::string url_quoted(std::string_view text) {
+std::string url_quoted(std::string_view text, std::string_view kept) {
   std::string out;
   for (char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-~/").find(c) != std::string_view::npos)
+    if (std::isalnum(static_cast<unsigned char>(c)) || kept.find(c) != std::string_view::npos)
       out += c;
     else
       out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
@@ -366,12 +366,12 @@ const std::map<std::string, Filter>& filters() {
       sort_by(items, keys, bound.get(2, false).truth());
       return Value::list(std::move(items));
     };
-    f["e"] = f["escape"] = [](Interpreter& run, const Value& v, Args&) -> Value {
+    f["e"] = f["escape"] = [](Interpreter&, const Value& v, Args&) -> Value {
       if (v.is_markup()) return v;
       const std::string text = html_escaped(v.str());
       return Value::markup(text);
     };
-    f["forceescape"] = [](Interpreter& run, const Value& v, Args&) -> Value {
+    f["forceescape"] = [](Interpreter&, const Value& v, Args&) -> Value {
       const std::string text = html_escaped(v.str());
       return Value::markup(text);
     };
@@ -391,7 +391,7 @@ const std::map<std::string, Filter>& filters() {
     };
     f["float"] = to_real;
     f["int"] = to_integer;
-    f["format"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
+    f["format"] = [](Interpreter&, const Value& v, Args& a) -> Value {
       if (a.named.empty()) return percent_format(v.str(), Value::tuple(a.positional));
       Dict named;
       for (auto& [name, value] : a.named) named.set(name, value);
@@ -418,7 +418,7 @@ const std::map<std::string, Filter>& filters() {
       }
       return out;
     };
-    f["list"] = [](Interpreter& run, const Value& v, Args&) -> Value {
+    f["list"] = [](Interpreter&, const Value& v, Args&) -> Value {
       Values all = v.walk();
       return Value::list(std::move(all));
     };
@@ -454,11 +454,21 @@ const std::map<std::string, Filter>& filters() {
     f["string"] = [](Interpreter&, const Value& v, Args&) -> Value { return v.is_markup() ? v : Value(v.str()); };
     f["sort"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
       Bound bound("sort", a, {"reverse", "case_sensitive", "attribute"});
-      Values items = v.walk(), keys;
+      const bool case_sensitive = bound.get(1, false).truth();
+      // Several attributes stand between commas.
+      Values items = v.walk(), keys, paths;
+      if (bound.has(2) && bound[2].is_string()) {
+        Args comma{{","}, {}};
+        paths = call_method(run, bound[2], "split", comma).items();
+      } else if (bound.has(2) && !bound[2].is_none()) {
+        paths = {bound[2]};
+      }
       Budget::step(items.size());
-      for (const Value& item : items)
-        keys.push_back(folded(bound.has(2) && !bound[2].is_none() ? get_path(run, item, bound[2]) : item,
-                              bound.get(1, false).truth()));
+      for (const Value& item : items) {
+        Values parts;
+        for (const Value& path : paths) parts.push_back(folded(get_path(run, item, path), case_sensitive));
+        keys.push_back(paths.empty() ? folded(item, case_sensitive) : Value::list(std::move(parts)));
+      }
       sort_by(items, keys, bound.get(0, false).truth());
       return Value::list(std::move(items));
     };
@@ -495,15 +505,17 @@ const std::map<std::string, Filter>& filters() {
       return Value::generator(std::move(out));
     };
     f["urlencode"] = [](Interpreter&, const Value& v, Args&) -> Value {
-      if (!v.is_dict()) return url_quoted(v.str());
+      if (!v.is_dict()) return url_quoted(v.str(), "_.-~/");
       std::string out;
+      auto quoted = [](const Value& part) {
+        const std::string text = url_quoted(part.str(), "_.-~ ");
+        return replace_all(text, " ", "+", -1);
+      };
       for (const auto& [key, value] : v.dict().items())
-        out += (out.empty() ? "" : "&") + url_quoted(key.str()) + "=" + url_quoted(value.str());
+        out += (out.empty() ? "" : "&") + quoted(key) + "=" + quoted(value);
       return out;
     };
-    f["wordcount"] = [](Interpreter& run, const Value& v, Args&) -> Value {
-      return call_method(run, v.str(), "split", {}).length();
-    };
+    f["wordcount"] = [](Interpreter&, const Value& v, Args&) -> Value { return word_count(v.str()); };
     return f;
   }();
   return kFilters;

@@ -523,6 +523,8 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
     return Value::keeping(std::make_shared<Method>(of, name), {of});
   } else if (of.is_dict()) {
     if (const Value* found = of.dict().find_name(name)) return *found;
+  } else if (of.is_group() && (name == "grouper" || name == "list")) {
+    return of.items()[name == "list"];
   }
   return Value::undefined(fmt::format("'{}' has no attribute '{}'", described(of), name));
 }

@@ -26,17 +26,24 @@ bool every(const std::string& text, Is is) {
   return !all.empty() && std::all_of(all.begin(), all.end(), [&](std::string_view c) { return is(code_point(c)); });
 }
 
+std::string title_case(std::string_view character) {
+  std::string out;
+  auto unicode =
+      icu::UnicodeString::fromUTF8(icu::StringPiece(character.data(), static_cast<int32_t>(character.size())));
+  return unicode.toTitle(nullptr, icu::Locale::getRoot()).toUTF8String(out);
+}
+
 std::string capitalized(std::string_view text) {
   if (text.empty()) return "";
   const size_t first = character_range(text, 0, 1).size();
-  return change_case(text.substr(0, first), true) + change_case(text.substr(first), false);
+  return title_case(text.substr(0, first)) + change_case(text.substr(first), false);
 }
 
 std::string titled(std::string_view text) {
   std::string out;
   bool inside = false;
   for (std::string_view c : characters(text)) {
-    out += change_case(c, !inside);
+    out += inside ? change_case(c, false) : title_case(c);
     inside = u_isalpha(code_point(c));
   }
   return out;
@@ -158,7 +165,10 @@ const Table& string_methods() {
     Table t;
     t["upper"] = [](Interpreter&, const Value& s, Args&) -> Value { return change_case(s.string(), true); };
     t["lower"] = [](Interpreter&, const Value& s, Args&) -> Value { return change_case(s.string(), false); };
-    t["casefold"] = t["lower"];
+    t["casefold"] = [](Interpreter&, const Value& s, Args&) -> Value {
+      std::string out;
+      return icu::UnicodeString::fromUTF8(s.string()).foldCase().toUTF8String(out);
+    };
     t["capitalize"] = [](Interpreter&, const Value& s, Args&) -> Value { return capitalized(s.string()); };
     t["title"] = [](Interpreter&, const Value& s, Args&) -> Value { return titled(s.string()); };
     t["swapcase"] = [](Interpreter&, const Value& s, Args&) -> Value {
@@ -313,7 +323,10 @@ const Table& string_methods() {
       return every(s.string(), [](UChar32 c) { return u_isalpha(c); });
     };
     t["isdigit"] = [](Interpreter&, const Value& s, Args&) -> Value {
-      return every(s.string(), [](UChar32 c) { return u_charDigitValue(c) >= 0; });
+      return every(s.string(), [](UChar32 c) {
+        const int32_t type = u_getIntPropertyValue(c, UCHAR_NUMERIC_TYPE);
+        return type == U_NT_DECIMAL || type == U_NT_DIGIT;
+      });
     };
     t["isdecimal"] = [](Interpreter&, const Value& s, Args&) -> Value {
       return every(s.string(), [](UChar32 c) { return u_isdigit(c); });
@@ -422,6 +435,18 @@ bool changes(const Value& of, const std::string& name) {
 }
 
 }  // namespace
+
+int64_t word_count(std::string_view text) {
+  int64_t count = 0;
+  bool inside = false;
+  for (std::string_view c : characters(text)) {
+    const UChar32 code = code_point(c);
+    const bool word = u_isalpha(code) || u_getNumericValue(code) != U_NO_NUMERIC_VALUE || code == '_';
+    count += word && !inside;
+    inside = word;
+  }
+  return count;
+}
 
 bool is_python_space(std::string_view character) {
   const UChar32 code = code_point(character);

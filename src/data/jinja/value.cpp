@@ -250,6 +250,11 @@ Value Value::tuple(Values items) {
   value.data_ = Tuple{std::make_shared<const Values>(std::move(items))};
   return value;
 }
+Value Value::group(Value grouper, Values members) {
+  Value value = tuple({std::move(grouper), list(std::move(members))});
+  std::get<Tuple>(value.data_).of_group = true;
+  return value;
+}
 Value Value::dict(Dict items) {
   Value value;
   for (const auto& [key, item] : items.items()) {

@@ -38,6 +38,7 @@ class Value {
   using ListPtr = std::shared_ptr<const Values>;
   struct Tuple {
     ListPtr items;
+    bool of_group = false;  // has the attributes grouper and list
   };
   using DictPtr = std::shared_ptr<const Dict>;
   using GeneratorPtr = std::shared_ptr<Generator>;
@@ -58,6 +59,7 @@ class Value {
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
+  static Value group(Value grouper, Values members);  // what the filter groupby makes
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
@@ -75,6 +77,7 @@ class Value {
   bool is_markup() const { return markup_; }
   bool is_list() const { return std::holds_alternative<ListPtr>(data_); }
   bool is_tuple() const { return std::holds_alternative<Tuple>(data_); }
+  bool is_group() const { return is_tuple() && std::get<Tuple>(data_).of_group; }
   bool is_dict() const { return std::holds_alternative<DictPtr>(data_); }
   bool is_generator() const { return std::holds_alternative<GeneratorPtr>(data_); }
   bool is_object() const { return std::holds_alternative<ObjectPtr>(data_); }

@@ -137,6 +137,11 @@ range(3)|map('string')|join('+')
 'abc'|attr('upper') is callable, {'a': 1}|attr('a') is defined
 none|selectattr('x')|list, none|map('upper')|list, 0|reject('odd')|list, {'a': 1}[nothing] is defined, [1][nothing] is defined
 '<'|safe + '<', '<' + ('<'|e), ('<'|e)|e, (' <'|safe|trim) + '&', '<'|forceescape|forceescape, '<'|safe ~ '<'
+[{'g': 'x', 'v': 2}, {'g': 'y', 'v': 1}, {'g': 'x', 'v': 1}]|groupby('g')|map(attribute='list')|list, ([{'g': 1}]|groupby('g')|first).grouper
+[{'g': 'x', 'v': 2}, {'g': 'Y', 'v': 1}, {'g': 'X', 'v': 1}]|sort(attribute='g,v')|map(attribute='v')|list, [[2, 'a'], [1, 'b']]|sort(attribute=0)
+{'a': 1, 'b c/': 'd&+'}|urlencode, 'it\'s <b> a_b é½x -'|wordcount
+'ßǆ'.title(), 'ßa'.capitalize(), 'Straße İ'.casefold(), '²'.isdigit(), '½'.isdigit(), '½'.isnumeric(), '²'.isdecimal()
+nothing is callable, 1 is callable, ('<'|e) is escaped, '<' is escaped
 """.strip().split("\n")
 
 TEMPLATES = {
