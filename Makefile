@@ -35,6 +35,8 @@ bench: build
 parity: build
 	@tests/reference/parity.sh
 
+# SECONDS_EACH is how long each target is fuzzed.
+SECONDS_EACH ?= 600
 fuzz:
 	@FETTLE_FUZZ=1 scripts/setup.sh
 	@tests/fuzz/run.sh $(SECONDS_EACH)

@@ -1,5 +1,7 @@
 #include "tokenizer/post_processor.h"
 
+#include <algorithm>
+
 namespace fettle {
 namespace {
 
@@ -66,6 +68,15 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     }
   }
   return {result};
+}
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> PostProcessor::ids_around() const {
+  constexpr int32_t kText = -1;
+  std::vector<int32_t> ids = {kText};
+  apply(ids, true);
+  const auto first = std::find(ids.begin(), ids.end(), kText);
+  const auto last = std::find(ids.rbegin(), ids.rend(), kText).base();
+  return {{ids.begin(), first}, {last, ids.end()}};
 }
 
 void PostProcessor::apply(std::vector<int32_t>& ids, bool add_special_tokens) const {

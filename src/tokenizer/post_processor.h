@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/json_field.h"
@@ -15,6 +16,9 @@ class PostProcessor {
   static PostProcessor read(const JsonField& field);
   // Puts `before` and `after` around the text.
   static PostProcessor around(std::vector<int32_t> before, std::vector<int32_t> after);
+
+  // What stands before and after a text with special tokens.
+  std::pair<std::vector<int32_t>, std::vector<int32_t>> ids_around() const;
 
   void apply(std::vector<int32_t>& ids, bool add_special_tokens) const;
 

@@ -66,10 +66,13 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    std::vector<int32_t> before, after;
+    // What the config leaves open stays as the post-processor has it.
+    auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
-    if (config.add_bos_token.value_or(false) && bos) before.push_back(*bos);
-    if (config.add_eos_token.value_or(false) && eos) after.push_back(*eos);
+    if (config.add_bos_token == false) before.clear();
+    if (config.add_bos_token == true && bos) before = {*bos};
+    if (config.add_eos_token == false) after.clear();
+    if (config.add_eos_token == true && eos) after = {*eos};
     pipeline.post_processor = PostProcessor::around(std::move(before), std::move(after));
   }
   return Tokenizer(std::move(state));

@@ -104,5 +104,16 @@ TEST(TokenizerConfig, AddBosAndEosDecideOverThePostProcessor) {
   EXPECT_EQ(tokenizer.encode("a", false).size(), 1u);
 }
 
+TEST(TokenizerConfig, WhatAddBosAndEosLeaveOpenStays) {
+  Folder folder("llama3");
+  const std::string names = R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>")";
+  auto encode = [&] { return Tokenizer::open(folder.path()).encode("a", true); };
+  folder.write("tokenizer_config.json", R"({"add_eos_token": true, )" + names + "}");
+  EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64, 904}));
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // of no name
+  EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64}));
+  folder.write("tokenizer_config.json", R"({"add_bos_token": false, )" + names + "}");
+  EXPECT_EQ(encode(), (std::vector<int32_t>{64}));
+}
 }  // namespace
 }  // namespace fettle
