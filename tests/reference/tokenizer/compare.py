@@ -51,7 +51,7 @@ RANK_FILES = {128000: (LLAMA3, "<|begin_of_text|>"), 200000: (O200K, "<|begin_of
 def many_lines() -> list[str]:
     source = random.Random(7)
     lines = LINES + random_lines(700)
-    for first, last in BLOCKS * 20:
+    for first, last in BLOCKS * 25:
         words = ["".join(chr(source.randint(first, last)) for _ in range(source.randint(1, 9)))
                  + source.choice([" ", "  ", "\n", ".", ",", "-", "", "1", "_"]) for _ in range(source.randint(1, 6))]
         lines.append("".join(words))
@@ -59,6 +59,11 @@ def many_lines() -> list[str]:
         spans = [source.choice([(0, 0x7F), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF)])
                  for _ in range(source.randint(1, 30))]
         lines.append("".join(chr(source.randint(*span)) for span in spans))
+    # Words of thousands of characters.
+    for alphabet in ("ab", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "漢字かなカナ中文", "абвгд",
+                     "กขคงุู", "़कखगि", "!?.,;-", " ", "\n\t ", "😀\u200d👩🏽", "▁Ġ", "e\u0301", "ACGT", "\u00a0\u3000"):
+        lines.append("".join(source.choice(alphabet) for _ in range(4000)))
+        lines.append("x" + alphabet[0] * 3000 + "y")
     for path in sorted(pathlib.Path(json.__file__).parent.glob("*.py")):
         text = path.read_text()
         lines += [text[at:at + 700] for at in range(0, len(text), 900)]
