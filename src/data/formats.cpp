@@ -323,7 +323,7 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
     return roles ? openai(value, source, column) : sharegpt(value, source, column);
   }
-  if (has("prompt") && value.contains("completion")) return prompt_completion(value, source);
+  if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
   for (const char* column : {"text", "content"}) {
     if (!has(column)) continue;

@@ -58,6 +58,10 @@ double packed_use(const Datasets& data, const Batches& batches, const Recipe& re
   return Batches(data.train, {.max_length = recipe.cutoff_len, .packing = true}).use();
 }
 
+std::string_view word(Preference preference) {
+  return preference == Preference::kChosen ? "chosen" : preference == Preference::kRejected ? "rejected" : "";
+}
+
 int64_t batch_shards(const Recipe& recipe) {
   if (recipe.mesh.empty()) return recipe.device_count.value_or(1);
   int64_t shards = 1;
@@ -198,7 +202,7 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
                                      .mismatched = kind == RowsOf::kJudged,
                                      .shuffle = !recipe.disable_shuffling,
                                      .seed = static_cast<uint64_t>(recipe.seed)});
-  const int64_t shown = std::clamp<int64_t>(options.rows, 0, batches.examples());
+  const int64_t shown = std::clamp<int64_t>(options.rows * examples_per_row(recipe.stage), 0, batches.examples());
   if (options.json) {
     ordered_json report = data_report_json(data, batches, recipe);
     report["samples"] = ordered_json::array();
@@ -208,6 +212,7 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
                                    {"text", format_example(example, tokenizer, false)},
                                    {"input_ids", example.input_ids},
                                    {"labels", example.labels}});
+      if (example.preference != Preference::kNone) report["samples"].back()["preference"] = word(example.preference);
     }
     out << report.dump(2, ' ', false, ordered_json::error_handler_t::replace) << "\n";
     return 0;
@@ -215,8 +220,10 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
   out << format_data_report(data, batches, recipe);
   for (int64_t i = 0; i < shown; ++i) {
     const Example example = data.train[i];
-    out << fmt::format("\n{}: {} tokens, {} trained ({})\n{}\n", example.source, example.length(),
-                       example.trained_tokens(), options.colour ? "in colour" : "between ⟦ and ⟧",
+    const std::string_view preference = word(example.preference);
+    out << fmt::format("\n{}{}{}: {} tokens, {} trained ({})\n{}\n", example.source, preference.empty() ? "" : ", ",
+                       preference, example.length(), example.trained_tokens(),
+                       options.colour ? "in colour" : "between ⟦ and ⟧",
                        format_example(example, tokenizer, options.colour));
   }
   return 0;

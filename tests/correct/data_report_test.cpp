@@ -78,5 +78,24 @@ TEST_F(Report, CountsStepsOfTheMesh) {
   expect_has(text({}), "1 steps an epoch of 4 rows");
 }
 
+TEST_F(Report, ShowsPairsSideBySide) {
+  recipe.stage = "dpo";
+  recipe.dataset = {folder
+                        .write("pairs.jsonl", R"({"prompt": "q", "chosen": "yes", "rejected": "no"}
+{"prompt": "r", "chosen": "good", "rejected": "bad"}
+)")
+                        .string()};
+  const std::string report = text({.rows = 1});
+  expect_has(report, "examples    2 pairs to train\n");
+  expect_has(report, "chosen                   9,              9 trained");
+  expect_has(report, "rejected                 7,              7 trained");
+  expect_has(report, "1 steps an epoch of 2 rows");
+  expect_has(report, "pairs.jsonl:1, chosen: 5 tokens, 4 trained (between ⟦ and ⟧)\nq⟦yes</s>⟧");
+  expect_has(report, "pairs.jsonl:1, rejected: 4 tokens, 3 trained (between ⟦ and ⟧)\nq⟦no</s>⟧");
+  EXPECT_EQ(report.find("pairs.jsonl:2"), std::string::npos);
+  const auto json = nlohmann::json::parse(text({.json = true, .rows = 1}));
+  EXPECT_EQ(json["samples"][1]["preference"], "rejected");
+}
+
 }  // namespace
 }  // namespace fettle

@@ -159,6 +159,10 @@ TEST_F(DataErrors, TooLongUnderOverlengthError) {
       "a.jsonl:2: 10 tokens are more than cutoff_len 4");
 }
 
+TEST_F(DataErrors, ColumnsWithoutAnything) {
+  expect_says(failure_of("a.jsonl", "{\"prompt\": null, \"completion\": null}\n"), "a.jsonl:1: 'prompt' is empty");
+}
+
 TEST_F(DataErrors, ToolsOfAWrongType) {
   const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
   expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' must be an array, it is string");

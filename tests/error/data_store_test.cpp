@@ -7,6 +7,7 @@
 #include "base/interrupt.h"
 #include "data/dataset.h"
 #include "data/mix.h"
+#include "data/store/row_pipeline.h"
 #include "data/store/token_store.h"
 #include "data_fixtures.h"
 
@@ -91,6 +92,28 @@ TEST_F(Filling, StopsWhileTheFilesAreLookedAt) {
   std::raise(SIGINT);
   EXPECT_EQ(failure(), "interrupted while the data's files were looked at");
   EXPECT_EQ(code, 130);
+}
+
+// What the threads of the pipeline throw comes out here, and they end.
+TEST_F(Filling, WhatThreadsThrowIsThrown) {
+  std::string text;
+  for (int i = 0; i < 30'000; ++i) text += "{\"text\": \"" + std::string(100, 'x') + "\"}\n";
+  const std::vector<std::filesystem::path> files = {folder.write("rows.jsonl", text)};
+  const auto nothing = [](Row&, const std::string&) { return Outcome{}; };
+  const auto fails = [](Row&, const std::string& where) -> Outcome {
+    if (where.ends_with(":9000")) throw std::bad_alloc();
+    return {};
+  };
+  EXPECT_THROW(for_each_row(files, INT64_MAX, fails, [](uint32_t, int64_t, Outcome&) {}), std::bad_alloc);
+  int64_t taken = 0;
+  const auto stops = [&](uint32_t, int64_t, Outcome&) {
+    if (++taken == 1000) throw UserError("enough");
+  };
+  EXPECT_THROW(for_each_row(files, INT64_MAX, nothing, stops), UserError);
+  EXPECT_EQ(taken, 1000);
+  taken = 0;
+  for_each_row(files, 500, nothing, [&](uint32_t, int64_t, Outcome&) { ++taken; });
+  EXPECT_EQ(taken, 500);
 }
 
 }  // namespace

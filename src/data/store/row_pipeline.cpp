@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -10,6 +11,8 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+
+#include "base/interrupt.h"
 
 namespace fettle {
 namespace {
@@ -45,7 +48,10 @@ class Pipeline {
   // The next chunk in the order of the rows, worked on; null behind the last.
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); });
+    const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
+    // No handler of a signal may wake a thread.
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(200), ready))
+      InterruptScope::check("the rows were read; nothing is kept");
     const auto found = done_.find(taken_);
     if (found == done_.end()) {
       if (failure_) std::rethrow_exception(failure_);
@@ -89,7 +95,7 @@ class Pipeline {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;
     std::unique_lock lock(mutex_);
-    if (!changed_.wait(lock, stop, [&] { return ahead_ < kAhead; })) return false;
+    if (!changed_.wait(lock, stop, [&] { return ahead_ < kAhead; }) || stop.stop_requested()) return false;
     ahead_ += chunk->bytes;
     waiting_.emplace_back(read_++, std::move(chunk));
     chunk = std::move(fresh);
