@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mistral",    "qwen2", "qwen3",
-                                                "gpt2",        "gemma2",     "gemma3",     "phi3",  "starcoder2",
-                                                "gpt_bigcode", "baichuan7b", "baichuan13b"};
+inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mistral",     "qwen2",   "qwen3",
+                                                "gpt2",        "gemma2",     "gemma3",      "phi3",    "starcoder2",
+                                                "gpt_bigcode", "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe"};
 
 }  // namespace fettle

@@ -113,6 +113,7 @@ void check_shape(const StoredTensor& stored, const WeightRow& row, const std::st
 // The tensor as the row has it: fused parts apart, over the same bytes.
 TensorEntry as_row(TensorEntry entry, const WeightRow& row) {
   entry.shape.dims = row.dims;
+  if (row.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
   if (row.fused >= 0 && !entry.dense())
     entry.strides.insert(entry.strides.begin() + row.fused, entry.strides[row.fused] * row.dims[row.fused + 1]);
   return entry;
@@ -128,23 +129,26 @@ std::string name_of_layer(const std::string& row, int64_t layer) {
 DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
                       const Layout& layout, const FindTensor& find, const LoadProgress& progress) {
   BufferBuilder builder(client, stacked_shape(row, config, dtype), layout);
-  const size_t lead = row.stacked() ? 1 : 0;
+  const auto lead = static_cast<size_t>(row.stack_dims());
   const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(dtype), lead);
   struct StoredLayer {
     const TensorFile* file;
     TensorEntry entry;             // with the row's dims
     std::atomic<int64_t> left{0};  // pieces to be read
   };
-  std::vector<StoredLayer> layers(static_cast<size_t>(row.stacked() ? config.num_hidden_layers : 1));
+  std::vector<StoredLayer> layers(static_cast<size_t>(row.stored_count(config)));
   for (size_t i = 0; i < layers.size(); ++i) {
-    const std::string name = name_of_layer(row.name, static_cast<int64_t>(i));
+    const std::string name = row.stored_name(static_cast<int64_t>(i));
     const StoredTensor stored = find(name);
     check_shape(stored, row, name);
     layers[i].file = stored.file;
     layers[i].entry = as_row(*stored.entry, row);
   }
   auto layer_of = [&](const Piece& piece) -> StoredLayer& {
-    return layers[row.stacked() ? static_cast<size_t>(piece.box.start[0]) : 0];
+    int64_t index = 0;
+    if (lead > 0) index = piece.box.start[0];
+    if (lead > 1) index = index * row.dims[0] + piece.box.start[1];
+    return layers[static_cast<size_t>(index)];
   };
   for (const Piece& piece : pieces) ++layer_of(piece).left;
 
@@ -156,9 +160,10 @@ DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelCon
     const Box box{{piece.box.start.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.start.end()},
                   {piece.box.size.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.size.end()}};
     const int64_t width = byte_size(entry.shape.dtype), bytes = box.elements() * byte_size(dtype);
-    if (entry.shape.dtype == dtype && entry.dense() && is_one_run(box, row.dims)) {
+    const Dims& dims = entry.shape.dims;
+    if (entry.shape.dtype == dtype && entry.dense() && is_one_run(box, dims)) {
       int64_t first = 0;
-      for (size_t d = 0; d < row.dims.size(); ++d) first = first * row.dims[d] + box.start[d];
+      for (size_t d = 0; d < dims.size(); ++d) first = first * dims[d] + box.start[d];
       builder.write(piece.part, piece.offset,
                     file.bytes(entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
     } else {
@@ -200,8 +205,8 @@ DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelC
 void check_weights(const ModelRepository& repository, const Model& model) {
   std::set<std::string> used;
   for (const WeightRow& row : model.weights)
-    for (int64_t layer = 0; layer < (row.stacked() ? model.config.num_hidden_layers : 1); ++layer) {
-      const std::string name = name_of_layer(row.name, layer);
+    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
+      const std::string name = row.stored_name(i);
       check_shape(repository.find(name), row, name);
       used.insert(name);
     }

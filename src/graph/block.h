@@ -42,6 +42,7 @@ struct Attributes {
   std::shared_ptr<Block> body;                        // scan
   int64_t trips = 0, carries = 0, xs = 0;             // scan: operands are carries, xs, then captured
   bool reverse = false;                               // scan: from the last slice to the first
+  bool limited = false;                               // scan: carry 0 says how many trips are made
   Remat remat = Remat::kFull;                         // scan
 };
 

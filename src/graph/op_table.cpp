@@ -82,7 +82,7 @@ constexpr std::array kTable{
     OpRow{Op::kDotGeneral, "dot_general", rule::dot_general, vjps::dot_general, dot_flops},
     OpRow{Op::kReduce, "reduce", rule::reduce, vjps::reduce, nullptr},
     OpRow{Op::kTake, "gather", rule::take, vjps::take, nullptr},
-    OpRow{Op::kTakeTranspose, "scatter", rule::take_transpose, nullptr, nullptr},
+    OpRow{Op::kTakeTranspose, "scatter", rule::take_transpose, vjps::take_transpose, nullptr},
     OpRow{Op::kCustomCall, "custom_call", nullptr, nullptr, nullptr},
     OpRow{Op::kCustomGradient, "custom_gradient", rule::identity, vjps::custom_gradient, nullptr},
     OpRow{Op::kOptimizationBarrier, "optimization_barrier", rule::identity_all, vjps::optimization_barrier, nullptr},

@@ -279,6 +279,10 @@ Tensor take(const Tensor& table, const Tensor& ids) {
   return make_node(Op::kTake, {table, ids});
 }
 
+Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows) {
+  return make_node(Op::kTakeTranspose, {rows, ids, table}, {.high = {table.dims().begin(), table.dims().end() - 1}});
+}
+
 Tensor stop_gradient(const Tensor& x) {
   return make_node(Op::kStopGradient, {x});
 }

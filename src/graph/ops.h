@@ -79,8 +79,10 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
 Tensor reduce_sum(const Tensor& x, const Dims& dims);  // dims are dropped; negative counts from the end
 Tensor reduce_max(const Tensor& x, const Dims& dims);
 Tensor reduce_and(const Tensor& x, const Dims& dims);
-// Rows of table [R, C] at ids [...] -> [..., C]; ids are clamped. Its VJP adds rows up.
+// Rows of table [batch.., R, C] at ids [batch.., ...] -> [batch.., ..., C]; ids are clamped. Its VJP adds rows up.
 Tensor take(const Tensor& table, const Tensor& ids);
+// The table with rows [batch.., ..., C] added at ids; rows whose ids are not in the table are left out.
+Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 
 // Structure.
 Tensor stop_gradient(const Tensor& x);

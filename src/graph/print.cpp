@@ -128,11 +128,14 @@ class Printer {
       case Op::kReduce: return reduce(node, o, types);
       case Op::kTake: {
         const int64_t rank = node.operands[1].rank(), columns = node.results[0].dims.back();
+        const int64_t batch = node.operands[0].rank() - 2;
         return fmt::format(
             "\"stablehlo.gather\"({}, {}) <{{dimension_numbers = #stablehlo.gather<offset_dims = [{}], "
-            "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = {}>, indices_are_sorted = false, "
-            "slice_sizes = array<i64: 1, {}>}}> : {}",
-            o[0], o[1], rank, rank, columns, sig);
+            "collapsed_slice_dims = [{}], {}start_index_map = [{}], index_vector_dim = {}>, indices_are_sorted = "
+            "false, "
+            "slice_sizes = array<i64: {}1, {}>}}> : {}",
+            o[0], o[1], rank, batch, batching("operand_batching_dims", "start_indices_batching_dims", batch), batch,
+            rank, repeated("1, ", batch), columns, sig);
       }
       case Op::kTakeTranspose: return scatter(node, o, types);
       case Op::kCustomCall: {
@@ -177,16 +180,18 @@ class Printer {
 
   std::string scatter(const Node& node, const std::vector<std::string>& o, const std::vector<std::string>& types) {
     const std::string table = mlir_type(node.results[0]), scalar = mlir_type({node.results[0].dtype, {}});
-    const int64_t rank = node.operands[1].rank();
-    const std::string zeros = fresh(), a = fresh(), b = fresh(), sum = fresh();
-    line(zeros, fmt::format("stablehlo.constant dense<{}> : {}", element(0, node.results[0].dtype), table), node);
+    const int64_t rank = node.operands[1].rank(), batch = node.results[0].rank() - 2;
+    std::string onto = o.size() > 2 ? o[2] : fresh();
+    const std::string a = fresh(), b = fresh(), sum = fresh();
+    if (o.size() == 2)
+      line(onto, fmt::format("stablehlo.constant dense<{}> : {}", element(0, node.results[0].dtype), table), node);
     return fmt::format(
         "\"stablehlo.scatter\"({}, {}, {}) <{{indices_are_sorted = false, scatter_dimension_numbers = "
-        "#stablehlo.scatter<update_window_dims = [{}], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
-        "index_vector_dim = {}>, unique_indices = false}}> ({{ ^bb0({}: {}, {}: {}): {} = stablehlo.add {}, {} : {} "
-        "stablehlo.return {} : {} }}) : ({}, {}, {}) -> {}",
-        zeros, o[1], o[0], rank, rank, a, scalar, b, scalar, sum, a, b, scalar, sum, scalar, table, types[1], types[0],
-        table);
+        "#stablehlo.scatter<update_window_dims = [{}], inserted_window_dims = [{}], {}scatter_dims_to_operand_dims = "
+        "[{}], index_vector_dim = {}>, unique_indices = false}}> ({{ ^bb0({}: {}, {}: {}): {} = stablehlo.add {}, {} : "
+        "{} stablehlo.return {} : {} }}) : ({}, {}, {}) -> {}",
+        onto, o[1], o[0], rank, batch, batching("input_batching_dims", "scatter_indices_batching_dims", batch), batch,
+        rank, a, scalar, b, scalar, sum, a, b, scalar, sum, scalar, table, types[1], types[0], table);
   }
 
   // A while whose state is: counter, carries, stacked ys, then xs and captures unchanged.
@@ -220,7 +225,7 @@ class Printer {
                         fmt::join(types, ", "));
     text += fmt::format("{}cond {{\n{}  {} = stablehlo.constant dense<{}> : tensor<i32>\n", pad, pad, limit, at.trips);
     text += fmt::format("{}  {} = stablehlo.compare LT, {}, {}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>\n",
-                        pad, more, args[0], limit);
+                        pad, more, args[0], at.limited ? args[1] : limit);
     text += fmt::format("{}  stablehlo.return {} : tensor<i1>\n{}}} do {{\n", pad, more, pad);
     indent_ += "  ";
     const std::string zero = fresh();
@@ -229,7 +234,13 @@ class Printer {
     if (at.reverse) {
       const std::string last = fresh();
       index = fresh();
-      line(last, fmt::format("stablehlo.constant dense<{}> : tensor<i32>", at.trips - 1), node);
+      if (at.limited) {
+        const std::string one = fresh();
+        line(one, "stablehlo.constant dense<1> : tensor<i32>", node);
+        line(last, fmt::format("stablehlo.subtract {}, {} : tensor<i32>", args[1], one), node);
+      } else {
+        line(last, fmt::format("stablehlo.constant dense<{}> : tensor<i32>", at.trips - 1), node);
+      }
       line(index, fmt::format("stablehlo.subtract {}, {} : tensor<i32>", last, args[0]), node);
     }
     const int64_t ys = static_cast<int64_t>(node.results.size()) - at.carries;
@@ -291,6 +302,12 @@ class Printer {
       names[{id, static_cast<int32_t>(r)}] = fmt::format("{}#{}", name, 1 + r);
   }
 
+  // The leading `batch` dims of a table and its ids, which go together.
+  static std::string batching(const char* of_table, const char* of_ids, int64_t batch) {
+    Dims dims;
+    for (int64_t d = 0; d < batch; ++d) dims.push_back(d);
+    return batch == 0 ? "" : fmt::format("{} = {}, {} = {}, ", of_table, list(dims), of_ids, list(dims));
+  }
   static std::string repeated(const std::string& part, int64_t times) {
     std::string out;
     for (int64_t i = 0; i < times; ++i) out += part;

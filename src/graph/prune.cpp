@@ -21,6 +21,7 @@ Flags live_values(const Block& block, const std::vector<bool>& outputs);
 // too.
 ScanNeeds scan_needs(const Node& node, std::vector<bool> results) {
   const Block& body = *node.attributes.body;
+  if (node.attributes.limited) results[0] = true;
   while (true) {
     Flags live = live_values(body, results);
     bool changed = false;

@@ -5,8 +5,10 @@
 
 namespace fettle {
 
-ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
-              ScanOptions options) {
+namespace {
+
+ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs,
+                    const ScanBody& body, const ScanOptions& options, bool limited) {
   Block& outer = Block::current();
   auto inner = std::make_shared<Block>(&outer);
   Node node{Op::kScan, {}, {}, {}, {}};
@@ -46,6 +48,7 @@ ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vect
   node.attributes.xs = static_cast<int64_t>(xs.size());
   node.attributes.reverse = options.reverse;
   node.attributes.remat = options.remat;
+  node.attributes.limited = limited;
   node.attributes.body = std::move(inner);
 
   const size_t results = node.results.size();
@@ -54,6 +57,29 @@ ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vect
   for (size_t i = 0; i < results; ++i)
     (i < carries.size() ? out.carries : out.ys).push_back(outer.tensor(first.node(), static_cast<int32_t>(i)));
   return out;
+}
+
+// The limit goes through the loop as its first carry.
+ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vector<Tensor>& xs, const ScanBody& body,
+                      const ScanOptions& options) {
+  carries.insert(carries.begin(), options.limit);
+  const ScanBody with_limit = [&](const Tensor& index, const std::vector<Tensor>& carried,
+                                  const std::vector<Tensor>& slices) -> ScanStep {
+    ScanStep step = body(index, {carried.begin() + 1, carried.end()}, slices);
+    step.carries.insert(step.carries.begin(), carried[0]);
+    return step;
+  };
+  ScanStep out = build_scan(trips, carries, xs, with_limit, options, true);
+  out.carries.erase(out.carries.begin());
+  return out;
+}
+
+}  // namespace
+
+ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
+              ScanOptions options) {
+  if (options.limit) return limited_scan(trips, carries, xs, body, options);
+  return build_scan(trips, carries, xs, body, options, false);
 }
 
 std::shared_ptr<Block> clone(const Block& block) {

@@ -18,6 +18,8 @@ struct ScanStep {
 struct ScanOptions {
   bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
+  // i32 scalar <= trips: only this many trips are made, of the first slices; the ys of the others are zeros.
+  Tensor limit;
 };
 
 // Calls `body(index, carries, xs)` once, to build it. `xs` [trips, ...] are seen without their first dim; `index` is

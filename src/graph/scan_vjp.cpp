@@ -68,6 +68,7 @@ class ReverseLoop {
 
   void declare_inputs() {
     index_ = body_->parameter({DType::kI32, {}});
+    if (at_.limited) limit_ = placeholder(*body_, {DType::kI32, {}});
     for (int64_t c = 0; c < carries(); ++c)
       if (activity_.operands[c]) carry_cts_[c] = placeholder(*body_, args_.operands[c].shape());
     // Sums over trips are kept in f32 whatever the dtype of the captured value.
@@ -124,10 +125,19 @@ class ReverseLoop {
       else if (!is_const(i))
         x_grads_[i] = grads[k] ? grads[k] : zeros_like(wrt[k]);
       else
-        const_grads_[i] = grads[k] ? const_sums_.at(i) + fettle::convert(grads[k], DType::kF32) : const_sums_.at(i);
+        const_grads_[i] = grads[k] ? add_up(const_sums_.at(i), grads[k]) : const_sums_.at(i);
     }
+    if (at_.limited) body_->outputs.insert(body_->outputs.begin(), limit_);
     for (const auto& [i, sum] : const_grads_) body_->outputs.push_back(sum);
     for (const auto& [i, grad] : x_grads_) body_->outputs.push_back(grad);
+  }
+
+  // sum + grad in f32. What a `take` gives is added to its rows alone, so that a trip does not touch the whole table.
+  Tensor add_up(const Tensor& sum, const Tensor& grad) {
+    const Node& node = body_->node(grad.node());
+    if (node.op != Op::kTakeTranspose || node.operands.size() != 2) return sum + fettle::convert(grad, DType::kF32);
+    return make_node(Op::kTakeTranspose, {fettle::convert(node.operands[0], DType::kF32), node.operands[1], sum},
+                     {.high = node.attributes.high});
   }
 
   // Walks back from the outputs: nodes after the copy are the reverse part; of the copy, what they read is either an
@@ -192,6 +202,10 @@ class ReverseLoop {
   Tensors append_scan() {
     Node node{Op::kScan, {}, {}, {}, {}};
     Tensors inputs{index_};
+    if (at_.limited) {
+      inputs.push_back(limit_);
+      node.operands.push_back(args_.operands[0]);
+    }
     for (const auto& [c, ct] : carry_cts_) {
       inputs.push_back(ct);
       const Tensor& seed = args_.cotangents[c];
@@ -228,11 +242,12 @@ class ReverseLoop {
     }
     node.attributes.trips = at_.trips;
     node.attributes.reverse = !at_.reverse;
+    node.attributes.limited = at_.limited;
     node.attributes.body = body_;
     const Tensor first = outer_.append(std::move(node));
 
     Tensors grads(args_.operands.size());
-    int32_t result = 0;
+    int32_t result = at_.limited ? 1 : 0;
     for (const auto& [c, ct] : carry_cts_) grads[c] = outer_.tensor(first.node(), result++);
     for (const auto& [i, sum] : const_grads_)
       grads[i] = fettle::convert(outer_.tensor(first.node(), result++), args_.operands[i].dtype());
@@ -246,7 +261,7 @@ class ReverseLoop {
   const Attributes at_;  // of N before it gains results
   ScanActivity activity_;
   std::shared_ptr<Block> body_;  // G
-  Tensor index_;
+  Tensor index_, limit_;
   std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // by operand, operand, result of N
   std::map<int64_t, Tensor> x_grads_, const_grads_;           // by operand of N
   std::map<Value, Tensor> copy_;                              // value of F -> its copy in G

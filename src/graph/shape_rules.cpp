@@ -229,22 +229,38 @@ std::vector<Shape> reduce(Shapes o, const Attributes& a) {
   return {out};
 }
 
+namespace {
+
+bool begin_alike(const Dims& a, const Dims& b, int64_t count) {
+  return static_cast<int64_t>(std::min(a.size(), b.size())) >= count &&
+         std::equal(a.begin(), a.begin() + count, b.begin());
+}
+
+}  // namespace
+
 std::vector<Shape> take(Shapes o, const Attributes&) {
   check_count(o, 2, "gather_c1");
-  check(o[0].rank() == 2, "gather_c1", "table {} is not [rows, columns]", o[0].to_string());
+  check(o[0].rank() >= 2 && begin_alike(o[0].dims, o[1].dims, o[0].rank() - 2), "gather_c1",
+        "table {} is not [batch.., rows, columns] with the batch dims of ids {}", o[0].to_string(), o[1].to_string());
   check(o[1].dtype == DType::kI32, "gather_i2", "ids are {}", o[1].to_string());
   Shape out{o[0].dtype, o[1].dims};
-  out.dims.push_back(o[0].dims[1]);
+  out.dims.push_back(o[0].dims.back());
   return {out};
 }
 
 std::vector<Shape> take_transpose(Shapes o, const Attributes& a) {
-  check_count(o, 2, "scatter_c1");
-  check(o[1].dtype == DType::kI32 && a.high.size() == 1, "scatter_i2", "ids are {}", o[1].to_string());
+  check(o.size() == 2 || o.size() == 3, "scatter_c1", "{} operands", o.size());
+  const auto batch = static_cast<int64_t>(a.high.size()) - 1;
+  check(o[1].dtype == DType::kI32 && batch >= 0 && begin_alike(a.high, o[1].dims, batch), "scatter_i2", "ids are {}",
+        o[1].to_string());
   Dims wanted = o[1].dims;
   wanted.push_back(o[0].rank() > 0 ? o[0].dims.back() : 0);
   check(o[0].dims == wanted, "scatter_c4", "updates {} for ids {}", o[0].to_string(), o[1].to_string());
-  return {{o[0].dtype, {a.high[0], o[0].dims.back()}}};
+  Shape out{o[0].dtype, a.high};
+  out.dims.push_back(o[0].dims.back());
+  check(o.size() == 2 || o[2] == out, "scatter_c6", "onto {}, wanted {}", o.size() == 2 ? "" : o[2].to_string(),
+        out.to_string());
+  return {out};
 }
 
 std::vector<Shape> identity(Shapes o, const Attributes& a) {

@@ -30,7 +30,7 @@ std::vector<Shape> transpose(Shapes operands, const Attributes&);
 std::vector<Shape> dot_general(Shapes operands, const Attributes&);  // result dtype named in `text`, "" = lhs's
 std::vector<Shape> reduce(Shapes operands, const Attributes&);
 std::vector<Shape> take(Shapes operands, const Attributes&);
-std::vector<Shape> take_transpose(Shapes operands, const Attributes&);  // rows of the table in `high`
+std::vector<Shape> take_transpose(Shapes operands, const Attributes&);  // the table's dims but the last in `high`
 std::vector<Shape> identity(Shapes operands, const Attributes&);        // the first operand's
 std::vector<Shape> identity_all(Shapes operands, const Attributes&);
 

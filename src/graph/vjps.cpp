@@ -242,10 +242,20 @@ Tensors reduce(const VjpArgs& a) {
 
 Tensors take(const VjpArgs& a) {
   // scatter skips ids out of range, where gather clamps them.
-  const int64_t rows = x(a).dims()[0];
-  const Tensor last = constant(static_cast<double>(rows - 1), DType::kI32);
+  const Dims rows(x(a).dims().begin(), x(a).dims().end() - 1);
+  const Tensor last = constant(static_cast<double>(rows.back() - 1), DType::kI32);
   const Tensor ids = fettle::minimum(fettle::maximum(y(a), constant(0, DType::kI32)), last);
-  return {make_node(Op::kTakeTranspose, {ct(a), ids}, {.high = {rows}}), Tensor{}};
+  return {make_node(Op::kTakeTranspose, {ct(a), ids}, {.high = rows}), Tensor{}};
+}
+
+Tensors take_transpose(const VjpArgs& a) {
+  const Tensor rows = constant(static_cast<double>(a.attributes().high.back()), DType::kI32);
+  const Tensor inside =
+      fettle::logical_and(fettle::compare(y(a), "GE", constant(0, DType::kI32)), fettle::compare(y(a), "LT", rows));
+  const Tensor taken = fettle::take(ct(a), y(a));
+  Tensors out{fettle::select(expand(inside, -1), taken, constant(0, taken.dtype())), Tensor{}};
+  if (a.operands.size() > 2) out.push_back(ct(a));
+  return out;
 }
 
 Tensors custom_gradient(const VjpArgs& a) {

@@ -41,6 +41,7 @@ Tensors transpose(const VjpArgs&);
 Tensors dot_general(const VjpArgs&);
 Tensors reduce(const VjpArgs&);
 Tensors take(const VjpArgs&);
+Tensors take_transpose(const VjpArgs&);
 Tensors custom_gradient(const VjpArgs&);
 Tensors optimization_barrier(const VjpArgs&);
 Tensors scan(const VjpArgs&);  // in scan_vjp.cpp

@@ -183,6 +183,15 @@ std::vector<int64_t> ConfigReader::windows(int64_t layers, int64_t window,
   return out;
 }
 
+void ConfigReader::read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const {
+  config.num_experts = experts;
+  config.experts_per_token = integer("num_experts_per_tok", per_token_by_default);
+  if (config.experts_per_token > experts)
+    throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts", file_, config.experts_per_token,
+                    experts);
+  if (flag("output_router_logits", false)) config.router_aux_loss_coef = number("router_aux_loss_coef", 0.001);
+}
+
 void ConfigReader::note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const {
   for (const std::string& key : keys)
     if (number(key, 0) != 0) config.dropouts.push_back(key);

@@ -34,10 +34,16 @@ enum class Norm {
   kLayer,       // (x - mean) / deviation * weight + bias
 };
 
+// Modules of a mixture of experts within a layer; {} is the expert's number.
+struct ExpertNames {
+  std::string router, gate, up, down;
+};
+
 enum class Mlp {
   kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
   kFusedGated,  // the same, gate and up in one gate_up_proj
   kPlain,       // c_proj(act(c_fc(x)))
+  kExperts,     // a mixture of gated ones (moe.h), each of intermediate_size
 };
 
 // Fields of all families; a family reads those it has. Lengths in tokens, sizes in elements.
@@ -56,6 +62,11 @@ struct ModelConfig {
   bool post_norms = false;  // norms on what attention and MLP give as well (gemma)
   Mlp mlp = Mlp::kGated;
   std::string hidden_act = "silu";
+  ExpertNames experts;
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  bool normalised_routes = true;    // norm_topk_prob: the weights of a token's experts sum up to 1
+  double router_aux_loss_coef = 0;  // of the loss that balances the experts; 0: none
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
   std::string fused_qkv;        // the module that holds q, k and v in one ("qkv_proj"), or none
@@ -109,6 +120,8 @@ class ConfigReader {
   // ModelConfig::window: `window` for the layers that layer_types calls sliding_attention or, without that list, those
   // for which slides(layer).
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
+  // The number of experts, how many a token has and the coefficient of the loss that balances them.
+  void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
   // Adds the fields of `keys` that are not 0 to config.dropouts.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 

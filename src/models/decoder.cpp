@@ -6,6 +6,7 @@
 #include "graph/ops.h"
 #include "models/attention.h"
 #include "models/layers.h"
+#include "models/moe.h"
 #include "models/rope.h"
 
 namespace fettle {
@@ -87,6 +88,7 @@ void add_attention(std::vector<WeightRow>& rows, const ModelConfig& c) {
 }
 
 void add_mlp(std::vector<WeightRow>& rows, const ModelConfig& c) {
+  if (c.mlp == Mlp::kExperts) return add_expert_rows(rows, c, kLayer);
   const int64_t d = c.hidden_size, f = c.intermediate_size;
   const std::string mlp = kLayer + "mlp.";
   if (c.mlp == Mlp::kFusedGated) add_linear(rows, mlp + "gate_up_proj", f, "mlp", d, "embed", c.mlp_bias, 2);
@@ -173,8 +175,9 @@ Tensor self_attention(const Forward& f, const LayerKinds& kinds, const Layer& la
   return linear(f, layer, "self_attn.o_proj", out_BTO);
 }
 
-Tensor mlp(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
+Tensor mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
   const ModelConfig& c = f.config;
+  if (c.mlp == Mlp::kExperts) return experts_mlp(f, layer, x_BTD);
   auto hold = [&](const Tensor& hidden) { return f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}); };
   if (c.mlp == Mlp::kPlain)
     return linear(f, layer, "mlp.c_proj", hold(activation(c.hidden_act, linear(f, layer, "mlp.c_fc", x_BTD))));

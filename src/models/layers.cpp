@@ -78,13 +78,19 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
   }
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
+  if (f.router) carries.push_back(f.router);
   const ScanStep result =
       scan(f.config.num_hidden_layers, carries, stacks,
            [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& slices) -> ScanStep {
              Layer layer{index, {}};
              for (size_t i = 0; i < names.size(); ++i) layer.weights[names[i]] = slices[i];
-             if (!f.cache)
-               return {{f.sharding.constrain(body(layer, carried[0], nullptr), {"batch", "length", "act_embed"})}, {}};
+             if (!f.cache) {
+               if (f.router) f.router = carried.back();
+               const Tensor x = body(layer, carried[0], nullptr);
+               ScanStep step{{f.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
+               if (f.router) step.carries.push_back(f.router);
+               return step;
+             }
              const Tensor zero = constant(0, DType::kI32);
              const std::vector<Tensor> at{index, zero, zero, zero, zero};
              Dims one = carried[1].dims();
@@ -102,6 +108,7 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
     f.cache->keys = result.carries[1];
     f.cache->values = result.carries[2];
   }
+  if (f.router) f.router = result.carries.back();
   return result.carries[0];
 }
 

@@ -11,9 +11,29 @@ namespace fettle {
 
 Dims WeightRow::stored_dims() const {
   Dims out = dims;
+  if (of_experts()) out.erase(out.begin());
   if (fused < 0) return out;
   out[fused] *= out[fused + 1];
   out.erase(out.begin() + fused + 1);
+  return out;
+}
+
+bool WeightRow::of_experts() const {
+  const size_t layer = name.find("{}");
+  return layer != std::string::npos && name.find("{}", layer + 2) != std::string::npos;
+}
+
+int64_t WeightRow::stored_count(const ModelConfig& config) const {
+  return (stacked() ? config.num_hidden_layers : 1) * (of_experts() ? dims[0] : 1);
+}
+
+std::string WeightRow::stored_name(int64_t index) const {
+  std::string out = name;
+  auto fill = [&](int64_t number) {
+    if (const size_t at = out.find("{}"); at != std::string::npos) out.replace(at, 2, std::to_string(number));
+  };
+  fill(of_experts() ? index / dims[0] : index);
+  if (of_experts()) fill(index % dims[0]);
   return out;
 }
 
@@ -24,9 +44,10 @@ const Tensor& Layer::operator[](const std::string& name) const {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{llama_family(),       mistral_family(), qwen2_family(),   qwen3_family(),
-                                       gemma2_family(),      gemma3_family(),  phi3_family(),    starcoder2_family(),
-                                       gpt_bigcode_family(), gpt2_family(),    baichuan_family()};
+  static const std::vector<Family> all{llama_family(),       mistral_family(), qwen2_family(),    qwen3_family(),
+                                       gemma2_family(),      gemma3_family(),  phi3_family(),     starcoder2_family(),
+                                       gpt_bigcode_family(), gpt2_family(),    baichuan_family(), mixtral_family(),
+                                       qwen3_moe_family()};
   return all;
 }
 

@@ -21,7 +21,8 @@ namespace fettle {
 enum class Init { kNormal, kZeros, kOnes };
 
 // A kind of weight. `name` is Hugging Face's, with {} for the layer number; stacked kinds are one program parameter
-// [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack.
+// [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack. A second {}
+// is the expert's number: dims[0] tensors a layer.
 struct WeightRow {
   std::string name;  // "model.layers.{}.self_attn.q_proj.weight"
   Dims dims;         // of one layer's
@@ -31,7 +32,13 @@ struct WeightRow {
   // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
   int fused = -1;
 
-  Dims stored_dims() const;  // in the checkpoint
+  Dims stored_dims() const;  // of one tensor in the checkpoint
+  bool of_experts() const;
+  // Dims of the parameter that number the checkpoint's tensors: 0, 1 (layers) or 2 (and experts).
+  int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
+  // The checkpoint's tensors in the parameter's order.
+  int64_t stored_count(const ModelConfig& config) const;
+  std::string stored_name(int64_t index) const;
   bool stacked() const { return name.find("{}") != std::string::npos; }
 };
 
@@ -63,6 +70,10 @@ struct Forward {
   int64_t attention_block = 512;  // queries at a time when T is larger (memory-efficient attention)
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: none.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
+
+  // f32 [2, experts], summed over layers and the tokens of documents: tokens sent and probability given to each. Null:
+  // not wanted.
+  Tensor router;
 
   Tensor tokens, positions, segments;
   Tensor lengths;  // i32 [B]: of whole documents, where rope depends on it; null: by the positions at hand

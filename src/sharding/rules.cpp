@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr std::array kAxes{"dp", "fsdp", "tp", "sp"};
+constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
 // An axis goes to the first dim that names it. So fsdp splits the first, slowest dim of a layer's matrices: gathering
 // along it moves contiguous memory, where a later dim makes compilers transpose whole stacks of layers.
@@ -23,21 +23,28 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"heads", {"tp", "fsdp"}},
     {"kv_heads", {"tp", "fsdp"}},
     {"mlp", {"tp", "fsdp"}},
+    {"experts", {"ep"}},
     {"layers", {}},
     {"rank", {}},
     {"norm", {}},
-    {"batch", {"dp", "fsdp"}},
+    {"batch", {"dp", "fsdp", "ep"}},
     {"length", {"sp"}},
     {"act_embed", {}},
     {"act_heads", {"tp"}},
     {"act_kv_heads", {"tp"}},
     {"act_mlp", {"tp"}},
+    {"act_groups", {"dp", "fsdp"}},
+    {"act_experts", {"ep"}},
     {"act_vocab", {"tp"}},
 };
 
 // Dims that some devices may hold whole: their sizes are the model's, and no layer's work hangs on splitting them.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
+}
+// ep is there for the experts; rows are split over it where they can be.
+bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
+  return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
 }
 
 }  // namespace
@@ -76,7 +83,7 @@ Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const st
     if (const auto rule = rules_.find(axes[i]); rule != rules_.end())
       for (const std::string& axis : rule->second)
         if (const int64_t size = mesh_.size_of(axis); size > 1 && !used.contains(axis)) {
-          if ((any_stays_whole || may_stay_whole(axes[i])) && dims[i] % (parts * size) != 0) continue;
+          if ((any_stays_whole || may_stay_whole(axes[i], axis)) && dims[i] % (parts * size) != 0) continue;
           used.insert(axis);
           split.push_back(axis);
           parts *= size;

@@ -1,6 +1,6 @@
 // Defines ShardingRules: logical axes of weights and activations -> mesh axes.
 //
-// `axis` is a mesh axis (dp, fsdp, tp, sp, ...), `dim` a tensor's; a logical axis names what a dim means.
+// `axis` is a mesh axis (dp, fsdp, ep, tp, sp), `dim` a tensor's; a logical axis names what a dim means.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@
 namespace fettle {
 
 // Logical axes of a value's dims, one a dim; "" is never split.
-// Weights: vocab, embed, heads, kv_heads, mlp, layers, rank. Activations: batch, length, act_embed, act_heads,
-// act_kv_heads, act_mlp, act_vocab.
+// Weights: vocab, embed, heads, kv_heads, mlp, experts, layers, rank. Activations: batch, length, act_embed, act_heads,
+// act_kv_heads, act_mlp, act_vocab; act_groups (rows that go to one group of experts), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
 class ShardingRules {
@@ -39,8 +39,8 @@ class ShardingRules {
   std::map<std::string, std::vector<std::string>> rules_;
 };
 
-// The mesh of a recipe: axes in the order dp, fsdp, tp, sp, with sizes of 1 left out; all devices on fsdp when `mesh`
-// is empty or auto (and nobody chose). Throws UserError on an unknown axis or when the product is not `devices`.
+// The mesh of a recipe: axes in the order dp, fsdp, ep, tp, sp, with sizes of 1 left out; all devices on fsdp when
+// `mesh` is empty or auto (and nobody chose). Throws UserError on an unknown axis or when the product is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 }  // namespace fettle

@@ -142,7 +142,7 @@ double rate_factor(const Job& job, const WeightRow& row) {
 OptimWeight optim_weight(const Job& job, const WeightRow& row) {
   return {.shape = stacked_shape(row, job.model.config, job.trained_dtype),
           .axes = stacked_axes(row),
-          .stacked = row.stacked() ? 1 : 0,
+          .stacked = row.stack_dims(),
           .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0,
           .rate = rate_factor(job, row)};
 }

@@ -4,6 +4,7 @@
 #include "graph/grad.h"
 #include "graph/ops.h"
 #include "models/loss.h"
+#include "models/moe.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 
@@ -33,6 +34,13 @@ BatchInputs add_batch(Program& program, const Job& job, const Dims& dims) {
   return {input("batch/tokens"), input("batch/targets"), input("batch/positions"), input("batch/segments")};
 }
 
+Tensor count_trained(const Tensor& targets) {
+  const Tensor trained = convert(compare(targets, "GE", constant(0, DType::kI32)), DType::kI32);
+  Dims all;
+  for (int64_t d = 0; d < targets.rank(); ++d) all.push_back(d);
+  return convert(reduce_sum(trained, all), DType::kF32);
+}
+
 TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs& batch, Remat remat,
                        const DropoutKey* dropout, bool differentiable) {
   Forward f = make_forward(job, weights, remat);
@@ -40,9 +48,14 @@ TokenLoss forward_loss(const Job& job, const Weights& weights, const BatchInputs
   f.tokens = batch.tokens;
   f.positions = batch.positions;
   f.segments = batch.segments;
+  const double balance = differentiable ? job.model.config.router_aux_loss_coef : 0;
+  if (balance != 0) f.router = no_routes(job.model.config);
   const Tensor hidden = job.model.family->forward(f);
-  return token_loss(f, hidden, head_of(job.model, weights), batch.targets,
-                    {.differentiable = differentiable, .head_trained = differentiable && job.trains_head()});
+  TokenLoss loss = token_loss(f, hidden, head_of(job.model, weights), batch.targets,
+                              {.differentiable = differentiable, .head_trained = differentiable && job.trains_head()});
+  // Sums are divided by the trained tokens of all micro-batches later: so each has its share of the mean.
+  if (balance != 0) loss.sum = loss.sum + balance_loss(f) * balance * count_trained(batch.targets);
+  return loss;
 }
 
 struct Gradients {
@@ -79,13 +92,6 @@ Gradients accumulate(const Job& job, const Weights& weights, const std::vector<T
              return step;
            });
   return {sums.carries[0], {sums.carries.begin() + 1, sums.carries.end()}};
-}
-
-Tensor count_trained(const Tensor& targets) {
-  const Tensor trained = convert(compare(targets, "GE", constant(0, DType::kI32)), DType::kI32);
-  Dims all;
-  for (int64_t d = 0; d < targets.rank(); ++d) all.push_back(d);
-  return convert(reduce_sum(trained, all), DType::kF32);
 }
 
 }  // namespace

@@ -11,10 +11,6 @@ namespace {
 constexpr int64_t kShardBytes = int64_t{5} << 30;
 const std::string kAdapterPrefix = "base_model.model.";
 
-int64_t layers_of(const WeightRow& row, const Job& job) {
-  return row.stacked() ? job.model.config.num_hidden_layers : 1;
-}
-
 DType result_dtype(const Job& job) {
   return job.lora ? job.trained_dtype : job.model.config.dtype;
 }
@@ -22,8 +18,8 @@ DType result_dtype(const Job& job) {
 NamedShapes result_shapes(const Job& job) {
   NamedShapes out;
   for (const WeightRow& row : job.trained)
-    for (int64_t layer = 0; layer < layers_of(row, job); ++layer)
-      out.emplace_back((job.lora ? kAdapterPrefix : "") + name_of_layer(row.name, layer),
+    for (int64_t i = 0; i < row.stored_count(job.model.config); ++i)
+      out.emplace_back((job.lora ? kAdapterPrefix : "") + row.stored_name(i),
                        Shape{result_dtype(job), row.stored_dims()});
   return out;
 }
@@ -57,15 +53,20 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Job& job, 
 }
 
 void ResultWriter::add(const WeightRow& row, const HostShards& weights) {
-  HostArray layer({weights.shape.dtype, row.dims}), converted({dtype_, row.dims});
+  const Dims dims = row.stored_dims();
+  HostArray layer({weights.shape.dtype, dims}), converted({dtype_, dims});
   Box box = Box::whole(weights.shape.dims);
-  for (int64_t i = 0; i < layers_of(row, job_); ++i) {
-    if (row.stacked()) box.start[0] = i, box.size[0] = 1;
+  for (int d = 0; d < row.stack_dims(); ++d) box.size[d] = 1;
+  for (int64_t i = 0; i < row.stored_count(job_.model.config); ++i) {
+    if (row.of_experts())
+      box.start[0] = i / row.dims[0], box.start[1] = i % row.dims[0];
+    else if (row.stacked())
+      box.start[0] = i;
     for (const HostShards::Shard& shard : weights.shards)
       copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype_, converted.shape().elements());
     const std::span<const std::byte> bytes{converted.data(), static_cast<size_t>(converted.bytes())};
-    const std::string name = name_of_layer(row.name, i);
+    const std::string name = row.stored_name(i);
     if (adapter_)
       adapter_->write(kAdapterPrefix + name, bytes);
     else

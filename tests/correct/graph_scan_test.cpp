@@ -133,6 +133,36 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
+// A limit known only when the program runs: as a loop of that many trips, forward and backward, with the zeros of trips
+// that are not made; a table that is read row by row gets its gradient row by row.
+TEST(Scan, TripsThatStopAtALimit) {
+  GraphRun run;
+  const Tensors in{run.input(any({3}, 1)), run.input(any({5, 3}, 2)), run.input(any({4, 3}, 3))};
+  const Tensor limit = run.input(i32({}, {3})), ids = run.input(i32({5}, {2, 0, 2, 1, 3}));
+  auto build = [&](int64_t trips, const Tensor& stop, const std::string& name) {
+    const ScanStep out = scan(trips, {in[0]}, {slice(in[1], 0, 0, trips), slice(ids, 0, 0, trips)},
+                              [&](const Tensor& index, const Tensors& c, const Tensors& xs) -> ScanStep {
+                                const Tensor row = reshape(take(in[2], reshape(xs[1], {1})), {3});
+                                const Tensor next =
+                                    sine(c[0] * xs[0]) + row * convert(index + constant(1, DType::kI32), DType::kF32);
+                                return {{next}, {next * row}};
+                              },
+                              {.limit = stop});
+    const Tensor total = sum(out.carries[0] * out.carries[0]) + sum(out.ys[0]);
+    run.output(name, total);
+    const Tensors grads = grad(total, in);
+    for (size_t i = 0; i < grads.size(); ++i) run.output(name + std::to_string(i), grads[i]);
+  };
+  build(5, limit, "limited");
+  build(3, Tensor{}, "short");
+  const std::map<std::string, Value> got = run.run();
+  for (const char* part : {"", "0", "1", "2"}) {
+    const Value &a = got.at(std::string("limited") + part), &b = got.at(std::string("short") + part);
+    ASSERT_EQ(a.elements.size(), b.elements.size());
+    for (size_t e = 0; e < a.elements.size(); ++e) EXPECT_NEAR(a.elements[e], b.elements[e], 1e-6) << part << ' ' << e;
+  }
+}
+
 // A loop in a loop; the inner one uses a slice, a carry and two captured values of the outer, and one of the program.
 TEST(Scan, Nested) {
   expect_equal_to_unrolled({any({3}, 1), any({2, 3, 3}, 2), any({4, 3}, 3), any({3}, 4)}, [](const Tensors& in,

@@ -104,6 +104,10 @@ void add_shape(List& list) {
   list.push_back({Op::kReduce, "reduce_i1", [] { reduce_sum(p({2}), {0}); }});
   list.push_back({Op::kReduce, "reduce_i1", [] { reduce_max(i({2}), {0}); }});
   list.push_back({Op::kTake, "gather_c1", [] { take(f({3}), i({2})); }});
+  list.push_back({Op::kTake, "gather_c1", [] { take(f({2, 4, 3}), i({3, 2})); }});
+  list.push_back({Op::kTakeTranspose, "scatter_c6", [] {
+                    make_node(Op::kTakeTranspose, {f({2, 3}), i({2}), f({5, 3})}, {.high = {4}});
+                  }});
   list.push_back({Op::kTake, "gather_i2", [] { take(f({3, 2}), f({2})); }});
   list.push_back({Op::kTakeTranspose, "scatter_i2", [] {
                     make_node(Op::kTakeTranspose, {f({2, 3}), f({2})}, {.high = {4}});

@@ -106,6 +106,11 @@ void add_shape(std::vector<ForwardCase>& list) {
       [](const Tensors& a) { return take(a[0], a[1]); }, {5, 6, 1, 2, 3, 4, 5, 6});
   add(Op::kTakeTranspose, "rows of equal ids add up", {f32({3, 2}, {1, 2, 3, 4, 10, 20}), i32({3}, {2, 0, 2})},
       [](const Tensors& a) { return make_node(Op::kTakeTranspose, a, {.high = {4}}); }, {3, 4, 0, 0, 11, 22, 0, 0});
+  add(Op::kTake, "a table of each batch", {f32({2, 2, 1}, {1, 2, 3, 4}), i32({2, 3}, {0, 1, 1, 1, 0, 9})},
+      [](const Tensors& a) { return take(a[0], a[1]); }, {1, 2, 2, 4, 3, 4});
+  add(Op::kTakeTranspose, "onto a table of each batch, ids outside left out",
+      {f32({2, 2, 1}, {1, 2, 3, 4}), i32({2, 3}, {0, 0, 2, -1, 1, 0}), f32({2, 3, 1}, {10, 20, 30, 40, 50, 60})},
+      [](const Tensors& a) { return add_rows(a[0], a[1], a[2]); }, {31, 2, 63, 54});
 }
 
 // [2, a, 3, b] x [b', a', 2, 3] contracted over both pairs that match, batched over 2; against plain loops.

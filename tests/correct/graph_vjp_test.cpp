@@ -106,6 +106,14 @@ void add_shape(Cases& c) {
     });
   c.add(Op::kTake, "ids that repeat", {any({4, 3}), i32({2, 3}, {0, 3, 3, 1, 3, 0})},
         [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
+  c.add(Op::kTake, "batches", {any({2, 4, 3}), i32({2, 5}, {0, 3, 3, 1, 3, 0, 0, 0, 2, 9})},
+        [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
+  c.add(Op::kTakeTranspose, "ids that repeat", {any({5, 2}), i32({5}, {0, 3, 3, 1, 3})}, [](const Tensors& a) {
+    return make_node(Op::kTakeTranspose, {a[0] * a[0], a[1]}, {.high = {4}});
+  });
+  c.add(Op::kTakeTranspose, "onto a table, ids outside",
+        {any({2, 3, 2}), any({2, 4, 2}), i32({2, 4}, {0, 2, 3, -1, 1, 1, 7, 0})},
+        [](const Tensors& a) { return add_rows(a[0] * a[0], a[2], a[1] * a[1]); });
   c.add(Op::kTake, "ids that are clamped", {any({4, 3}), i32({3}, {-2, 9, 1})},
         [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
 }

@@ -26,9 +26,8 @@ TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
   const ModelRepository repository = ModelRepository::open(reference_model(GetParam()));
   std::map<std::string, Dims> wanted;
   for (const WeightRow& row : model.weights)
-    for (int64_t layer = 0; layer < (row.stacked() ? model.config.num_hidden_layers : 1); ++layer) {
-      std::string name = row.name;
-      if (row.stacked()) name.replace(name.find("{}"), 2, std::to_string(layer));
+    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
+      const std::string name = row.stored_name(i);
       EXPECT_TRUE(wanted.emplace(name, row.stored_dims()).second) << name;
       EXPECT_EQ(row.axes.size(), row.dims.size()) << name;
     }
@@ -130,6 +129,24 @@ TEST(Config, BaichuansOfBothSizesAndGenerations) {
   Json first = config_of("baichuan7b");
   first["vocab_size"] = 64000;
   EXPECT_FALSE(make_model(first, "b").config.normalised_head);
+}
+
+TEST(Config, Experts) {
+  const Model mixtral = make_model(config_of("mixtral"), "m"), qwen = make_model(config_of("qwen3_moe"), "q");
+  EXPECT_EQ(mixtral.config.router_aux_loss_coef, 0.05) << "output_router_logits is true";
+  EXPECT_EQ(qwen.config.router_aux_loss_coef, 0) << "output_router_logits is false";
+  EXPECT_TRUE(mixtral.config.normalised_routes);
+  EXPECT_FALSE(qwen.config.normalised_routes);
+  const WeightRow& row = qwen.row("model.layers.{}.mlp.experts.{}.down_proj.weight");
+  EXPECT_EQ(row.stack_dims(), 2);
+  EXPECT_EQ(row.stored_count(qwen.config), 2 * 16);
+  EXPECT_EQ(row.stored_dims(), (Dims{64, 32}));
+  EXPECT_EQ(row.stored_name(19), "model.layers.1.mlp.experts.3.down_proj.weight");
+  EXPECT_EQ(stacked_shape(row, qwen.config, DType::kF32).dims, (Dims{2, 16, 64, 32}));
+  Json published = config_of("qwen3_moe");  // as Transformers 4 spelt it
+  published["num_experts"] = published["num_local_experts"];
+  published.erase("num_local_experts");
+  EXPECT_EQ(make_model(published, "q").config.num_experts, 16);
 }
 
 // As Microsoft publishes Phi-3-mini-128k, in its first spelling.

@@ -86,6 +86,10 @@ TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
 // The last: 2 key heads for 4 devices, which share them.
 INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                          testing::Values(FamilyMesh{"gpt2", "full", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"mixtral", "full", {{"ep", 8}}},
+                                         FamilyMesh{"mixtral", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3_moe", "full", {{"fsdp", 2}, {"ep", 4}}},
+                                         FamilyMesh{"qwen3_moe", "lora", {{"ep", 8}}},
                                          FamilyMesh{"gpt2", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"llama2", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"mistral", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},

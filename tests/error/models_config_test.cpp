@@ -97,6 +97,17 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
               AllOf(HasSubstr("'short_factor'"), HasSubstr("2 values, wanted 8")));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "longrope"}, {"short_factor", {1, "2"}}})),
               HasSubstr("'short_factor' is not a list of numbers"));
+  EXPECT_THAT(message(changed(of_type("gemma3_text"), "attn_logit_softcapping", 50)),
+              HasSubstr("'attn_logit_softcapping' is 50"));
+  EXPECT_THAT(message(changed(of_type("baichuan"), "z_loss_weight", 0.1)), HasSubstr("'z_loss_weight' is 0.1"));
+  const Json gpt{{"model_type", "gpt_bigcode"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 1}, {"n_head", 3}};
+  EXPECT_THAT(message(changed(gpt, "add_cross_attention", true)), HasSubstr("'add_cross_attention' is true"));
+  EXPECT_THAT(message(changed(gpt, "scale_attn_weights", false)), HasSubstr("'scale_attn_weights' is false"));
+  const Json mixtral = of_type("mixtral"), qwen = of_type("qwen3_moe");
+  EXPECT_THAT(message(changed(mixtral, "router_jitter_noise", 0.1)), HasSubstr("'router_jitter_noise' is 0.1"));
+  EXPECT_THAT(message(changed(mixtral, "num_experts_per_tok", 9)), HasSubstr("(9) is more than the 8 experts"));
+  EXPECT_THAT(message(changed(qwen, "decoder_sparse_step", 2)), HasSubstr("'decoder_sparse_step' is 2"));
+  EXPECT_THAT(message(changed(qwen, "mlp_only_layers", {0})), HasSubstr("'mlp_only_layers' is [0]"));
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {2}});

@@ -108,15 +108,27 @@ def make_config(family):
             vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=128, n_inner=96, bos_token_id=BOS,
             eos_token_id=EOS, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )  # fmt: skip
+    if family == "mixtral":  # with the loss that balances the experts
+        return transformers.MixtralConfig(
+            **COMMON, num_local_experts=8, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.05,
+        )  # fmt: skip
+    if family == "qwen3_moe":  # weights of a token's experts that do not sum up to 1
+        return transformers.Qwen3MoeConfig(
+            **COMMON, head_dim=32, moe_intermediate_size=32, num_experts=16, num_experts_per_tok=4,
+            norm_topk_prob=False,
+        )  # fmt: skip
     raise ValueError(f"unknown family {family}")
 
 
 FAMILIES = [
     "llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "phi3", "starcoder2", "gemma3", "gpt_bigcode",
-    "baichuan7b", "baichuan13b",
+    "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe",
 ]  # fmt: skip
 # Transformers takes phi3's long frequencies for a whole batch when one row is long; Fettle goes row by row.
 ROW_BY_ROW = ["phi3"]
+OF_EXPERTS = ["mixtral", "qwen3_moe"]
+# The loss that balances experts is one of a micro-batch, not of a row.
+AT_ONCE = ["mixtral"]
 # Published as pytorch_model*.bin: how many shards ours have.
 IN_BIN = {"baichuan7b": 1, "baichuan13b": 2}
 
@@ -140,11 +152,27 @@ def make_model(family):
             elif "wpe" in name:
                 value = 0.1 * noise
             else:
-                width = parameter.shape[0 if conv_inputs_first else 1]
+                width = parameter.shape[0 if conv_inputs_first else -1]
                 gain = 2.0 if name.startswith("lm_head") else 1.0
                 value = noise * gain / math.sqrt(width)
             parameter.copy_(value.bfloat16().float())
     return model.eval()
+
+
+def stored_tensors(model):
+    """The parameters as checkpoints have them: one tensor a layer and expert, where Transformers keeps experts together."""
+    mixtral = model.config.model_type == "mixtral"
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    for name, parameter in model.named_parameters():
+        stored = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
+        head, _, kind = stored.rpartition(".")
+        if not head.endswith(".experts"):
+            yield stored, parameter
+            continue
+        for expert, weight in enumerate(parameter):
+            parts = {down: weight} if kind == "down_proj" else dict(zip((gate, up), weight.chunk(2)))
+            for part, value in parts.items():
+                yield f"{head}.{expert}.{part}.weight", value
 
 
 def old_spelling(config):

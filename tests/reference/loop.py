@@ -18,10 +18,12 @@ VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
 
 
 def settings_of(family, settings):
-    """`settings`, for a family that goes row by row with the same rows to a step, one to a micro-batch."""
+    """`settings`, with the same rows to a step, for a family that goes row by row, or with all of them at once."""
+    rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
+    if family in families.AT_ONCE:
+        return settings | dict(per_device_train_batch_size=rows, gradient_accumulation_steps=1)
     if family not in families.ROW_BY_ROW:
         return settings
-    rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
     return settings | dict(per_device_train_batch_size=1, gradient_accumulation_steps=rows)
 
 

@@ -51,6 +51,8 @@ def make_adapter(model, family, **options):
     torch.manual_seed(77)
     keys = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
     keys |= dict(fan_in_fan_out=family == "gpt2")
+    if family in families.OF_EXPERTS:  # PEFT's all-linear has pairs on the experts as well
+        keys |= dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
     return peft.get_peft_model(model, peft.LoraConfig(**keys | options))
 
 
@@ -121,7 +123,7 @@ def train_lora(family, folder, settings, bf16=False):
 def train_full(family):
     model = families.load_model(family)
     record = loop.train(model, families.load_rows(), loop.settings_of(family, loop.FULL))
-    return record, {name: summary(name, p) for name, p in model.named_parameters()}
+    return record, {name: summary(name, p) for name, p in families.stored_tensors(model)}
 
 
 def record_variants(family, folder):

@@ -9,6 +9,8 @@ Family llama_family();
 Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
+Family qwen3_moe_family();
+Family mixtral_family();
 Family gemma2_family();
 Family gemma3_family();
 Family phi3_family();

@@ -1,0 +1,47 @@
+// A step of every family compiles for hardware that is not here, on a mesh that splits all it has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "families.h"
+#include "gpu_plugin.h"
+#include "plan/step_plan.h"
+
+namespace fettle {
+namespace {
+
+class PlanOfFamily : public testing::TestWithParam<std::string> {
+ protected:
+  // The vendors' compilers in turn.
+  bool on_amd() const {
+    return (std::find(kFamilies.begin(), kFamilies.end(), GetParam()) - kFamilies.begin()) % 2 == 0;
+  }
+  void SetUp() override { require_gpu_plugin(on_amd() ? "rocm" : "cuda"); }
+};
+
+TEST_P(PlanOfFamily, Compiles) {
+  const std::filesystem::path folder = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / GetParam();
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
+  const bool experts = make_model(config, "config.json").config.num_experts > 0;
+  Recipe recipe;
+  recipe.model_name_or_path = folder.string();
+  recipe.finetuning_type = "full";
+  recipe.bf16 = true;
+  recipe.target = on_amd() ? "mi300x:8" : "h100:8";
+  recipe.mesh = {{"fsdp", experts ? 2 : 4}, {"ep", experts ? 2 : 1}, {"tp", 2}};
+  recipe.per_device_train_batch_size = 1;
+  recipe.cutoff_len = 40;
+  const StepPlan plan = plan_step(recipe, {config, "config.json"}, Machine::of(recipe));
+  EXPECT_EQ(plan.mesh.size(), 8);
+  EXPECT_GT(plan.memory.peak, 0);
+  EXPECT_GT(plan.flops, 0);
+  EXPECT_FALSE(plan.traffic.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PlanOfFamily, testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace fettle
