@@ -163,6 +163,17 @@ TEST_F(DataErrors, ColumnsWithoutAnything) {
   expect_says(failure_of("a.jsonl", "{\"prompt\": null, \"completion\": null}\n"), "a.jsonl:1: 'prompt' is empty");
 }
 
+TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
+  expect_says(failure_of("a.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}]\n\n[1]"),
+              "a.json:3: the file goes on behind the ] of its array");
+  recipe.dataset = {folder.write("b.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}] \n\n").string()};
+  EXPECT_EQ(failure(), "");
+}
+
+TEST_F(DataErrors, NumbersBeyondAnyRange) {
+  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: no JSON: number overflow parsing '1e999'");
+}
+
 TEST_F(DataErrors, ToolsOfAWrongType) {
   const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
   expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' must be an array, it is string");

@@ -164,7 +164,13 @@ class Reader {
     std::string text;
     while (true) {
       int c = skip_space(number);
-      if (c == ']') return;
+      if (c == ']') {
+        bytes_.next();
+        if (skip_space(number) >= 0)
+          throw UserError("{}:{}: the file goes on behind the ] of its array; wanted is one array, or an object a line",
+                          name_, number);
+        return;
+      }
       if (c == ',') {
         bytes_.next();
         continue;
@@ -313,7 +319,10 @@ void Row::parse() {
     value = ordered_json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     bad = error.what();
-    if (const size_t colon = bad.find(": "); colon != std::string::npos) bad = bad.substr(colon + 2);
+    // The library's "[json.exception.parse_error.101] parse error at line 1, column 2: ".
+    if (const size_t end = bad.find("] "); end != std::string::npos) bad = bad.substr(end + 2);
+    if (const size_t end = bad.find(": "); bad.starts_with("parse error") && end != std::string::npos)
+      bad = bad.substr(end + 2);
     bad = "no JSON: " + bad;
     return;
   }
