@@ -279,6 +279,8 @@ struct ChatTemplate::State {
   }
 
   std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
+  void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
+                   size_t first, size_t next) const;
 };
 
 // The ids of the parts of `text` between `cuts`. Joined they are the ids of the whole text, as a prompt has them; only
@@ -310,6 +312,23 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
     parts[n] = {whole.begin() + static_cast<std::ptrdiff_t>(places[n]),
                 whole.begin() + static_cast<std::ptrdiff_t>(places[n + 1])};
   return parts;
+}
+
+// What stands between two assistant's turns is that of the messages `first` to `next`. When each of them ends with an
+// end-of-turn token they are told apart by it; else all of it is called by the role that spoke last.
+void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
+                                      const std::vector<Message>& messages, size_t first, size_t next) const {
+  const auto is_stop = [this](int32_t id) { return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end(); };
+  auto begin = ids.begin();
+  if (first < next && std::count_if(begin, ids.end(), is_stop) == static_cast<std::ptrdiff_t>(next - first)) {
+    for (size_t message = first; message + 1 < next; ++message) {
+      const auto end = std::find_if(begin, ids.end(), is_stop) + 1;
+      pieces.push_back({{begin, end}, messages[message].role, false});
+      begin = end;
+    }
+  }
+  const std::string last = next > 0 && next <= messages.size() ? messages[next - 1].role : "template";
+  pieces.push_back({{begin, ids.end()}, last == "assistant" ? "template" : last, false});
 }
 
 namespace {
@@ -423,10 +442,9 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
       pieces.push_back({std::move(parts[n]), "assistant", spans[n / 2].trained});
       continue;
     }
-    // The text between the assistant's turns, called by the role that spoke last in it.
+    const size_t first = n == 0 ? 0 : spans[n / 2 - 1].message + 1;
     const size_t next = n / 2 < spans.size() ? spans[n / 2].message : messages.size();
-    const std::string role = next > 0 && next <= messages.size() ? messages[next - 1].role : "template";
-    pieces.push_back({std::move(parts[n]), role == "assistant" ? "template" : role, false});
+    state_->add_between(pieces, std::move(parts[n]), messages, first, next);
   }
   return pieces;
 }

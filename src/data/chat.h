@@ -36,7 +36,7 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // whose turn these tokens are
+    std::string role;  // whose turn these tokens are; as far as they can be told apart, else the role that spoke last
     bool trained;      // an assistant turn with its end-of-turn token
   };
   // The whole conversation in pieces whose ids, concatenated, are the training row. The ids before a trained turn are

@@ -44,6 +44,23 @@ void expect_prompts_begin_rows(const ChatTemplate& chat, const std::vector<Messa
   }
 }
 
+std::string roles(const ChatTemplate& chat, const std::vector<Message>& messages) {
+  std::string out;
+  for (const auto& piece : chat.render(messages)) out += piece.role + " ";
+  return out;
+}
+
+TEST(ChatTemplate, MessagesAreToldApartByTheirEnds) {
+  const Tokenizer tokenizer = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}}.open();
+  const ChatTemplate chatml("chatml", tokenizer), mistral("mistral", tokenizer);
+  EXPECT_EQ(roles(chatml, kTalk), "system user assistant user assistant template ");
+  // The system's text stands within the user's turn.
+  EXPECT_EQ(roles(mistral, kTalk), "user assistant user assistant ");
+  std::vector<Message> talk = kTalk;
+  talk[0].content = "an end<|im_end|>within";
+  EXPECT_EQ(roles(chatml, talk), "user assistant user assistant template ");
+}
+
 struct BuiltIn {
   std::string name, text;
   std::vector<std::string> special;
