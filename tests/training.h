@@ -79,9 +79,8 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     result.norms.push_back(outcome.grad_norm);
   }
   for (const WeightRow& row : job.trained) {
-    for (int64_t layer = 0; layer < (row.stacked() ? job.model.config.num_hidden_layers : 1); ++layer)
-      result.layers[row.name].push_back(layer);
-    result.trained[row.name] = to_value(state.buffers.at(trained_input(row.name)).download());
+    result.layers[row.name] = job.layers_of(row);
+    result.trained[row.name] = to_value(state.buffers.at(trained_input(row)).download());
     if (state.buffers.contains("m/" + row.name))
       result.moments[row.name] = to_value(state.buffers.at("m/" + row.name).download());
   }

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "graph/ops.h"
 
 namespace fettle {
 namespace {
+
+const std::string kMagnitude = ".lora_magnitude_vector";
 
 // A strong 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
 Tensor mix(Tensor x) {
@@ -28,6 +31,20 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key) {
   const Tensor bits = random_bits(x.dims(), key);
   const Tensor kept = compare(bits, "GE", constant(std::floor(rate * 4294967296.0), DType::kU32));
   return select(kept, x * (1 / (1 - rate)), zeros_like(x));
+}
+
+// DoRA's factor on each output [out], f32: magnitude / |W + scale B A|, where no gradient goes through the norm. The
+// norm comes without the product: |W|^2 + 2 scale <B, W A^T> + scale^2 <B, B A A^T>.
+Tensor magnitude_over_norm(const Layer& layer, const std::string& module, const LoraOptions& options) {
+  const double scale = options.scale();
+  auto f32 = [&](const std::string& part) { return stop_gradient(convert(layer[module + part], DType::kF32)); };
+  const Tensor w = f32(".weight"), a = f32(".lora_A.weight"), b = f32(".lora_B.weight");
+  const int64_t in = options.fan_in_fan_out ? 0 : w.rank() - 1, rank = b.rank() - 1;
+  const Tensor wa = dot_general(w, a, {.lhs_contracting = {in}, .rhs_contracting = {1}});
+  const Tensor aa = dot_general(a, a, {.lhs_contracting = {1}, .rhs_contracting = {1}});
+  const Tensor baa = dot_general(b, aa, {.lhs_contracting = {rank}, .rhs_contracting = {0}});
+  const Tensor square = reduce_sum(w * w, {in}) + reduce_sum(b * (wa * (2 * scale) + baa * (scale * scale)), {rank});
+  return convert(layer[module + kMagnitude], DType::kF32) * rsqrt(square);
 }
 
 }  // namespace
@@ -71,17 +88,65 @@ std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options)
   for (const std::string& module : options.modules) {
     const std::string name = model.family->layer_prefix + module;
     const WeightRow& base = model.row(name + ".weight");
-    const bool in_first = model.family->fan_in_fan_out;
-    const auto in = in_first ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
+    const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
     rows.push_back({name + ".lora_A.weight", {options.rank, base.dims[in]}, {"rank", base.axes[in]}});
-    WeightRow b{name + ".lora_B.weight", base.dims, base.axes, Init::kZeros, base.fused};
-    b.dims.erase(b.dims.begin() + in);
-    b.axes.erase(b.axes.begin() + in);
+    WeightRow magnitude{name + kMagnitude, base.dims, base.axes, Init::kOnes, base.fused};
+    magnitude.dims.erase(magnitude.dims.begin() + in);
+    magnitude.axes.erase(magnitude.axes.begin() + in);
+    if (in == 0 && magnitude.fused > 0) --magnitude.fused;
+    WeightRow b = magnitude;
+    b.name = name + ".lora_B.weight";
+    b.init = Init::kZeros;
     b.dims.push_back(options.rank);
     b.axes.push_back("rank");
-    if (in_first && b.fused > 0) --b.fused;
     rows.push_back(b);
+    if (options.dora) rows.push_back(magnitude);
   }
+  return rows;
+}
+
+Tensor has_pairs(const LoraOptions& options, const Tensor& layer) {
+  Tensor found;
+  for (int64_t number : options.layers) {
+    const Tensor here = compare(layer, "EQ", constant(static_cast<double>(number), DType::kI32));
+    found = found ? logical_or(found, here) : here;
+  }
+  return found;
+}
+
+bool is_lora(const WeightRow& row) {
+  return row.name.find(".lora_") != std::string::npos;
+}
+
+bool is_magnitude(const WeightRow& row) {
+  return row.name.ends_with(kMagnitude);
+}
+
+std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options) {
+  std::vector<WeightRow> rows;
+  std::vector<bool> matched(options.saved.size(), false);
+  std::set<std::string> modules;
+  for (const WeightRow& row : model.weights) {
+    const std::string module = row.name.substr(0, row.name.rfind('.'));
+    modules.insert(module.substr(module.rfind('.') + 1));
+    bool wanted = false;
+    for (size_t i = 0; i < options.saved.size(); ++i)
+      if (module.ends_with(options.saved[i])) matched[i] = wanted = true;
+    if (!wanted) continue;
+    for (const std::string& linear : options.modules)
+      if (module == model.family->layer_prefix + linear)
+        throw UserError("additional_target: {} has an adapter; name the other layers in lora_target", linear);
+    if (model.config.tie_word_embeddings && row.name == model.family->embedding)
+      throw UserError(
+          "additional_target: in this model {} is also the head (tie_word_embeddings), and PEFT would train a copy of "
+          "it apart; train it with finetuning_type: freeze and freeze_extra_modules",
+          module);
+    rows.push_back(row);
+  }
+  for (size_t i = 0; i < matched.size(); ++i)
+    if (!matched[i])
+      throw UserError("additional_target: '{}' names no module of {}; there are {}", options.saved[i],
+                      model.family->model_type, fmt::join(modules, ", "));
   return rows;
 }
 
@@ -98,12 +163,23 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
       const Tensor use = convert(layer.index, DType::kU32) * 0x9e3779b9 + static_cast<double>(hash_of(module));
       input = dropout(x, options.dropout, bit_xor(seed, use));
     }
-    auto times = [&](const Tensor& value, const char* part) {
+    auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
       const Tensor weight = convert(layer[module + part], compute);
-      return dot_general(value, weight,
-                         {.lhs_contracting = {value.rank() - 1}, .rhs_contracting = {weight.rank() - 1}});
+      return dot_general(
+          value, weight,
+          {.lhs_contracting = {value.rank() - 1}, .rhs_contracting = {in_first ? 0 : weight.rank() - 1}});
     };
-    return y + times(times(input, ".lora_A.weight"), ".lora_B.weight") * options.scale();
+    const Tensor change = times(times(input, ".lora_A.weight"), ".lora_B.weight") * options.scale();
+    Tensor out = y + change;
+    if (layer.has(module + kMagnitude)) {
+      const Tensor factor = magnitude_over_norm(layer, module, options);
+      // What the magnitude changes leaves out the bias, and sees the dropout as the pair does.
+      Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
+      if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
+      auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };
+      out = y + convert(f32(base) * (factor - 1.0) + f32(change) * factor, compute);
+    }
+    return options.layers.empty() ? out : select(has_pairs(options, layer.index), out, y);
   };
 }
 

@@ -1,7 +1,8 @@
 // Defines LoRA: low-rank pairs beside frozen linear layers. Source: Hu et al. 2021, and PEFT's naming.
 //
 // A module's pair is lora_A [r, in] and lora_B [out, r] (fused: [parts, out, r]); its result gains scale * B A
-// dropout(x).
+// dropout(x). DoRA (Liu et al. 2024) adds lora_magnitude_vector [out]: the rows of W + scale * B A are brought to those
+// norms.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,10 @@ struct LoraOptions {
   double dropout = 0;
   bool rslora = false;               // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
   std::vector<std::string> modules;  // within a layer: "self_attn.q_proj"
+  bool fan_in_fan_out = false;       // base weights are [in, out]
+  bool dora = false;
+  std::vector<int64_t> layers = {};     // those that have pairs; empty: all
+  std::vector<std::string> saved = {};  // modules trained whole beside the pairs, named as PEFT's modules_to_save
 
   double scale() const;
 };
@@ -26,9 +31,18 @@ struct LoraOptions {
 // matches them (the whole name, or its end after a dot). Throws UserError listing the names when one matches none.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Rows of the pairs, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B as its
-// output.
+// Rows of the pairs, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B and the
+// magnitude as its output. Rows of layers that have no pair are there, hold anything and do nothing.
 std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options);
+bool is_lora(const WeightRow& row);       // one of lora_rows
+bool is_magnitude(const WeightRow& row);  // ... DoRA's
+// Whether the layer (i32) is one of options.layers, which must not be empty.
+Tensor has_pairs(const LoraOptions& options, const Tensor& layer);
+
+// Rows of the base that `saved` means: of modules whose name ends so, as PEFT matches. Throws UserError listing the
+// modules when a name matches none, when it has a pair of its own, or when the head would be trained apart from the
+// embedding it is tied to.
+std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options);
 
 // Where a dropout mask comes from: the same for any mesh.
 struct DropoutKey {

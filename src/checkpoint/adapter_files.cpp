@@ -152,10 +152,8 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
     }
     if (part == AdapterPart::kSaved) {
       const std::string_view module = name.substr(0, name.rfind('.'));
-      const bool listed =
-          std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), [&](const std::string& m) {
-            return module == m || (module.ends_with(m) && module[module.size() - m.size() - 1] == '.');
-          });
+      const bool listed = std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
+                                      [&](const std::string& m) { return module.ends_with(m); });
       if (!listed) refuse("is neither a LoRA matrix nor in modules_to_save");
     }
     tensors.push_back({std::string(name), part, &entry});

@@ -12,58 +12,14 @@
 #include "base/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/bitsandbytes.h"
+#include "checkpoint/pieces.h"
 #include "runtime/buffer_builder.h"
 
 namespace fettle {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;  // small enough to stay in a processor's cache
-// More than the cores of a small machine: most of them wait for the disk, which is faster with several reads at once.
-constexpr int kReaders = 8;
-
-// One contiguous stretch of a builder's part.
-struct Piece {
-  int part;
-  int64_t offset;  // in the part's bytes
-  Box box;         // in the global array
-};
-
-// Appends the pieces of `box`, which may be split along the dims from `d` on; `single` dims must have one index each.
-void cut(const Box& box, size_t d, size_t single, int64_t width, Piece& next, std::vector<Piece>& pieces) {
-  const int64_t bytes = box.elements() * width;
-  if (d == box.size.size() || (d >= single && bytes <= kPieceBytes)) {
-    next.box = box;
-    pieces.push_back(next);
-    next.offset += bytes;
-    return;
-  }
-  const int64_t step = d < single ? 1 : std::max<int64_t>(1, kPieceBytes / (bytes / box.size[d]));
-  for (int64_t at = 0; at < box.size[d]; at += step) {
-    Box slab = box;
-    slab.start[d] += at;
-    slab.size[d] = std::min(step, box.size[d] - at);
-    cut(slab, d + 1, single, width, next, pieces);
-  }
-}
-
-// All parts in pieces, in the order they lie in the global array, so that files are read through once.
-std::vector<Piece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single) {
-  std::vector<Piece> pieces;
-  for (size_t part = 0; part < parts.size(); ++part) {
-    Piece next{static_cast<int>(part), 0, {}};
-    if (parts[part].elements() > 0) cut(parts[part], 0, single, width, next, pieces);
-  }
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
-  return pieces;
-}
-
-// Memory of this thread's own, until the next call.
-std::span<std::byte> staging(int64_t bytes) {
-  thread_local std::vector<std::byte> memory;
-  memory.resize(static_cast<size_t>(bytes));
-  return memory;
-}
 
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -106,7 +62,7 @@ void check_shape(const StoredTensor& stored, const WeightRow& row, const std::st
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
                     to_string(row.stored_dims()));
   if (!is_float(stored.entry->shape.dtype))
-    throw UserError("{}: '{}' holds {}, which is not a float type; quantised checkpoints are not supported",
+    throw UserError("{}: '{}' holds {}, which is not a float type and, by config.json, not quantised",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
 }
 
@@ -126,60 +82,60 @@ std::string name_of_layer(const std::string& row, int64_t layer) {
   return at == std::string::npos ? row : row.substr(0, at) + std::to_string(layer) + row.substr(at + 2);
 }
 
-DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                      const Layout& layout, const FindTensor& find, const LoadProgress& progress) {
-  BufferBuilder builder(client, stacked_shape(row, config, dtype), layout);
-  const auto lead = static_cast<size_t>(row.stack_dims());
-  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(dtype), lead);
-  struct StoredLayer {
-    const TensorFile* file;
-    TensorEntry entry;             // with the row's dims
-    std::atomic<int64_t> left{0};  // pieces to be read
-  };
-  std::vector<StoredLayer> layers(static_cast<size_t>(row.stored_count(config)));
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const std::string name = row.stored_name(static_cast<int64_t>(i));
+std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& config, const FindTensor& find) {
+  std::vector<LayerTensor> layers;
+  for (int64_t i = 0; i < row.stored_count(config); ++i) {
+    const std::string name = row.stored_name(i);
     const StoredTensor stored = find(name);
     check_shape(stored, row, name);
-    layers[i].file = stored.file;
-    layers[i].entry = as_row(*stored.entry, row);
+    layers.push_back({stored.file, as_row(*stored.entry, row)});
   }
-  auto layer_of = [&](const Piece& piece) -> StoredLayer& {
-    int64_t index = 0;
-    if (lead > 0) index = piece.box.start[0];
-    if (lead > 1) index = index * row.dims[0] + piece.box.start[1];
-    return layers[static_cast<size_t>(index)];
+  return layers;
+}
+
+DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
+                         const std::vector<LayerTensor>& layers, const LoadProgress& progress) {
+  BufferBuilder builder(client, shape, layout);
+  const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
+  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
+  std::vector<std::atomic<int64_t>> left(layers.size());  // pieces to be read of each
+  auto number_of = [&](const Piece& piece) {
+    int64_t number = 0;
+    for (size_t d = 0; d < lead; ++d) number = number * shape.dims[d] + piece.box.start[d];
+    return static_cast<size_t>(number);
   };
-  for (const Piece& piece : pieces) ++layer_of(piece).left;
+  for (const Piece& piece : pieces) ++left[number_of(piece)];
 
   parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    StoredLayer& layer = layer_of(piece);
-    const TensorFile& file = *layer.file;
-    const TensorEntry& entry = layer.entry;
-    const Box box{{piece.box.start.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.start.end()},
-                  {piece.box.size.begin() + static_cast<std::ptrdiff_t>(lead), piece.box.size.end()}};
-    const int64_t width = byte_size(entry.shape.dtype), bytes = box.elements() * byte_size(dtype);
+    const auto& [file, entry] = layers[number_of(piece)];
     const Dims& dims = entry.shape.dims;
-    if (entry.shape.dtype == dtype && entry.dense() && is_one_run(box, dims)) {
+    const Box box = inner_box(piece.box, lead);
+    const int64_t width = byte_size(entry.shape.dtype), bytes = box.elements() * byte_size(shape.dtype);
+    if (entry.shape.dtype == shape.dtype && entry.dense() && is_one_run(box, dims)) {
       int64_t first = 0;
       for (size_t d = 0; d < dims.size(); ++d) first = first * dims[d] + box.start[d];
       builder.write(piece.part, piece.offset,
-                    file.bytes(entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
+                    file->bytes(entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
     } else {
       const std::span<std::byte> staged = staging(bytes);
-      file.read_slice(entry, box, dtype, staged.data());
+      file->read_slice(entry, box, shape.dtype, staged.data());
       builder.write(piece.part, piece.offset, staged);
     }
-    if (--layer.left == 0) file.release(entry);
+    if (--left[number_of(piece)] == 0) file->release(entry);
     if (progress) progress(box.elements() * width);
   });
   return builder.finish();
 }
 
+DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
+                      const Layout& layout, const FindTensor& find, const LoadProgress& progress) {
+  return load_layers(client, stacked_shape(row, config, dtype), layout, find_layers(row, config, find), progress);
+}
+
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill) {
   BufferBuilder builder(client, shape, layout);
-  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0);
+  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0, kPieceBytes);
   parallel_for(static_cast<int64_t>(pieces.size()), copy_threads(), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     const std::span<std::byte> bytes = staging(piece.box.elements() * byte_size(shape.dtype));
@@ -204,9 +160,14 @@ DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelC
 
 void check_weights(const ModelRepository& repository, const Model& model) {
   std::set<std::string> used;
+  const FindTensor find = [&](const std::string& name) { return repository.find(name); };
   for (const WeightRow& row : model.weights)
     for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
       const std::string name = row.stored_name(i);
+      if (model.config.quantisation && model.is_linear(row)) {
+        used.merge(find_quantised(find, name, row, *model.config.quantisation).names);
+        continue;
+      }
       check_shape(repository.find(name), row, name);
       used.insert(name);
     }

@@ -23,6 +23,21 @@ using LoadProgress = std::function<void(int64_t bytes)>;
 // A row's name for one layer: {} replaced by its number.
 std::string name_of_layer(const std::string& row, int64_t layer);
 
+// A stored tensor with the dims that the row has of it.
+struct LayerTensor {
+  const TensorFile* file;
+  TensorEntry entry;
+};
+// The tensors of the row, in the order in which they lie in its array. Throws UserError when a tensor's shape is not
+// the row's.
+std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& config, const FindTensor& find);
+// Them as one device array, numbered by its first dims (layers, experts); without such a dim there is one.
+DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
+                         const std::vector<LayerTensor>& layers, const LoadProgress& progress);
+
+// More than the cores of a small machine: most of them wait for the disk, which is faster with several reads at once.
+inline constexpr int kReaders = 8;
+
 // The row as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape is not the row's.
 DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
                       const Layout& layout, const FindTensor& find, const LoadProgress& progress);

@@ -47,6 +47,45 @@ void check_schedule(const Recipe& recipe) {
   }
 }
 
+// Keys of one way of tuning are refused with another.
+void check_method(const Recipe& recipe) {
+  struct Needs {
+    const char* key;
+    bool used;
+    const char* type;
+  };
+  const Recipe defaults;
+  const Needs needs[] = {
+      {"use_dora", recipe.use_dora, "lora"},
+      {"use_rslora", recipe.use_rslora, "lora"},
+      {"loraplus_lr_ratio", recipe.loraplus_lr_ratio.has_value(), "lora"},
+      {"additional_target", !recipe.additional_target.empty(), "lora"},
+      {"layers_to_transform", !recipe.layers_to_transform.empty(), "lora"},
+      {"create_new_adapter", recipe.create_new_adapter, "lora"},
+      {"pissa_init", recipe.pissa_init, "lora"},
+      {"freeze_trainable_layers", recipe.freeze_trainable_layers != defaults.freeze_trainable_layers, "freeze"},
+      {"freeze_trainable_modules", recipe.freeze_trainable_modules != defaults.freeze_trainable_modules, "freeze"},
+      {"freeze_extra_modules", !recipe.freeze_extra_modules.empty(), "freeze"},
+  };
+  for (const Needs& row : needs)
+    if (row.used && recipe.finetuning_type != row.type)
+      throw UserError("{}: {} needs finetuning_type: {}, found {}; remove it or change the type", recipe.where(row.key),
+                      row.key, row.type, recipe.finetuning_type);
+  if (recipe.pissa_init && !recipe.adapter_name_or_path.empty() && !recipe.create_new_adapter)
+    throw UserError(
+        "{}: pissa_init starts a new adapter, but adapter_name_or_path names one to go on from; remove one of "
+        "them, or set create_new_adapter: true to merge it first",
+        recipe.where("pissa_init"));
+  if (recipe.pissa_init && recipe.use_dora)
+    throw UserError("{}: pissa_init and use_dora both say how an adapter starts; keep one of them",
+                    recipe.where("pissa_init"));
+  if (recipe.pissa_init && recipe.pissa_iter == 0)
+    throw UserError("{}: pissa_iter: 0 iterations find nothing; set 1 or more, or -1", recipe.where("pissa_iter"));
+  if (recipe.create_new_adapter && recipe.adapter_name_or_path.empty())
+    throw UserError("{}: create_new_adapter merges the adapters of adapter_name_or_path, which names none; remove it",
+                    recipe.where("create_new_adapter"));
+}
+
 }  // namespace
 
 void check_combinations(const Recipe& recipe) {
@@ -65,7 +104,7 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: adapter_name_or_path needs finetuning_type: lora, found {}; `fettle export` merges an adapter",
                     recipe.where("adapter_name_or_path"), recipe.finetuning_type);
   }
-  if (recipe.finetuning_type == "full" && recipe.quantization_bit) {
+  if (recipe.finetuning_type != "lora" && recipe.quantization_bit) {
     throw UserError("{}: quantized weights cannot be trained: quantization_bit needs finetuning_type: lora",
                     recipe.where("quantization_bit"));
   }
@@ -92,6 +131,7 @@ void check_combinations(const Recipe& recipe) {
                     recipe.where("interleave_probs"));
   }
   recipe.interleave_weights();
+  check_method(recipe);
   check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));

@@ -13,7 +13,8 @@ std::vector<Key> model_keys() {
        .aliases = {"base_model", "model", "checkpointer.checkpoint_dir", "load_parameters_path"}},
       {.name = "adapter_name_or_path",
        .member = &Recipe::adapter_name_or_path,
-       .help = "PEFT adapter folders: trained further by `train`, applied by the other commands.",
+       .help = "PEFT adapter folders: the last is trained further by `train` and applied by the other commands, those "
+               "before it are merged first.",
        .aliases = {"lora_model_dir"}},
       {.name = "train_from_scratch",
        .member = &Recipe::train_from_scratch,

@@ -83,10 +83,13 @@ class Reader {
       if (row.key != name) continue;
       known = true;
       auto truth = bool_from_text(text);
-      bool fits = row.value == text || row.value == "*" || (truth && row.value == (*truth ? "true" : "false"));
+      const std::string_view start = row.value.ends_with('*') ? row.value.substr(0, row.value.size() - 1) : "";
+      const bool begins = row.value.ends_with('*') && text.starts_with(start);
+      bool fits = row.value == text || begins || (truth && row.value == (*truth ? "true" : "false"));
       if (fits && !given.node.IsMap() && !given.node.IsSequence()) {
         for (const auto& [key, value] : row.sets) {
-          take(std::string(key), {value == "*" ? given.node : YAML::Node(std::string(value)), given.where});
+          const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
+          take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
         }
         return true;
       }

@@ -43,6 +43,7 @@ struct Recipe {
   std::string lora_dtype = "float32";
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
+  bool double_quantization = true;
 
   // Data.
   std::vector<std::string> dataset;  // names of dataset_info.json, or files

@@ -140,9 +140,21 @@ class ReverseLoop {
                      {.high = node.attributes.high});
   }
 
+  // Nodes of the copy that depend on the carries. The others are made of the slices alone (weights in another dtype):
+  // one of each trip would be as much as the whole stack again, so only their products are saved.
+  std::set<int32_t> made_of_carries() const {
+    std::set<int32_t> out;
+    for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());
+    for (int32_t id = 0; id < copy_end_; ++id)
+      for (const Tensor& operand : body_->node(id).operands)
+        if (out.contains(operand.node())) out.insert(id);
+    return out;
+  }
+
   // Walks back from the outputs: nodes after the copy are the reverse part; of the copy, what they read is either an
   // input of the loop, saved, or computed again from its own operands.
   void choose_saved() {
+    const std::set<int32_t> carried = made_of_carries();
     std::set<int32_t> visited;
     Tensors stack = body_->outputs;
     auto visit_operands = [&](int32_t id) {
@@ -155,7 +167,8 @@ class ReverseLoop {
       const Node& node = body_->node(t.node());
       if (node.op == Op::kParameter) {
         needed_inputs_.insert(value_of(t));
-      } else if (t.node() < copy_end_ && is_saved(node, at_.remat)) {
+      } else if (t.node() < copy_end_ && is_saved(node, at_.remat) &&
+                 (carried.contains(t.node()) || is_saved(node, Remat::kDots))) {
         saved_.insert(value_of(t));
       } else {
         visit_operands(t.node());

@@ -102,11 +102,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   };
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
-  if (has("quantization_config"))
-    throw UserError(
-        "{}: the checkpoint is quantised ('quantization_config'), which is not supported; use the original "
-        "weights",
-        file_);
+  config.quantisation = stored_quantisation(*json_, file_);
 }
 
 ConfigReader ConfigReader::inner(const std::string& key) const {

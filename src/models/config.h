@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "models/quantisation.h"
 
 namespace fettle {
 
@@ -83,7 +84,8 @@ struct ModelConfig {
   RopeParameters rope;
   std::optional<RopeParameters> local_rope;  // of layers with a window, when theirs differs
   std::vector<int64_t> window;               // by layer: keys a query sees, itself included; 0 = all before it
-  DType dtype = DType::kF32;                 // of the weights in the checkpoint
+  DType dtype = DType::kF32;                 // of the weights in the checkpoint, or before they were quantised
+  std::optional<Quantisation> quantisation;  // of the linear layers in the checkpoint
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields that ask for dropout in the base model, which is not applied

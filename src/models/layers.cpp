@@ -67,49 +67,73 @@ Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
 }
 
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
-  PathScope scope("layers");
+namespace {
+
+// Layers whose weights lie in the same stacks, with the names as within a layer.
+struct Segment {
+  int64_t first = 0;
   std::vector<std::string> names;
   std::vector<Tensor> stacks;
+};
+
+// Reads stack_name: "mlp.up_proj.weight[2:4]" begins at layer 2.
+std::vector<Segment> segments_of(const Forward& f, const std::string& layer_prefix) {
+  std::map<int64_t, Segment> by_first;
   for (const auto& [name, weight] : f.weights) {
     if (!name.starts_with(layer_prefix)) continue;
-    names.push_back(name.substr(layer_prefix.size()));
-    stacks.push_back(weight);
+    const size_t cut = name.ends_with(']') ? name.rfind('[') : name.size();
+    const int64_t first = cut == name.size() ? 0 : std::stoll(name.substr(cut + 1));
+    Segment& segment = by_first[first];
+    segment.first = first;
+    segment.names.push_back(name.substr(layer_prefix.size(), cut - layer_prefix.size()));
+    segment.stacks.push_back(weight);
   }
+  std::vector<Segment> out;
+  for (auto& [first, segment] : by_first) out.push_back(std::move(segment));
+  return out;
+}
+
+}  // namespace
+
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
+  PathScope scope("layers");
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
   if (f.router) carries.push_back(f.router);
-  const ScanStep result =
-      scan(f.config.num_hidden_layers, carries, stacks,
-           [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& slices) -> ScanStep {
-             Layer layer{index, {}};
-             for (size_t i = 0; i < names.size(); ++i) layer.weights[names[i]] = slices[i];
-             if (!f.cache) {
-               if (f.router) f.router = carried.back();
-               const Tensor x = body(layer, carried[0], nullptr);
-               ScanStep step{{f.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
-               if (f.router) step.carries.push_back(f.router);
-               return step;
-             }
-             const Tensor zero = constant(0, DType::kI32);
-             const std::vector<Tensor> at{index, zero, zero, zero, zero};
-             Dims one = carried[1].dims();
-             one[0] = 1;
-             const Dims layer_dims(one.begin() + 1, one.end());
-             LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
-                              reshape(dynamic_slice(carried[2], at, one), layer_dims)};
-             const Tensor x = body(layer, carried[0], &cache);
-             return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
-                      dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
-                     {}};
-           },
-           {.remat = f.remat});
-  if (f.cache) {
-    f.cache->keys = result.carries[1];
-    f.cache->values = result.carries[2];
+  for (const Segment& segment : segments_of(f, layer_prefix)) {
+    auto one_layer = [&](const Tensor& nth, const std::vector<Tensor>& carried,
+                         const std::vector<Tensor>& slices) -> ScanStep {
+      const Tensor index = segment.first == 0 ? nth : nth + static_cast<double>(segment.first);
+      Layer layer{index, {}};
+      for (size_t i = 0; i < segment.names.size(); ++i) layer.weights[segment.names[i]] = slices[i];
+      if (f.unpack) f.unpack(layer);
+      if (!f.cache) {
+        if (f.router) f.router = carried.back();
+        const Tensor x = body(layer, carried[0], nullptr);
+        ScanStep step{{f.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
+        if (f.router) step.carries.push_back(f.router);
+        return step;
+      }
+      const Tensor zero = constant(0, DType::kI32);
+      const std::vector<Tensor> at{index, zero, zero, zero, zero};
+      Dims one = carried[1].dims();
+      one[0] = 1;
+      const Dims layer_dims(one.begin() + 1, one.end());
+      LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
+                       reshape(dynamic_slice(carried[2], at, one), layer_dims)};
+      const Tensor x = body(layer, carried[0], &cache);
+      return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
+               dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
+              {}};
+    };
+    carries = scan(segment.stacks[0].dim(0), carries, segment.stacks, one_layer, {.remat = f.remat}).carries;
   }
-  if (f.router) f.router = result.carries.back();
-  return result.carries[0];
+  if (f.cache) {
+    f.cache->keys = carries[1];
+    f.cache->values = carries[2];
+  }
+  if (f.router) f.router = carries.back();
+  return carries[0];
 }
 
 }  // namespace fettle

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -24,7 +25,7 @@ bool WeightRow::of_experts() const {
 }
 
 int64_t WeightRow::stored_count(const ModelConfig& config) const {
-  return (stacked() ? config.num_hidden_layers : 1) * (of_experts() ? dims[0] : 1);
+  return layers_held(*this, config) * (of_experts() ? dims[0] : 1);
 }
 
 std::string WeightRow::stored_name(int64_t index) const {
@@ -32,7 +33,7 @@ std::string WeightRow::stored_name(int64_t index) const {
   auto fill = [&](int64_t number) {
     if (const size_t at = out.find("{}"); at != std::string::npos) out.replace(at, 2, std::to_string(number));
   };
-  fill(of_experts() ? index / dims[0] : index);
+  fill(first_layer + (of_experts() ? index / dims[0] : index));
   if (of_experts()) fill(index % dims[0]);
   return out;
 }
@@ -69,6 +70,12 @@ const WeightRow& Model::row(const std::string& name) const {
   throw InternalError("no weight '{}' in {}", name, family->model_type);
 }
 
+bool Model::is_linear(const WeightRow& row) const {
+  return std::ranges::any_of(family->linears, [&](const std::string& linear) {
+    return row.name == family->layer_prefix + linear + ".weight";
+  });
+}
+
 int64_t Model::parameters() const {
   int64_t total = 0;
   for (const WeightRow& row : weights) total += product(row.dims) * (row.stacked() ? config.num_hidden_layers : 1);
@@ -82,9 +89,17 @@ Model make_model(const nlohmann::json& config, const std::string& file) {
   return model;
 }
 
+std::string stack_name(const WeightRow& row) {
+  return row.layers == 0 ? row.name : fmt::format("{}[{}:{}]", row.name, row.first_layer, row.first_layer + row.layers);
+}
+
+int64_t layers_held(const WeightRow& row, const ModelConfig& config) {
+  return !row.stacked() ? 1 : row.layers > 0 ? row.layers : config.num_hidden_layers;
+}
+
 Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype) {
   Shape shape{dtype, row.dims};
-  if (row.stacked()) shape.dims.insert(shape.dims.begin(), config.num_hidden_layers);
+  if (row.stacked()) shape.dims.insert(shape.dims.begin(), layers_held(row, config));
   return shape;
 }
 

@@ -31,6 +31,10 @@ struct WeightRow {
   // Modules fused into one (q|k|v, gate|up) keep their parts apart, so that each is split over devices by itself:
   // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
   int fused = -1;
+  // A stack of some layers only, when `layers` is above 0: so many from first_layer on.
+  int64_t first_layer = 0, layers = 0;
+  // Of the row's own; nothing: what the job gives all rows.
+  std::optional<DType> dtype = {};
 
   Dims stored_dims() const;  // of one tensor in the checkpoint
   bool of_experts() const;
@@ -42,7 +46,11 @@ struct WeightRow {
   bool stacked() const { return name.find("{}") != std::string::npos; }
 };
 
-// Weights in a graph, by WeightRow name (or an adapter's); a stacked one is [L, ...].
+// Names the row among the weights of a program: its name, with "[2:4]" behind it when it holds some layers only.
+std::string stack_name(const WeightRow& row);
+
+// Weights in a graph, by stack_name (an adapter's too); a stacked one is [L, ...]. All stacks are cut at the same
+// layers.
 using Weights = std::map<std::string, Tensor>;
 
 // The weights of the layer at hand, named as within the layer ("self_attn.q_proj.weight").
@@ -74,6 +82,8 @@ struct Forward {
   // f32 [2, experts], summed over layers and the tokens of documents: tokens sent and probability given to each. Null:
   // not wanted.
   Tensor router;
+  // Makes a layer's weights of what is held for them (quantised ones). Null: they are held as they are.
+  std::function<void(Layer&)> unpack;
 
   Tensor tokens, positions, segments;
   Tensor lengths;  // i32 [B]: of whole documents, where rope depends on it; null: by the positions at hand
@@ -106,10 +116,13 @@ struct Model {
 
   const WeightRow& row(const std::string& name) const;
   const std::string& head() const { return config.tie_word_embeddings ? family->embedding : family->head; }
+  bool is_linear(const WeightRow& row) const;  // the weight of one of family->linears
   int64_t parameters() const;
 };
 Model make_model(const nlohmann::json& config, const std::string& file);
 
+// Layers that the row holds; 1 when it is not stacked.
+int64_t layers_held(const WeightRow& row, const ModelConfig& config);
 // Shape of the program parameter of a row: [L, ...] when stacked.
 Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype);
 LogicalAxes stacked_axes(const WeightRow& row);

@@ -1,56 +1,70 @@
 #include "step/job.h"
 
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
+#include "adapters/freeze.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/adapter_files.h"
 #include "optim/schedule.h"
+#include "step/adapter_arrays.h"
+#include "step/quantised_rows.h"
 
 namespace fettle {
 namespace {
 
-LoraOptions lora_options(const Recipe& recipe, const Model& model) {
-  LoraOptions options{recipe.lora_rank, recipe.effective_lora_alpha(), recipe.lora_dropout, recipe.use_rslora, {}};
-  if (recipe.adapter_name_or_path.empty()) {
-    options.modules = lora_modules(model, recipe.lora_target);
+std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
+  std::set<int64_t> layers;
+  for (const std::string& text : recipe.layers_to_transform) {
+    int64_t layer = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (error != std::errc() || end != text.data() + text.size() || layer < 0 ||
+        layer >= model.config.num_hidden_layers)
+      throw UserError("{}: layers_to_transform: '{}' is no layer; there are 0 to {}",
+                      recipe.where("layers_to_transform"), text, model.config.num_hidden_layers - 1);
+    layers.insert(layer);
+  }
+  if (static_cast<int64_t>(layers.size()) == model.config.num_hidden_layers) layers.clear();
+  return {layers.begin(), layers.end()};
+}
+
+// Those of the adapter that is trained on or applied, else the recipe's.
+LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
+  if (!adapter.empty()) {
+    LoraOptions options = adapter_options(open_adapter(adapter), model);
+    options.dropout = recipe.lora_dropout;
     return options;
   }
-  if (recipe.adapter_name_or_path.size() > 1)
-    throw UserError("adapter_name_or_path: {} adapters given; one can be loaded", recipe.adapter_name_or_path.size());
-  const AdapterFolder adapter = read_adapter(recipe.adapter_name_or_path[0]);
-  const AdapterConfig& config = adapter.config;
-  options.rank = config.r;
-  options.alpha = config.lora_alpha;
-  options.rslora = config.use_rslora;
-  // The tensors say exactly which modules have a pair; every layer must have the same ones.
-  for (const std::string& linear : model.family->linears) {
-    int64_t layers = 0;
-    for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
-      std::string module = model.family->layer_prefix + linear;
-      module.replace(module.find("{}"), 2, std::to_string(layer));
-      if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
-      ++layers;
-      if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
-        throw UserError("{}: ranks or alphas that differ by module are not supported (here: {})",
-                        adapter.file.path().string(), module);
-    }
-    if (layers == model.config.num_hidden_layers)
-      options.modules.push_back(linear);
-    else if (layers > 0)
-      throw UserError("{}: {} has a pair in {} of {} layers; adapters on some layers only are not supported",
-                      adapter.file.path().string(), linear, layers, model.config.num_hidden_layers);
-  }
-  const size_t known = options.modules.size() * static_cast<size_t>(model.config.num_hidden_layers) * 2;
-  if (known != adapter.tensors.size())
-    throw UserError(
-        "{}: {} tensors, of which {} belong to linear layers of this {} model; is it another model's adapter?",
-        adapter.file.path().string(), adapter.tensors.size(), known, model.family->model_type);
+  LoraOptions options{.rank = recipe.lora_rank,
+                      .alpha = recipe.effective_lora_alpha(),
+                      .dropout = recipe.lora_dropout,
+                      .rslora = recipe.use_rslora};
+  options.modules = lora_modules(model, recipe.lora_target);
+  options.fan_in_fan_out = model.family->fan_in_fan_out;
+  options.dora = recipe.use_dora;
+  options.layers = layer_numbers(recipe, model);
+  options.saved = recipe.additional_target;
   return options;
 }
 
+// The rows of the base that LoRA leaves alone are frozen, the others trained beside the pairs.
+void divide_for_lora(Job& job) {
+  job.trained = lora_rows(job.model, *job.lora);
+  const std::vector<WeightRow> saved = saved_rows(job.model, *job.lora);
+  for (const WeightRow& row : job.model.weights) {
+    const bool trained = std::ranges::find(saved, row.name, &WeightRow::name) != saved.end();
+    (trained ? job.trained : job.frozen).push_back(row);
+  }
+}
+
 }  // namespace
+
+bool Job::trains_head() const {
+  return std::ranges::find(trained, model.head(), &WeightRow::name) != trained.end();
+}
 
 int64_t Job::batch_shards() const {
   return sharding.mesh().size_of("dp") * sharding.mesh().size_of("fsdp");
@@ -70,13 +84,39 @@ int64_t Job::longest_row() const {
 
 int64_t Job::count(const std::vector<WeightRow>& rows) const {
   int64_t total = 0;
-  for (const WeightRow& row : rows) total += stacked_shape(row, model.config, DType::kF32).elements();
+  for (const WeightRow& row : rows)
+    if (!row.dtype) total += product(row.dims) * static_cast<int64_t>(layers_of(row).size());
+  if (&rows == &frozen)
+    for (const QuantisedWeight& weight : quantised)
+      total += product(weight.base.dims) * layers_held(weight.base, model.config);
   return total;
+}
+
+std::vector<int64_t> Job::layers_of(const WeightRow& row) const {
+  if (lora && !lora->layers.empty() && is_lora(row)) return lora->layers;
+  std::vector<int64_t> out(layers_held(row, model.config));
+  std::iota(out.begin(), out.end(), row.first_layer);
+  return out;
 }
 
 Partition Job::partition(const WeightRow& row) const {
   return sharding.partition(stacked_axes(row), stacked_shape(row, model.config, DType::kF32).dims, row.name);
 }
+
+namespace {
+
+void check_rates(const Job& job) {
+  const bool embedding = std::ranges::any_of(job.trained, [&](const WeightRow& row) {
+    return row.name == job.model.family->embedding || row.name == job.model.family->head;
+  });
+  if (job.recipe.embedding_lr && !job.trained.empty() && !embedding)
+    throw UserError(
+        "{}: embedding_lr: neither the embedding nor the head is trained; name them in additional_target, "
+        "or remove the key",
+        job.recipe.where("embedding_lr"));
+}
+
+}  // namespace
 
 Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
              Purpose purpose) {
@@ -94,12 +134,23 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   if (!inference && recipe.finetuning_type == "full" && !recipe.adapter_name_or_path.empty())
     throw UserError("finetuning_type: full does not take adapter_name_or_path; export the merged model first");
   if (lora) {
-    job.lora = lora_options(recipe, job.model);
-    job.frozen = job.model.weights;
-    job.trained = lora_rows(job.model, *job.lora);
+    const std::vector<std::string>& adapters = recipe.adapter_name_or_path;
+    const bool fresh = adapters.empty() || (!inference && recipe.create_new_adapter);
+    job.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
+    job.adapter = fresh ? "" : adapters.back();
+    job.lora = lora_options(recipe, job.model, job.adapter);
+    divide_for_lora(job);
+    job.pissa = !inference && fresh && recipe.pissa_init;
+  } else if (!inference && recipe.finetuning_type == "freeze") {
+    FrozenAndTrained rows = freeze_rows(
+        job.model, {recipe.freeze_trainable_layers, recipe.freeze_trainable_modules, recipe.freeze_extra_modules});
+    job.frozen = std::move(rows.frozen);
+    job.trained = std::move(rows.trained);
   } else {
     (inference ? job.frozen : job.trained) = job.model.weights;
   }
+  check_rates(job);
+  quantise_frozen(job, file);
   const bool low = recipe.bf16 || recipe.pure_bf16 || recipe.fp16;
   job.compute = recipe.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
   job.frozen_dtype = low ? job.compute : job.model.config.dtype;
@@ -119,11 +170,14 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   return job;
 }
 
-std::string frozen_input(const std::string& row) {
-  return "frozen/" + row;
+std::string frozen_input(const WeightRow& row) {
+  return "frozen/" + stack_name(row);
 }
-std::string trained_input(const std::string& row) {
-  return "trained/" + row;
+std::string trained_input(const WeightRow& row) {
+  return "trained/" + stack_name(row);
+}
+std::string start_array(const WeightRow& row) {
+  return "start/" + stack_name(row);
 }
 
 namespace {
@@ -131,7 +185,7 @@ namespace {
 // What a row's learning rate is to the recipe's.
 double rate_factor(const Job& job, const WeightRow& row) {
   const Recipe& r = job.recipe;
-  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.dims.size() == 1))
+  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.stored_dims().size() == 1))
     return *r.loraplus_lr_ratio;
   const bool embedding = row.name == job.model.family->embedding || row.name == job.model.family->head;
   return r.embedding_lr && embedding ? *r.embedding_lr / r.learning_rate : 1;
@@ -151,7 +205,7 @@ std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row) {
   std::vector<StateArray> out;
   for (StateRow& state : job.optimizer.state(optim_weight(job, row))) {
     const Partition partition = job.sharding.fitting(state.axes, state.shape.dims);
-    out.push_back({state.name + "/" + row.name, std::move(state.shape), std::move(state.axes), partition});
+    out.push_back({state.name + "/" + stack_name(row), std::move(state.shape), std::move(state.axes), partition});
   }
   return out;
 }

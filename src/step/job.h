@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapters/lora.h"
+#include "adapters/quantised.h"
 #include "config/recipe.h"
 #include "graph/program.h"
 #include "models/model.h"
@@ -19,25 +20,32 @@ struct Job {
   Recipe recipe;
   Model model;
   std::optional<LoraOptions> lora;         // with an adapter
+  std::vector<std::string> merged;         // adapter folders that go into the frozen weights first
+  std::string adapter;                     // the folder of `lora`'s weights; empty: a new one
+  bool pissa = false;                      // the new adapter starts from the base's singular vectors
   std::vector<WeightRow> frozen, trained;  // trained: the pairs with LoRA, else every weight
+  std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
   DType compute = DType::kF32;             // of activations and matmuls
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   ShardingRules sharding;
   Optimizer optimizer;
 
-  bool trains_head() const { return !lora; }
+  bool trains_head() const;
   bool scales_loss() const { return compute == DType::kF16; }
   int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;                     // over all devices
-  int64_t count(const std::vector<WeightRow>& rows) const;  // parameters
-  Partition partition(const WeightRow& row) const;          // of the stacked array
+  int64_t count(const std::vector<WeightRow>& rows) const;  // parameters; of `frozen` those behind codes too
+  // Numbers of the layers whose tensors the row stands for: those it holds, of a pair those that have one; {0} outside
+  // of the layers.
+  std::vector<int64_t> layers_of(const WeightRow& row) const;
+  Partition partition(const WeightRow& row) const;  // of the stacked array
   // Positions of a row are a multiple of this: 8, and the devices of sp.
   int64_t row_multiple() const;
   // Positions of the longest row: cutoff_len rounded up to the multiple.
   int64_t longest_row() const;
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
-  static bool decays(const WeightRow& row) { return row.stored_dims().size() > 1; }
+  static bool decays(const WeightRow& row) { return row.stored_dims().size() > 1 || is_magnitude(row); }
 };
 
 // Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.
@@ -49,8 +57,9 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
              Purpose purpose = Purpose::kTraining);
 
 // Names of program inputs and outputs.
-std::string frozen_input(const std::string& row);
-std::string trained_input(const std::string& row);
+std::string frozen_input(const WeightRow& row);
+std::string trained_input(const WeightRow& row);
+std::string start_array(const WeightRow& row);  // of a PiSSA pair: what was taken off the base for it
 
 // Name of the loss scale's state, of programs of jobs that scale the loss.
 inline const std::string kLossScale = "loss_scale";

@@ -17,7 +17,7 @@ int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dt
   for (const WeightRow& row : rows) {
     const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
     const Partition partition = job.sharding.partition(stacked_axes(row), dims, row.name);
-    total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(dtype);
+    total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(row.dtype.value_or(dtype));
   }
   return total;
 }
@@ -45,7 +45,7 @@ struct Line {
 
 std::vector<Line> parts(const MemoryTable& table) {
   std::vector<Line> lines;
-  if (table.adapters) lines.push_back({"frozen weights", table.frozen});
+  if (table.frozen > 0) lines.push_back({"frozen weights", table.frozen});
   lines.push_back({table.adapters ? "adapter weights" : "weights", table.trained});
   lines.push_back({"optimizer state", table.optimizer});
   lines.push_back({"batch", table.batch});

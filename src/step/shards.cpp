@@ -29,7 +29,8 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
   };
   auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype) {
     for (const WeightRow& row : rows)
-      add(kind, row.name, short_name(job, row.name), stacked_shape(row, job.model.config, dtype), stacked_axes(row));
+      add(kind, row.name, short_name(job, row.name), stacked_shape(row, job.model.config, row.dtype.value_or(dtype)),
+          stacked_axes(row));
   };
   add_rows("frozen weights", job.frozen, job.frozen_dtype);
   add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);

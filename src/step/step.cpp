@@ -20,7 +20,7 @@ Remat remat_of(const std::string& name) {
 }
 
 Tensor add_row(Program& program, const Job& job, const WeightRow& row, const std::string& name, DType dtype) {
-  const Shape shape = stacked_shape(row, job.model.config, dtype);
+  const Shape shape = stacked_shape(row, job.model.config, row.dtype.value_or(dtype));
   return program.input(name, shape, job.partition(row));
 }
 
@@ -99,15 +99,17 @@ Gradients accumulate(const Job& job, const Weights& weights, const std::vector<T
 Weights add_weight_inputs(Program& program, const Job& job) {
   Weights weights;
   for (const WeightRow& row : job.trained)
-    weights[row.name] = add_row(program, job, row, trained_input(row.name), job.trained_dtype);
+    weights[stack_name(row)] = add_row(program, job, row, trained_input(row), job.trained_dtype);
   for (const WeightRow& row : job.frozen)
-    weights[row.name] = add_row(program, job, row, frozen_input(row.name), job.frozen_dtype);
+    weights[stack_name(row)] = add_row(program, job, row, frozen_input(row), job.frozen_dtype);
   return weights;
 }
 
 Forward make_forward(const Job& job, const Weights& weights, Remat remat) {
-  return {
+  Forward f{
       .config = job.model.config, .weights = weights, .sharding = job.sharding, .compute = job.compute, .remat = remat};
+  f.unpack = unpack_quantised(job.quantised, job.model.family->layer_prefix, job.frozen_dtype, job.sharding);
+  return f;
 }
 
 Program build_train_step(const Job& job, int64_t length) {
@@ -116,8 +118,8 @@ Program build_train_step(const Job& job, int64_t length) {
   Weights weights;
   std::vector<Tensor> trained;
   for (const WeightRow& row : job.trained) {
-    trained.push_back(add_row(program, job, row, trained_input(row.name), job.trained_dtype));
-    weights[row.name] = trained.back();
+    trained.push_back(add_row(program, job, row, trained_input(row), job.trained_dtype));
+    weights[stack_name(row)] = trained.back();
   }
   std::vector<std::vector<Tensor>> states;
   for (const WeightRow& row : job.trained) {
@@ -126,7 +128,7 @@ Program build_train_step(const Job& job, int64_t length) {
       states.back().push_back(program.input(array.name, array.shape, array.partition));
   }
   for (const WeightRow& row : job.frozen)
-    weights[row.name] = add_row(program, job, row, frozen_input(row.name), job.frozen_dtype);
+    weights[stack_name(row)] = add_row(program, job, row, frozen_input(row), job.frozen_dtype);
   const BatchInputs batch =
       add_batch(program, job, {job.recipe.gradient_accumulation_steps, job.rows_per_micro_batch(), length});
   std::map<std::string, Tensor> scalars;
@@ -157,7 +159,7 @@ Program build_train_step(const Job& job, int64_t length) {
     updated.push_back(std::move(next));
   }
   for (size_t i = 0; i < updated.size(); ++i) {
-    const std::string name = trained_input(job.trained[i].name);
+    const std::string name = trained_input(job.trained[i]);
     program.output(name, updated[i].weight, job.partition(job.trained[i]), name);
   }
   for (size_t i = 0; i < updated.size(); ++i) {

@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/load_quantised.h"
 #include "data/order.h"
 #include "optim/loss_scale.h"
+#include "step/adapter_arrays.h"
 #include "step/load_meter.h"
 #include "step/placement.h"
 
@@ -17,31 +18,52 @@ Layout row_layout(const Job& job, const WeightRow& row) {
   return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
 }
 
-// The base's weights, read or made at random.
+// The base's weights, read or made at random, with the adapters that are merged into them.
 class BaseWeights {
  public:
-  BaseWeights(const Client& client, const Job& job, const ModelRepository& repository)
-      : client_(client), job_(job), repository_(repository), meter_(repository.total_bytes()) {
+  BaseWeights(Devices& devices, const Job& job, const ModelRepository& repository)
+      : devices_(devices), job_(job), repository_(repository), meter_(repository.total_bytes()) {
     if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
+    for (const std::string& folder : job.merged) merged_.push_back(open_adapter(folder));
   }
   DeviceBuffer row(const WeightRow& row, DType dtype) {
     const Layout layout = row_layout(job_, row);
     if (job_.recipe.train_from_scratch)
-      return random_row(client_, row, job_.model.config, dtype, layout, static_cast<uint64_t>(job_.recipe.seed));
+      return random_row(devices_.client(), row, job_.model.config, dtype, layout,
+                        static_cast<uint64_t>(job_.recipe.seed));
     return load_row(
-        client_, row, job_.model.config, dtype, layout, [&](const std::string& name) { return repository_.find(name); },
+        devices_.client(), row, job_.model.config, dtype, layout, [&](const std::string& name) { return find(name); },
         [&](int64_t bytes) { meter_.add(bytes); });
   }
   void frozen_into(TrainState& state) {
-    for (const WeightRow& one : job_.frozen) state.buffers.emplace(frozen_input(one.name), row(one, job_.frozen_dtype));
+    for (const WeightRow& one : job_.frozen)
+      if (!one.dtype) state.buffers.emplace(frozen_input(one), row(one, job_.frozen_dtype));
+    for (const QuantisedWeight& weight : job_.quantised) quantised_into(weight, state);
+    for (const AdapterFolder& adapter : merged_) merge_adapter(devices_, job_, adapter, state);
   }
   void finish() { meter_.finish(); }
 
  private:
-  const Client& client_;
+  void quantised_into(const QuantisedWeight& weight, TrainState& state) {
+    std::vector<Layout> layouts;
+    for (const WeightRow& part : weight.parts) layouts.push_back(row_layout(job_, part));
+    std::vector<DeviceBuffer> parts = load_quantised(
+        devices_.client(), weight, job_.model.config, layouts, [&](const std::string& name) { return find(name); },
+        [&](int64_t bytes) { meter_.add(bytes); });
+    for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
+  }
+  // The last merged adapter that saved the tensor whole has it, or else the base.
+  StoredTensor find(const std::string& name) const {
+    for (auto adapter = merged_.rbegin(); adapter != merged_.rend(); ++adapter)
+      if (const TensorEntry* entry = adapter->find(name, AdapterPart::kSaved)) return {&adapter->file, entry};
+    return repository_.find(name);
+  }
+
+  Devices& devices_;
   const Job& job_;
   const ModelRepository& repository_;
   LoadMeter meter_;
+  std::vector<AdapterFolder> merged_;
 };
 
 }  // namespace
@@ -59,55 +81,48 @@ Bindings TrainState::bindings() {
 std::vector<StateArray> trained_arrays(const Job& job) {
   std::vector<StateArray> arrays;
   for (const WeightRow& row : job.trained) {
-    arrays.push_back({trained_input(row.name), stacked_shape(row, job.model.config, job.trained_dtype),
-                      stacked_axes(row), job.partition(row)});
+    const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
+    arrays.push_back({trained_input(row), shape, stacked_axes(row), job.partition(row)});
     for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
+    if (job.pissa && is_lora(row)) arrays.push_back({start_array(row), shape, stacked_axes(row), job.partition(row)});
   }
   if (job.scales_loss())
     arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
   return arrays;
 }
 
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer) {
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer) {
   TrainState state;
   const Client& client = devices.client();
-  BaseWeights base(client, job, repository);
+  BaseWeights base(devices, job, repository);
   base.frozen_into(state);
   std::optional<AdapterFolder> adapter;
-  if (job.lora && !job.recipe.adapter_name_or_path.empty()) adapter = read_adapter(job.recipe.adapter_name_or_path[0]);
+  if (!job.adapter.empty()) adapter = open_adapter(job.adapter);
   for (const WeightRow& row : job.trained) {
-    const Layout layout = row_layout(job, row);
     DeviceBuffer weight;
-    if (adapter) {
-      auto from_adapter = [&](const std::string& name) -> StoredTensor {
-        const TensorEntry* entry = adapter->file.find("base_model.model." + name);
-        if (entry == nullptr)
-          throw UserError("{}: no tensor 'base_model.model.{}'", adapter->file.path().string(), name);
-        return {&adapter->file, entry};
-      };
-      weight = load_row(client, row, job.model.config, job.trained_dtype, layout, from_adapter, {});
-    } else if (job.lora) {
-      weight =
-          random_row(client, row, job.model.config, job.trained_dtype, layout, static_cast<uint64_t>(job.recipe.seed));
-    } else {
+    if (adapter)
+      weight = load_trained(devices, job, row, *adapter);
+    else if (is_lora(row))
+      weight = random_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row),
+                          static_cast<uint64_t>(job.recipe.seed));
+    else
       weight = base.row(row, job.trained_dtype);
-    }
     if (optimizer)
       for (const StateArray& array : optimizer_state(job, row)) {
         Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
         state.buffers.emplace(array.name, DeviceBuffer::zeros(client, array.shape, std::move(layout)));
       }
-    state.buffers.emplace(trained_input(row.name), std::move(weight));
+    state.buffers.emplace(trained_input(row), std::move(weight));
   }
   if (optimizer && job.scales_loss())
     state.buffers.emplace(kLossScale,
                           replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
   base.finish();
+  if (job.lora && job.adapter.empty()) start_adapter(devices, job, state);
   return state;
 }
 
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository,
-                      StateReader& checkpoint) {
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, StateReader& checkpoint) {
   TrainState state;
   state.step = checkpoint.meta().at("step").get<int64_t>();
   for (const StateArray& array : trained_arrays(job)) {
@@ -119,9 +134,10 @@ TrainState load_state(const Devices& devices, const Job& job, const ModelReposit
     state.buffers.emplace(array.name, fill_in_pieces(devices.client(), array.shape, layout, read));
     checkpoint.release(array.name);
   }
-  BaseWeights base(devices.client(), job, repository);
+  BaseWeights base(devices, job, repository);
   base.frozen_into(state);
   base.finish();
+  if (job.pissa) subtract_start(devices, job, state);
   return state;
 }
 

@@ -25,11 +25,10 @@ std::vector<StateArray> trained_arrays(const Job& job);
 
 // Weights on their devices: base weights from the repository (random ones when recipe.train_from_scratch), the adapter
 // from adapter_name_or_path or fresh. With `optimizer`, its state as it starts. Shows progress.
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer);
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer);
 // The same, but all that training changes comes from a checkpoint, bit for bit, whatever mesh wrote it. Throws
 // DamagedState.
-TrainState load_state(const Devices& devices, const Job& job, const ModelRepository& repository,
-                      StateReader& checkpoint);
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, StateReader& checkpoint);
 
 // The batch as device arrays by program input name: [A, B, T] as they are, or [B, T] when `flat`.
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat);

@@ -14,7 +14,9 @@ using Json = nlohmann::json;
 Json identity(const Job& job) {
   const Recipe& r = job.recipe;
   Json out{{"model_type", job.model.family->model_type},
-           {"finetuning_type", job.lora ? "lora" : "full"},
+           {"finetuning_type", job.lora             ? "lora"
+                               : job.frozen.empty() ? "full"
+                                                    : "freeze"},
            {"optim", job.optimizer.rule->name},
            {"seed", r.seed},
            {"packing", r.packing},
@@ -24,6 +26,7 @@ Json identity(const Job& job) {
     out["lora_alpha"] = job.lora->alpha;
     out["use_rslora"] = job.lora->rslora;
   }
+  out["quantization"] = job.quantised.empty() ? "none" : job.quantised[0].format.name();
   return out;
 }
 
@@ -94,7 +97,7 @@ Json checkpoint_meta(const Job& job, int64_t step, const DataIdentity& data, con
 void check_meta(const StateReader& state, const Job& job) {
   const Json wanted = identity(job), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
-    if (const Json other = found.value(key, Json()); other != wanted[key])
+    if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
   // What explains the most comes first.

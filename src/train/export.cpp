@@ -1,5 +1,7 @@
 #include "train/export.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,15 +11,17 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
 #include "data/order.h"
 #include "graph/ops.h"
 #include "models/loss.h"
+#include "step/adapter_arrays.h"
+#include "step/quantised_rows.h"
 #include "step/step.h"
 #include "step/train_state.h"
+#include "train/base_tensors.h"
 
 namespace fettle {
 namespace {
@@ -25,10 +29,13 @@ namespace {
 constexpr int64_t kPrompts = 4, kPromptLength = 32;
 constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of f32, merged at a time
 
-// What is added to one weight W [rows, columns]: scale * left [rows, r] right [r, columns].
+// What one adapter does to one weight W [rows, columns]: it adds scale * left [rows, r] right [r, columns]; with DoRA
+// each output (row, or column when `by_column`) is then brought to its magnitude.
 struct Change {
   HostArray left, right;
   double scale;
+  std::optional<HostArray> magnitude;
+  bool by_column;
 };
 
 HostArray transposed(const HostArray& x) {
@@ -39,42 +46,64 @@ HostArray transposed(const HostArray& x) {
   return out;
 }
 
-// The adapter's pairs by the name of the weight they change, with their shapes checked.
+// What adapters, one after another, change of a base: with their shapes checked.
 class Changes {
  public:
-  Changes(const ModelRepository& base, AdapterFolder adapter, bool fan_in_fan_out)
-      : adapter_(std::move(adapter)), fan_in_fan_out_(fan_in_fan_out) {
-    for (const AdapterTensor& a : adapter_.tensors) {
-      if (a.part != AdapterPart::kLoraA) continue;
-      const TensorEntry* b = adapter_.find(a.module, AdapterPart::kLoraB);
-      const Dims& weight = base.find(a.module + ".weight").entry->shape.dims;
-      const Dims wanted{b->shape.dims[0], a.entry->shape.dims[1]};
-      if ((fan_in_fan_out_ ? Dims{wanted[1], wanted[0]} : wanted) != weight)
-        throw UserError(
-            "{}: the pair of {} is for [out, in] = {}, but the weight in {} is {}; it is another model's adapter",
-            adapter_.file.path().string(), a.module, to_string(wanted), base.folder().string(), to_string(weight));
-      modules_[a.module + ".weight"] = a.module;
-    }
+  Changes(const BaseTensors& base, const std::vector<std::string>& folders, bool fan_in_fan_out)
+      : fan_in_fan_out_(fan_in_fan_out) {
+    for (const std::string& folder : folders) adapters_.push_back(open_adapter(folder));
+    for (const AdapterFolder& adapter : adapters_)
+      for (const AdapterTensor& tensor : adapter.tensors) check(base, adapter, tensor);
   }
 
-  size_t size() const { return modules_.size(); }
-  const std::filesystem::path& file() const { return adapter_.file.path(); }
-  std::optional<Change> of(const std::string& weight) const {
-    const auto found = modules_.find(weight);
-    if (found == modules_.end()) return std::nullopt;
-    auto part = [&](AdapterPart which) {
-      return adapter_.file.read(*adapter_.find(found->second, which)).to(DType::kF32);
-    };
-    HostArray a = part(AdapterPart::kLoraA), b = part(AdapterPart::kLoraB);
-    const double scale = adapter_.config.scale(found->second);
-    if (fan_in_fan_out_) return Change{transposed(a), transposed(b), scale};
-    return Change{std::move(b), std::move(a), scale};
+  std::string names() const {
+    std::vector<std::string> files;
+    for (const AdapterFolder& adapter : adapters_) files.push_back(adapter.file.path().string());
+    return fmt::format("{}", fmt::join(files, ", "));
+  }
+  // In the order of the adapters.
+  std::vector<Change> of(const std::string& weight) const {
+    std::vector<Change> out;
+    if (!weight.ends_with(".weight")) return out;
+    const std::string module = weight.substr(0, weight.size() - std::string(".weight").size());
+    for (const AdapterFolder& adapter : adapters_) {
+      if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
+      auto part = [&](AdapterPart which) { return adapter.file.read(*adapter.find(module, which)).to(DType::kF32); };
+      HostArray a = part(AdapterPart::kLoraA), b = part(AdapterPart::kLoraB);
+      Change change{std::move(b), std::move(a), adapter.config.scale(module), std::nullopt, fan_in_fan_out_};
+      if (fan_in_fan_out_) {
+        HostArray left = transposed(change.right);
+        change.right = transposed(change.left);
+        change.left = std::move(left);
+      }
+      if (adapter.config.use_dora) change.magnitude = part(AdapterPart::kMagnitude);
+      out.push_back(std::move(change));
+    }
+    return out;
+  }
+  // The tensor that the last adapter saved whole in the place of the base's; nothing when there is none.
+  std::optional<StoredTensor> saved(const std::string& name) const {
+    for (auto adapter = adapters_.rbegin(); adapter != adapters_.rend(); ++adapter)
+      if (const TensorEntry* entry = adapter->find(name, AdapterPart::kSaved))
+        return StoredTensor{&adapter->file, entry};
+    return std::nullopt;
   }
 
  private:
-  AdapterFolder adapter_;
+  void check(const BaseTensors& base, const AdapterFolder& adapter, const AdapterTensor& tensor) const {
+    if (tensor.part != AdapterPart::kLoraA && tensor.part != AdapterPart::kSaved) return;
+    const bool pair = tensor.part == AdapterPart::kLoraA;
+    const Dims& weight = base.find(pair ? tensor.module + ".weight" : tensor.module).shape.dims;
+    Dims wanted = tensor.entry->shape.dims;
+    if (pair) wanted = {adapter.find(tensor.module, AdapterPart::kLoraB)->shape.dims[0], wanted[1]};
+    if (pair && fan_in_fan_out_) std::swap(wanted[0], wanted[1]);
+    if (wanted != weight)
+      throw UserError("{}: what it has for {} is for a weight {}, but the base's is {}; it is another model's adapter",
+                      adapter.file.path().string(), tensor.module, to_string(wanted), to_string(weight));
+  }
+
+  std::vector<AdapterFolder> adapters_;
   bool fan_in_fan_out_;
-  std::map<std::string, std::string> modules_;
 };
 
 // Adds rows [first, first + w's rows) of the change to `w`, on all cores.
@@ -104,80 +133,109 @@ void add(const Change& change, int64_t first, std::span<float> w) {
   for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, rows * t / threads, rows * (t + 1) / threads);
 }
 
+// Brings the outputs of rows [first, first + w's rows) to their magnitudes; by column `w` is the whole weight.
+void bring_to_magnitude(const Change& change, int64_t first, std::span<float> w) {
+  const int64_t columns = change.right.shape().dims[1], rows = static_cast<int64_t>(w.size()) / columns;
+  std::vector<double> square(change.by_column ? columns : rows, 0);
+  auto output = [&](int64_t i, int64_t j) { return change.by_column ? j : i; };
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      square[output(i, j)] += static_cast<double>(w[i * columns + j]) * w[i * columns + j];
+  const float* magnitude = change.magnitude->as<float>().data() + (change.by_column ? 0 : first);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      w[i * columns + j] *= static_cast<float>(magnitude[output(i, j)] / std::sqrt(square[output(i, j)]));
+}
+
 // What the merge did to the weights.
 struct MergeCount {
   int64_t tensors = 0;            // changed on disk
-  bool nonzero = false;           // the adapter's product is not zero everywhere
+  bool nonzero = false;           // the adapters change something
   DType narrowest = DType::kF64;  // of what was merged, as written
 };
 
 // Copies one tensor, changed or converted a block of rows at a time.
-void write_tensor(const StoredTensor& base, const std::optional<Change>& change, DType dtype, ModelWriter& writer,
-                  MergeCount& count) {
-  const TensorEntry& entry = *base.entry;
-  const Dims& dims = entry.shape.dims;
-  if (!change && dtype == entry.shape.dtype) {
-    if (entry.dense()) {
-      writer.write(entry.name, base.file->bytes(entry));
+void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::vector<Change>& changes, DType dtype,
+                  ModelWriter& writer, MergeCount& count) {
+  const auto& [file, entry] = from.stored;
+  const Dims& dims = from.shape.dims;
+  if (changes.empty() && dtype == entry->shape.dtype && from.quantised == nullptr) {
+    if (entry->dense()) {
+      writer.write(from.name, file->bytes(*entry));
     } else {
-      const HostArray values = base.file->read(entry);
-      writer.write(entry.name, {values.data(), static_cast<size_t>(values.bytes())});
+      const HostArray values = file->read(*entry);
+      writer.write(from.name, {values.data(), static_cast<size_t>(values.bytes())});
     }
-    base.file->release(entry);
+    file->release(*entry);
     return;
   }
-  const int64_t rows = dims.empty() ? 1 : dims[0], columns = rows == 0 ? 0 : entry.shape.elements() / rows;
-  const int64_t block = std::max<int64_t>(1, kBlockBytes / std::max<int64_t>(1, columns * 4));
+  const ValueReader reader(base, from);
+  const int64_t rows = dims.empty() ? 1 : dims[0], columns = rows == 0 ? 0 : from.shape.elements() / rows;
+  int64_t block = std::max<int64_t>(1, kBlockBytes / std::max<int64_t>(1, columns * 4));
+  for (const Change& change : changes)
+    if (change.magnitude && change.by_column) block = rows;
   bool changed = false;
   for (int64_t first = 0; first < rows && columns > 0; first += block) {
     Box box{Dims(dims.size(), 0), dims};
     if (!dims.empty()) box.start[0] = first, box.size[0] = std::min(block, rows - first);
     HostArray values({DType::kF32, box.size});
-    base.file->read_slice(entry, box, DType::kF32, values.data());
-    const HostArray before = change ? values.clone() : HostArray();
-    if (change) add(*change, first, values.as<float>());
+    reader.read(box, values.as<float>().data());
+    const HostArray before = changes.empty() ? HostArray() : values.clone();
+    for (const Change& change : changes) {
+      add(change, first, values.as<float>());
+      if (change.magnitude) bring_to_magnitude(change, first, values.as<float>());
+    }
     const HostArray out = values.to(dtype);
-    if (change && !std::ranges::equal(before.as<float>(), std::as_const(values).as<float>())) {
+    if (!changes.empty() && !std::ranges::equal(before.as<float>(), std::as_const(values).as<float>())) {
       count.nonzero = true;
       changed |= std::memcmp(before.to(dtype).data(), out.data(), out.bytes()) != 0;
     }
-    writer.write(entry.name, {out.data(), static_cast<size_t>(out.bytes())}, first * columns * byte_size(dtype));
+    writer.write(from.name, {out.data(), static_cast<size_t>(out.bytes())}, first * columns * byte_size(dtype));
   }
   count.tensors += changed;
-  if (change && byte_size(dtype) < byte_size(count.narrowest)) count.narrowest = dtype;
-  base.file->release(entry);
+  if (!changes.empty() && byte_size(dtype) < byte_size(count.narrowest)) count.narrowest = dtype;
+  file->release(*entry);
+}
+
+DType written_dtype(const BaseTensor& tensor, std::optional<DType> dtype) {
+  return dtype && is_float(tensor.shape.dtype) ? *dtype : tensor.shape.dtype;
 }
 
 // Writes all tensors of the base in the order they are stored in.
-MergeCount write_weights(const ModelRepository& base, const Changes* changes, std::optional<DType> dtype,
+MergeCount write_weights(const BaseTensors& base, const Changes* changes, std::optional<DType> dtype,
                          ModelWriter& writer) {
   MergeCount count;
-  int64_t done = 0;
-  for (const TensorFile& file : base.files())
-    for (const TensorEntry& entry : file.entries()) {
-      const DType to = dtype && is_float(entry.shape.dtype) ? *dtype : entry.shape.dtype;
-      write_tensor({&file, &entry}, changes == nullptr ? std::nullopt : changes->of(entry.name), to, writer, count);
-      done += entry.shape.bytes();
-      live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, base.total_bytes() / 1e9));
+  int64_t done = 0, total = 0;
+  for (const BaseTensor& tensor : base.all()) total += tensor.shape.bytes();
+  for (const BaseTensor& tensor : base.all()) {
+    BaseTensor from = tensor;
+    if (const auto saved = changes == nullptr ? std::nullopt : changes->saved(tensor.name)) {
+      from.stored = *saved;
+      from.quantised = nullptr;
+      ++count.tensors, count.nonzero = true;
     }
+    write_tensor(base, from, changes == nullptr ? std::vector<Change>{} : changes->of(tensor.name),
+                 written_dtype(tensor, dtype), writer, count);
+    done += tensor.shape.bytes();
+    live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));
+  }
   return count;
 }
 
-NamedShapes written_shapes(const ModelRepository& base, std::optional<DType> dtype) {
+NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype) {
   NamedShapes shapes;
-  for (const TensorFile& file : base.files())
-    for (const TensorEntry& entry : file.entries())
-      shapes.emplace_back(entry.name,
-                          dtype && is_float(entry.shape.dtype) ? entry.shape.with_dtype(*dtype) : entry.shape);
+  for (const BaseTensor& tensor : base.all())
+    shapes.emplace_back(tensor.name, tensor.shape.with_dtype(written_dtype(tensor, dtype)));
   return shapes;
 }
 
+// What is written are plain weights, whatever the base is held in.
 void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
-  if (!dtype) return;
   nlohmann::json config = base.config();
-  if (config.contains("dtype")) config["dtype"] = hf_name(*dtype);
-  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = hf_name(*dtype);
+  if (config.erase("quantization_config") == 0 && !dtype) return;
+  if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
+  if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
   write_json_file(folder / "config.json", config);
 }
 
@@ -185,7 +243,6 @@ void write_config(const ModelRepository& base, std::optional<DType> dtype, const
 Recipe exact(Recipe recipe) {
   recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
   recipe.lora_dtype = "float32";
-  recipe.quantization_bit.reset();
   return recipe;
 }
 
@@ -270,6 +327,7 @@ void compare(ExportReport& report, Devices& devices, const Recipe& recipe, const
   Recipe merged_recipe = exact(recipe);
   merged_recipe.model_name_or_path = written.string();
   merged_recipe.adapter_name_or_path.clear();
+  merged_recipe.quantization_bit.reset();
   const std::optional<Logits> merged = compute_logits(devices, merged_recipe);
   if (!merged) return;
   report.compared = true;
@@ -314,22 +372,23 @@ ExportReport run_export(const Recipe& recipe) {
   std::optional<DType> dtype;
   if (!recipe.export_dtype.empty()) dtype = dtype_from_hf(recipe.export_dtype);
 
+  const BaseTensors tensors(base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path));
   std::optional<Devices> devices;
   std::optional<Changes> changes;
   if (!recipe.adapter_name_or_path.empty()) {
     devices.emplace(recipe);
     make_job(exact(recipe), base.config(), (base.folder() / "config.json").string(), devices->count(),
              Purpose::kInference);
-    changes.emplace(base, read_adapter(recipe.adapter_name_or_path[0]), model.family->fan_in_fan_out);
+    changes.emplace(tensors, recipe.adapter_name_or_path, model.family->fan_in_fan_out);
   } else {
     info("no adapter_name_or_path: {} is exported as it is", recipe.model_name_or_path);
   }
 
   AtomicFolder folder(recipe.export_dir, AtomicFolder::Existing::kRefuse);
   ExportReport report{.folder = recipe.export_dir, .merged = changes.has_value()};
-  ModelWriter writer(folder.path(), written_shapes(base, dtype),
+  ModelWriter writer(folder.path(), written_shapes(tensors, dtype),
                      std::max<int64_t>(1, std::llround(recipe.export_size * 1e9)));
-  const MergeCount count = write_weights(base, changes ? &*changes : nullptr, dtype, writer);
+  const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
   writer.finish();
   write_config(base, dtype, folder.path());
   report.files = writer.shard_count();
@@ -340,10 +399,10 @@ ExportReport run_export(const Recipe& recipe) {
       throw UserError(
           "{}: the adapter is zero: it changes nothing, so there is nothing to merge. Is it trained? Leave "
           "adapter_name_or_path away to export the base",
-          changes->file().string());
+          changes->names());
     if (count.tensors == 0)
       throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
-                      changes->file().string(), hf_name(count.narrowest));
+                      changes->names(), hf_name(count.narrowest));
     compare(report, *devices, recipe, folder.path(), count.narrowest);
   }
   folder.commit();

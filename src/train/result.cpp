@@ -1,5 +1,8 @@
 #include "train/result.h"
 
+#include <cmath>
+#include <map>
+
 #include "base/box_copy.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/convert.h"
@@ -15,12 +18,29 @@ DType result_dtype(const Job& job) {
   return job.lora ? job.trained_dtype : job.model.config.dtype;
 }
 
+// PiSSA's pairs have the pairs they started from beside them.
+Dims result_dims(const Job& job, const WeightRow& row) {
+  Dims dims = row.stored_dims();
+  if (job.pissa && is_lora(row)) dims[row.name.ends_with(".lora_A.weight") ? 0 : dims.size() - 1] *= 2;
+  return dims;
+}
+
+// Which of the row's stored tensors are written: those of its layers, with all their experts.
+std::vector<int64_t> stored_numbers(const Job& job, const WeightRow& row) {
+  const int64_t experts = row.of_experts() ? row.dims[0] : 1;
+  std::vector<int64_t> out;
+  for (const int64_t layer : job.layers_of(row))
+    for (int64_t expert = 0; expert < experts; ++expert) out.push_back((layer - row.first_layer) * experts + expert);
+  return out;
+}
+
+// The adapter's tensors, or all of the model's.
 NamedShapes result_shapes(const Job& job) {
   NamedShapes out;
-  for (const WeightRow& row : job.trained)
-    for (int64_t i = 0; i < row.stored_count(job.model.config); ++i)
-      out.emplace_back((job.lora ? kAdapterPrefix : "") + row.stored_name(i),
-                       Shape{result_dtype(job), row.stored_dims()});
+  for (const WeightRow& row : job.lora ? job.trained : job.model.weights)
+    for (const int64_t index : stored_numbers(job, row))
+      out.emplace_back((job.lora ? kAdapterPrefix : "") + row.stored_name(index),
+                       Shape{result_dtype(job), result_dims(job, row)});
   return out;
 }
 
@@ -29,8 +49,15 @@ AdapterConfig adapter_config(const Job& job) {
   config.base_model_name_or_path = job.recipe.model_name_or_path;
   config.r = job.lora->rank;
   config.lora_alpha = job.lora->alpha;
+  if (job.pissa) {  // the same scale at twice the rank
+    config.r *= 2;
+    config.lora_alpha *= job.lora->rslora ? std::sqrt(2.0) : 2;
+  }
   config.lora_dropout = job.lora->dropout;
   config.use_rslora = job.lora->rslora;
+  config.use_dora = job.lora->dora;
+  config.modules_to_save = job.lora->saved;
+  if (!job.lora->layers.empty()) config.selection["layers_to_transform"] = job.lora->layers;
   config.fan_in_fan_out = job.model.family->fan_in_fan_out;
   // PEFT matches a name after a dot; the last part alone is enough unless two modules of a layer share it.
   for (const std::string& module : job.lora->modules) {
@@ -52,33 +79,68 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Job& job, 
     model_.emplace(folder, result_shapes(job), kShardBytes);
 }
 
-void ResultWriter::add(const WeightRow& row, const HostShards& weights) {
+template <typename Write>
+void ResultWriter::for_each_layer(const WeightRow& row, const HostShards& weights, Write write) const {
   const Dims dims = row.stored_dims();
   HostArray layer({weights.shape.dtype, dims}), converted({dtype_, dims});
   Box box = Box::whole(weights.shape.dims);
   for (int d = 0; d < row.stack_dims(); ++d) box.size[d] = 1;
-  for (int64_t i = 0; i < row.stored_count(job_.model.config); ++i) {
+  for (const int64_t index : stored_numbers(job_, row)) {
     if (row.of_experts())
-      box.start[0] = i / row.dims[0], box.start[1] = i % row.dims[0];
+      box.start[0] = index / row.dims[0], box.start[1] = index % row.dims[0];
     else if (row.stacked())
-      box.start[0] = i;
+      box.start[0] = index;
     for (const HostShards::Shard& shard : weights.shards)
       copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype_, converted.shape().elements());
-    const std::span<const std::byte> bytes{converted.data(), static_cast<size_t>(converted.bytes())};
-    const std::string name = row.stored_name(i);
-    if (adapter_)
-      adapter_->write(kAdapterPrefix + name, bytes);
-    else
-      model_->write(name, bytes);
+    write(row.stored_name(index), converted);
   }
 }
 
-void ResultWriter::finish() {
+void ResultWriter::write(const std::string& name, const HostArray& weight) {
+  const std::span<const std::byte> bytes{weight.data(), static_cast<size_t>(weight.bytes())};
   if (adapter_)
-    adapter_->finish();
+    adapter_->write(kAdapterPrefix + name, bytes);
   else
+    model_->write(name, bytes);
+}
+
+void ResultWriter::add(const WeightRow& row, const HostShards& weights) {
+  for_each_layer(row, weights, [&](const std::string& name, const HostArray& weight) { write(name, weight); });
+}
+
+void ResultWriter::add(const WeightRow& row, const HostShards& weights, const HostShards& start) {
+  std::map<std::string, HostArray> starts;
+  for_each_layer(row, start,
+                 [&](const std::string& name, const HostArray& weight) { starts.emplace(name, weight.clone()); });
+  // A: [A; start], B: [B, -start].
+  const bool is_a = row.name.ends_with(".lora_A.weight");
+  const int64_t each = is_a ? product(row.dims) : row.dims.back(), runs = product(row.dims) / each;
+  HostArray both({dtype_, result_dims(job_, row)});
+  for_each_layer(row, weights, [&](const std::string& name, const HostArray& weight) {
+    const HostArray& from = starts.at(name);
+    for (int64_t run = 0; run < runs; ++run)
+      for (int64_t i = 0; i < each; ++i) {
+        const float old = load_float(from.data(), dtype_, run * each + i);
+        store_float(both.data(), dtype_, run * 2 * each + i, load_float(weight.data(), dtype_, run * each + i));
+        store_float(both.data(), dtype_, (run * 2 + 1) * each + i, is_a ? old : -old);
+      }
+    write(name, both);
+  });
+}
+
+void ResultWriter::finish() {
+  if (adapter_) adapter_->finish();
+  if (model_) {
+    // What was not trained is as it was.
+    for (const WeightRow& row : job_.frozen)
+      for (const int64_t layer : job_.layers_of(row)) {
+        const StoredTensor stored = repository_.find(name_of_layer(row.name, layer));
+        write(stored.entry->name, stored.file->read(*stored.entry).to(dtype_));
+        stored.file->release(*stored.entry);
+      }
     model_->finish();
+  }
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
 }
@@ -86,12 +148,18 @@ void ResultWriter::finish() {
 void write_result(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository,
                   const TrainState& state) {
   ResultWriter writer(folder, job, repository);
-  for (const WeightRow& row : job.trained) writer.add(row, download_shards(state.buffers.at(trained_input(row.name))));
+  auto read = [&](const std::string& name) { return download_shards(state.buffers.at(name)); };
+  for (const WeightRow& row : job.trained)
+    if (job.pissa && is_lora(row))
+      writer.add(row, read(trained_input(row)), read(start_array(row)));
+    else
+      writer.add(row, read(trained_input(row)));
   writer.finish();
 }
 
 int64_t result_bytes(const Job& job) {
-  return job.count(job.trained) * byte_size(result_dtype(job));
+  const int64_t tensors = job.count(job.lora ? job.trained : job.model.weights);
+  return tensors * (job.pissa ? 2 : 1) * byte_size(result_dtype(job));
 }
 
 }  // namespace fettle

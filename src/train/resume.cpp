@@ -70,7 +70,7 @@ std::optional<ResumePoint> find_resume_point(const Job& job) {
   }
 }
 
-TrainState resume_state(ResumePoint& point, const Devices& devices, const Job& job, const ModelRepository& repository) {
+TrainState resume_state(ResumePoint& point, Devices& devices, const Job& job, const ModelRepository& repository) {
   try {
     return load_state(devices, job, repository, point.state);
   } catch (const DamagedState& error) {

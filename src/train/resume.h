@@ -21,6 +21,6 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const Job& job);
 
 // The run's state from there, the frozen weights from the repository. Throws as above.
-TrainState resume_state(ResumePoint& point, const Devices& devices, const Job& job, const ModelRepository& repository);
+TrainState resume_state(ResumePoint& point, Devices& devices, const Job& job, const ModelRepository& repository);
 
 }  // namespace fettle

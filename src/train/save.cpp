@@ -80,7 +80,11 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
     return array;
   };
   for (const WeightRow& row : job_.trained) {
-    result.add(row, add(trained_input(row.name)));
+    const HostShards weights = add(trained_input(row));
+    if (job_.pissa && is_lora(row))
+      result.add(row, weights, add(start_array(row)));
+    else
+      result.add(row, weights);
     for (const StateArray& array : optimizer_state(job_, row)) add(array.name);
   }
   if (job_.scales_loss()) add(kLossScale);

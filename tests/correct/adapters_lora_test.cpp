@@ -74,8 +74,8 @@ TEST(Lora, AFreshPairStartsAsPefts) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const Job job = make_job(recipe, repository.config(), "config.json", 1);
   TrainState state = load_state(devices, job, repository, false);
-  const Value a = to_value(state.buffers.at(trained_input("model.layers.{}.mlp.down_proj.lora_A.weight")).download());
-  const Value b = to_value(state.buffers.at(trained_input("model.layers.{}.mlp.down_proj.lora_B.weight")).download());
+  const Value a = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_A.weight").download());
+  const Value b = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_B.weight").download());
   EXPECT_EQ(a.shape.dims, (Dims{2, 64, 96}));
   for (double x : b.elements) ASSERT_EQ(x, 0);
   const double bound = 1 / std::sqrt(96.0), n = static_cast<double>(a.elements.size());

@@ -34,7 +34,7 @@ TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.rows = 1, .max_length = 40, .shuffle = false, .lengths = {40}});
   auto weight = [&](const TrainState& state) {
-    return to_value(state.buffers.at(trained_input("model.layers.{}.mlp.up_proj.weight")).download()).elements;
+    return to_value(state.buffers.at("trained/model.layers.{}.mlp.up_proj.weight").download()).elements;
   };
   TrainState plain = load_state(devices, job, repository, true), state = load_state(devices, job, repository, true);
   state.buffers.at(kLossScale) = replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {1e9f * 65536, 3}));

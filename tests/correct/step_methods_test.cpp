@@ -38,6 +38,48 @@ Recipe recipe_of(const Json& method) {
   return recipe;
 }
 
+// What a PiSSA run writes is a plain adapter: scale B A of it beside the change of each weight that PEFT made.
+void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule, const Json& wanted) {
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const std::vector<Example> rows = reference_rows();
+  const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
+                               .rows = job.rows_per_micro_batch(),
+                               .max_length = 40,
+                               .shuffle = false,
+                               .lengths = {40}});
+  const Executable step = devices.compile(build_train_step(job, 40));
+  TrainState state = load_state(devices, job, repository, true);
+  for (int64_t s = 0; s < 20; ++s) run_step(devices, job, step, state, batches.at(s), rate * schedule.multiplier(s));
+  auto read = [&](const std::string& name) { return to_value(state.buffers.at(name).download()); };
+  for (const std::string& module : job.lora->modules) {
+    const std::string row = job.model.family->layer_prefix + module;
+    const Value a = read("trained/" + row + ".lora_A.weight"), b = read("trained/" + row + ".lora_B.weight");
+    const Value a0 = read("start/" + row + ".lora_A.weight"), b0 = read("start/" + row + ".lora_B.weight");
+    const int64_t r = a.shape.dims[1], in = a.shape.dims[2], out = b.shape.dims[1];
+    for (int64_t layer = 0; layer < a.shape.dims[0]; ++layer) {
+      const Json& change = wanted[name_of_layer(row, layer) + ".weight"];
+      double square = 0;
+      for (int64_t o = 0; o < out; ++o)
+        for (int64_t i = 0; i < in; ++i) {
+          double sum = 0;
+          for (int64_t k = 0; k < r; ++k) {
+            const int64_t at_a = (layer * r + k) * in + i, at_b = (layer * out + o) * r + k;
+            sum += b.elements[at_b] * a.elements[at_a] - b0.elements[at_b] * a0.elements[at_a];
+          }
+          sum *= job.lora->scale();
+          square += sum * sum;
+          if (const int64_t e = o * in + i; e < 8) {
+            EXPECT_NEAR(sum, change["first"][e].get<double>(), 1e-4) << row << ' ' << layer << ' ' << e;
+          }
+        }
+      const double norm = change["norm"];
+      EXPECT_NEAR(std::sqrt(square), norm, 2e-3 * norm) << row << ' ' << layer;
+    }
+  }
+}
+
 class MethodParity : public testing::TestWithParam<Method> {};
 
 TEST_P(MethodParity, TwentySteps) {
@@ -57,6 +99,7 @@ TEST_P(MethodParity, TwentySteps) {
   for (size_t i = 0; i < result.losses.size(); ++i)
     largest = std::max(largest, std::abs(result.losses[i] / recorded["loss"][i].get<double>() - 1));
   std::printf("%s: largest relative difference of a loss %.2g\n", GetParam().name, largest);
+  if (recorded.contains("changes")) expect_changes(recipe, rate, schedule, recorded["changes"]);
   if (!recorded.contains("final")) return;
 
   std::set<std::string> seen;
@@ -67,20 +110,27 @@ TEST_P(MethodParity, TwentySteps) {
         if (name_of_layer(row, part[i]) != plain) continue;
         seen.insert(key);
         const std::vector<double>& all = result.trained.at(row).elements;
-        const size_t n = all.size() / part.size();
+        // Pairs of chosen layers lie in a stack of all layers.
+        const size_t slots = part.size() == 1 && row.find("{}") == std::string::npos
+                                 ? 1
+                                 : static_cast<size_t>(result.trained.at(row).shape.dims[0]);
+        const size_t n = all.size() / slots, at = n * (slots == part.size() ? i : static_cast<size_t>(part[i]));
         double square = 0;
-        for (size_t e = 0; e < n; ++e) square += all[i * n + e] * all[i * n + e];
+        for (size_t e = 0; e < n; ++e) square += all[at + e] * all[at + e];
         EXPECT_NEAR(std::sqrt(square), wanted["norm"].get<double>(), 1e-3 * wanted["norm"].get<double>()) << key;
         for (size_t e = 0; e < wanted["first"].size(); ++e)
-          EXPECT_NEAR(all[i * n + e], wanted["first"][e].get<double>(), 1e-3) << key << ' ' << e;
+          EXPECT_NEAR(all[at + e], wanted["first"][e].get<double>(), 1e-3) << key << ' ' << e;
       }
   }
   EXPECT_EQ(seen.size(), recorded["final"].size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, MethodParity,
-                         testing::Values(Method{"lora_fp16", 2e-2}, Method{"full_fp16", 2e-2},
-                                         Method{"full_bf16", 2e-2}),
+                         testing::Values(Method{"dora", 1e-4}, Method{"dora_gpt2", 1e-4}, Method{"saved", 1e-4},
+                                         Method{"layers", 1e-4}, Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4},
+                                         Method{"two_adapters", 1e-4}, Method{"freeze_last", 1e-4},
+                                         Method{"freeze_first", 1e-4}, Method{"lora_fp16", 2e-2},
+                                         Method{"full_fp16", 2e-2}, Method{"full_bf16", 2e-2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

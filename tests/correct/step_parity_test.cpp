@@ -138,7 +138,7 @@ TEST_P(Parity, TwentyLoraSteps) {
     const std::string prefix = model.family->layer_prefix.substr(0, model.family->layer_prefix.find("{}"));
     const size_t end = key.find('.', prefix.size());
     const int64_t layer = std::stoll(key.substr(prefix.size(), end - prefix.size()));
-    const HostArray stacked = result.state.buffers.at(trained_input(prefix + "{}" + key.substr(end))).download();
+    const HostArray stacked = result.state.buffers.at("trained/" + prefix + "{}" + key.substr(end)).download();
     const HostArray values = wanted.file.read(*tensor.entry);
     const int64_t n = values.shape().elements();
     double largest = 0;

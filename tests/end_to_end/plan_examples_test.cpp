@@ -29,6 +29,8 @@ const std::vector<Recipe> kRecipes{
     {"Llama8BOnH200", "llama3.1-8b-lora-h200", "cuda", {}, 0.50},
     {"Llama8BOnMI300X", "llama3.1-8b-lora-mi300x", "rocm", {}, 0.50},
     {"Llama70BFull", "llama2-70b-full-2x8a100", "cuda", {}, 0.95},
+    {"Llama70BQlora", "llama2-70b-qlora-2x24gb", "cuda", {}, 0.90},
+    {"Llama405BQlora", "llama3.1-405b-qlora-8xa100-40", "cuda", {}, 0.90},
     {"Qwen7B", "qwen2.5-7b-lora-24gb", "cuda", {}, 0.85},
 };
 

@@ -53,9 +53,9 @@ TrainState random_state(const Devices& devices, const Job& job) {
   auto random = [&](const WeightRow& row, DType dtype) {
     return random_row(devices.client(), row, job.model.config, dtype, layout(row), 1);
   };
-  for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row.name), random(row, job.frozen_dtype));
+  for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row), random(row, job.frozen_dtype));
   for (const WeightRow& row : job.trained) {
-    state.buffers.emplace(trained_input(row.name), random(row, job.trained_dtype));
+    state.buffers.emplace(trained_input(row), random(row, job.trained_dtype));
     for (const StateArray& array : optimizer_state(job, row))
       state.buffers.emplace(array.name,
                             DeviceBuffer::zeros(devices.client(), array.shape,

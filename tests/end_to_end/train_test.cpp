@@ -43,7 +43,7 @@ std::vector<std::string> resumable(const std::filesystem::path& output) {
 }
 
 TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
-  for (const char* method : {"finetuning_type=lora", "finetuning_type=full"}) {
+  for (const char* method : {"finetuning_type=lora", "finetuning_type=full", "quantization_bit=4"}) {
     TempFolder folder;
     ASSERT_EQ(run_fettle(folder, with(resumable(folder / "whole"), {method})).code, 0);
     ASSERT_EQ(run_fettle(folder, with(resumable(folder / "cut"), {method})).code, 0);
@@ -54,7 +54,7 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << method;
     const std::string weights =
-        method == std::string("finetuning_type=lora") ? "adapter_model.safetensors" : "model.safetensors";
+        method == std::string("finetuning_type=full") ? "model.safetensors" : "adapter_model.safetensors";
     EXPECT_EQ(read_text(folder / "cut" / weights), read_text(folder / "whole" / weights)) << method;
   }
 }

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 
 namespace fettle {
 namespace {
+
+using testing::HasSubstr;
 
 class BadRecipe : public testing::Test {
  protected:
@@ -98,7 +101,6 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("stage: dpo\n"), "FILE:1: stage: dpo is not available in this version; it has pt, sft");
-  EXPECT_EQ(message("use_dora: true\n"), "FILE:1: use_dora: true is not available in this version");
   EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
@@ -108,7 +110,8 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
             "lion_32bit, lion_8bit, sgd, muon");
   EXPECT_EQ(message("report_to: [none, wandb]\n"),
             "FILE:1: report_to: wandb is not available in this version; it has none");
-  EXPECT_EQ(message("load_in_4bit: true\n"), "FILE:1: quantization_bit: 4 is not available in this version");
+  EXPECT_EQ(message("quantization_bit: 3\n"), "FILE:1: quantization_bit: 3 is not available in this version");
+  EXPECT_EQ(message("galore_rank: 5\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
             "FILE:1: neftune_noise_alpha is not available in this version; remove the key");
   EXPECT_EQ(message("datasets:\n  - path: a\n    field_messages: chat\n"),
@@ -147,6 +150,21 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
             "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
   EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"), "FILE:1: fsdp = 4000000000 is too large");
+  EXPECT_EQ(message("finetuning_type: full\nuse_dora: true\n"),
+            "FILE:2: use_dora needs finetuning_type: lora, found full; remove it or change the type");
+  EXPECT_EQ(message("freeze_trainable_layers: 3\n"),
+            "FILE:1: freeze_trainable_layers needs finetuning_type: freeze, found lora; remove it or change the type");
+  EXPECT_EQ(message("fp16: true\npure_bf16: true\n"), "FILE:1 and FILE:2: only one of fp16 and pure_bf16 can be true");
+  EXPECT_THAT(message("optim: muon\n"), HasSubstr("muon updates the matrices of the layers themselves"));
+  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave it at float32"));
+  EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
+  EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("keep one of them"));
+  EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more, or -1"));
+  EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("names none"));
+  EXPECT_THAT(message("finetuning_type: full\nload_in_8bit: true\n"), HasSubstr("needs finetuning_type: lora"));
+  EXPECT_THAT(message("finetuning_type: freeze\nuse_dora: true\n"), HasSubstr("use_dora needs finetuning_type: lora"));
+  EXPECT_THAT(message("init_lora_weights: pissa_niter_few\n"), HasSubstr("pissa_iter"));
+  EXPECT_THAT(message("init_lora_weights: loftq\n"), HasSubstr("wanted one of"));
 }
 
 TEST_F(BadRecipe, FilesThatAreNoRecipe) {

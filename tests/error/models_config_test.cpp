@@ -69,7 +69,17 @@ TEST(ModelConfig, FieldsThatDoNotFitTogether) {
 }
 
 TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
-  EXPECT_THAT(with("quantization_config", {{"bits", 4}}), HasSubstr("quantised"));
+  EXPECT_THAT(with("quantization_config", {{"bits", 4}}), AllOf(HasSubstr("quantised"), HasSubstr("original weights")));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}), HasSubstr("'gptq'"));
+  EXPECT_THAT(with("quantization_config", "nf4"), HasSubstr("original weights"));
+  const Json bnb{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
+  auto bnb_with = [&](const char* key, const char* value) {
+    Json config = bnb;
+    config[key] = value;
+    return with("quantization_config", config);
+  };
+  EXPECT_THAT(bnb_with("bnb_4bit_quant_type", "nf2"), AllOf(HasSubstr("'nf2'"), HasSubstr("fp4")));
+  EXPECT_THAT(bnb_with("bnb_4bit_quant_storage", "bfloat16"), HasSubstr("uint8 is"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}),
               AllOf(HasSubstr("'yarn'"), HasSubstr("llama3")));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4}}),

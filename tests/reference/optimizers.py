@@ -1,6 +1,6 @@
 """Records what the reference implementations of the update rules do; README.md has the file format.
 
-usage: optimizers.py          (writes optimizers.json; bitsandbytes from requirements-optimizers.txt)
+usage: optimizers.py          (writes optimizers.json; bitsandbytes as in requirements-optimizers.txt)
 
 Two records of each rule: the rule alone on made-up gradients, and full tuning of the llama model. The references are
 torch.optim, transformers.Adafactor and bitsandbytes on the CPU. Its fast quantiser there is an approximation that never

@@ -163,8 +163,6 @@ def check_variants(table, family, fettle, recorded):
         _, losses = fettle.train(f"{family}-bf16", loop.LORA, **keys, adapter_name_or_path=start, bf16=True)
         table.add(family, "LoRA losses, bfloat16", relative(losses, recorded["lora_losses_bf16"]["loss"]), 2e-2)
     for name, wanted in recorded.get("variants", {}).items():
-        if name == "dora":  # recorded, not available in Fettle (docs/status.md)
-            continue
         method = dict(use_rslora=name == "rslora")
         start = [folder / "variants" / name]
         _, losses = fettle.train(f"{family}-{name}", loop.VARIANT, **keys, **method, adapter_name_or_path=start)

@@ -1,0 +1,154 @@
+#include "adapters/block_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
+constexpr float kSmallest = 1e-38f;  // stands for an absmax of 0 where it divides
+
+// Values in their order, the middles between neighbours, and the code of each.
+struct Ordered {
+  std::array<float, 15> bounds;
+  std::array<uint8_t, 16> codes;
+};
+
+Ordered ordered(const std::vector<float>& values) {
+  Ordered out;
+  std::iota(out.codes.begin(), out.codes.end(), uint8_t{0});
+  std::ranges::stable_sort(out.codes, [&](uint8_t a, uint8_t b) { return values[a] < values[b]; });
+  for (size_t i = 0; i < 15; ++i) out.bounds[i] = (values[out.codes[i]] + values[out.codes[i + 1]]) / 2;
+  return out;
+}
+
+const Ordered& ordered(Quantisation::Type type) {
+  static const Ordered nf4 = ordered(values_of(Quantisation::Type::kNf4));
+  static const Ordered fp4 = ordered(values_of(Quantisation::Type::kFp4));
+  return type == Quantisation::Type::kNf4 ? nf4 : fp4;
+}
+
+float largest(std::span<const float> values) {
+  float out = 0;
+  for (float x : values) out = std::max(out, std::abs(x));
+  return out;
+}
+
+std::vector<float> dynamic_map() {
+  std::vector<double> out{0, 1};
+  constexpr int kDecades = 7;
+  for (int decade = 0; decade < kDecades; ++decade) {
+    const int count = 1 << decade;
+    for (int n = 0; n < count; ++n) {
+      const double value = std::pow(10.0, decade - (kDecades - 1)) * (0.1 + 0.9 * (n + 0.5) / count);
+      out.insert(out.end(), {value, -value});
+    }
+  }
+  std::ranges::sort(out);
+  return {out.begin(), out.end()};
+}
+
+}  // namespace
+
+const std::vector<float>& values_of(Quantisation::Type type) {
+  // The middles of 16 shares of a normal distribution, seven below zero and eight above.
+  static const std::vector<float> nf4{-1.0f,
+                                      -0.6961928009986877f,
+                                      -0.5250730514526367f,
+                                      -0.39491748809814453f,
+                                      -0.28444138169288635f,
+                                      -0.18477343022823334f,
+                                      -0.09105003625154495f,
+                                      0.0f,
+                                      0.07958029955625534f,
+                                      0.16093020141124725f,
+                                      0.24611230194568634f,
+                                      0.33791524171829224f,
+                                      0.44070982933044434f,
+                                      0.5626170039176941f,
+                                      0.7229568362236023f,
+                                      1.0f};
+  // A sign bit, two of exponent and one of mantissa, over the largest, 12.
+  static const std::vector<float> fp4 = [] {
+    std::vector<float> out;
+    for (float sign : {1.0f, -1.0f})
+      for (float value : {0.0f, 0.0625f, 8.0f, 12.0f, 4.0f, 6.0f, 2.0f, 3.0f}) out.push_back(sign * value / 12);
+    return out;
+  }();
+  return type == Quantisation::Type::kNf4 ? nf4 : fp4;
+}
+
+const std::vector<float>& nested_values() {
+  static const std::vector<float> map = dynamic_map();
+  return map;
+}
+
+void quantise_blocks(Quantisation::Type type, std::span<const float> values, std::byte* codes, float* absmax) {
+  const Ordered& order = ordered(type);
+  for (size_t first = 0; first < values.size(); first += kBlock, codes += kBlock / 2) {
+    const std::span<const float> block = values.subspan(first, std::min<size_t>(kBlock, values.size() - first));
+    const float most = largest(block), inverse = 1 / std::max(most, kSmallest);
+    *absmax++ = most;
+    float scaled[kBlock] = {};
+    for (size_t i = 0; i < block.size(); ++i) scaled[i] = std::clamp(block[i] * inverse, -1.0f, 1.0f);
+    int32_t passed[kBlock] = {};  // bounds below the element
+    for (float bound : order.bounds)
+      for (int64_t i = 0; i < kBlock; ++i) passed[i] += scaled[i] > bound ? 1 : 0;
+    for (int64_t i = 0; i < kBlock / 2; ++i)
+      codes[i] = static_cast<std::byte>(order.codes[passed[2 * i]] << 4 | order.codes[passed[2 * i + 1]]);
+  }
+}
+
+void dequantise_blocks(Quantisation::Type type, const std::byte* codes, const float* absmax, std::span<float> values) {
+  const std::vector<float>& table = values_of(type);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto pair = static_cast<uint8_t>(codes[i / 2]);
+    values[i] = table[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax[i / kBlock];
+  }
+}
+
+NestedAbsmax quantise_absmax(std::span<const float> absmax) {
+  static const std::vector<float> bounds = [] {
+    const std::vector<float>& map = nested_values();
+    std::vector<float> out;
+    for (size_t i = 0; i + 1 < map.size(); ++i) out.push_back((map[i] + map[i + 1]) / 2);
+    return out;
+  }();
+  NestedAbsmax out;
+  const double sum = std::accumulate(absmax.begin(), absmax.end(), 0.0);
+  out.offset = static_cast<float>(sum / static_cast<double>(absmax.size()));
+  out.codes.reserve(absmax.size());
+  std::vector<float> block;
+  for (size_t first = 0; first < absmax.size(); first += kNestedBlock) {
+    block.clear();
+    for (float x : absmax.subspan(first, std::min<size_t>(kNestedBlock, absmax.size() - first)))
+      block.push_back(x - out.offset);
+    const float most = largest(block), inverse = 1 / std::max(most, kSmallest);
+    out.absmax.push_back(most);
+    for (float x : block)
+      out.codes.push_back(static_cast<uint8_t>(std::ranges::lower_bound(bounds, std::clamp(x * inverse, -1.0f, 1.0f)) -
+                                               bounds.begin()));
+  }
+  return out;
+}
+
+void dequantise_absmax(const NestedAbsmax& nested, int64_t first, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t at = static_cast<size_t>(first) + i;
+    out[i] = nested_values()[nested.codes[at]] * nested.absmax[at / kNestedBlock] + nested.offset;
+  }
+}
+
+void quantise_rows(std::span<const float> values, int64_t columns, int8_t* codes, float* absmax) {
+  for (size_t first = 0; first < values.size(); first += static_cast<size_t>(columns)) {
+    const std::span<const float> row = values.subspan(first, static_cast<size_t>(columns));
+    const float most = largest(row), factor = 127 / std::max(most, kSmallest);
+    *absmax++ = most;
+    for (float x : row) *codes++ = static_cast<int8_t>(std::nearbyint(x * factor));
+  }
+}
+
+}  // namespace fettle

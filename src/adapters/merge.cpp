@@ -1,0 +1,45 @@
+#include "adapters/merge.h"
+
+#include "graph/ops.h"
+#include "graph/scan.h"
+
+namespace fettle {
+namespace {
+
+Tensor norms(const Tensor& weight, int64_t in) {
+  return sqrt(reduce_sum(weight * weight, {in}));
+}
+
+}  // namespace
+
+Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOptions& options, double scale) {
+  PathScope scope("merge");
+  const int64_t in = options.fan_in_fan_out ? 0 : weight.rank() - 2;  // of a layer's
+  std::vector<Tensor> xs{weight, parts.a, parts.b};
+  if (parts.magnitude) xs.push_back(parts.magnitude);
+  const ScanStep all = scan(
+      weight.dim(0), {}, xs,
+      [&](const Tensor& layer, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
+        const Tensor &a = x[1], &b = x[2];
+        const Tensor product = options.fan_in_fan_out
+                                   ? dot_general(a, b, {.lhs_contracting = {0}, .rhs_contracting = {1}})
+                                   : dot_general(b, a, {.lhs_contracting = {b.rank() - 1}, .rhs_contracting = {0}});
+        Tensor w = convert(x[0], DType::kF32) + product * scale;
+        if (parts.magnitude) w = w * expand(x[3] / norms(w, in), in);
+        const Tensor merged = convert(w, weight.dtype());
+        return {{}, {options.layers.empty() ? merged : select(has_pairs(options, layer), merged, x[0])}};
+      });
+  return all.ys[0];
+}
+
+Tensor row_norms(const std::vector<Tensor>& stacks, const std::function<Tensor(const std::vector<Tensor>&)>& weight_of,
+                 bool fan_in_fan_out) {
+  const ScanStep all = scan(stacks[0].dim(0), {}, stacks,
+                            [&](const Tensor&, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
+                              const Tensor weight = convert(weight_of(x), DType::kF32);
+                              return {{}, {norms(weight, fan_in_fan_out ? 0 : weight.rank() - 1)}};
+                            });
+  return all.ys[0];
+}
+
+}  // namespace fettle

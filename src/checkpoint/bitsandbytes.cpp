@@ -1,0 +1,93 @@
+#include "checkpoint/bitsandbytes.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "adapters/block_codes.h"
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
+
+int64_t blocks_of(int64_t elements, int64_t block) {
+  return (elements + block - 1) / block;
+}
+
+void check_shape(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
+  const Shape& shape = stored.entry->shape;
+  if (shape.dtype != dtype || shape.elements() != elements || !stored.entry->dense())
+    throw UserError("{}: '{}' is {}, wanted {} of {} for the quantised weight that config.json describes",
+                    stored.file->path().string(), name, shape.to_string(), elements, safetensors_name(dtype));
+}
+
+void check_map(const StoredTensor& stored, const std::string& name, const std::vector<float>& wanted) {
+  check_shape(stored, name, DType::kF32, static_cast<int64_t>(wanted.size()));
+  const HostArray map = stored.file->read(*stored.entry);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (std::abs(map.as<float>()[i] - wanted[i]) > 1e-6f)
+      throw UserError("{}: '{}' has {} for code {}, where bitsandbytes' map has {}; other maps are not supported",
+                      stored.file->path().string(), name, map.as<float>()[i], i, wanted[i]);
+}
+
+// The settings in a ".quant_state" tensor.
+nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
+  const auto bytes = stored.file->bytes(*stored.entry);
+  const auto* text = reinterpret_cast<const char*>(bytes.data());
+  nlohmann::json state = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  if (!state.is_object())
+    throw UserError("{}: '{}' is no JSON object of a quantised weight's settings", stored.file->path().string(), name);
+  return state;
+}
+
+}  // namespace
+
+StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const WeightRow& row,
+                               const Quantisation& format) {
+  StoredQuantised out;
+  auto get = [&](const std::string& tensor) {
+    out.names.insert(tensor);
+    return find(tensor);
+  };
+  const Dims dims = row.stored_dims();
+  const int64_t elements = product(dims);
+  out.codes = get(name);
+  if (!format.four_bits()) {
+    check_shape(out.codes, name, DType::kI8, elements);
+    const std::string module = name.substr(0, name.rfind('.'));
+    out.absmax = get(module + ".SCB");
+    check_shape(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
+    out.names.insert(module + ".weight_format");
+    return out;
+  }
+  const int64_t blocks = blocks_of(elements, kBlock);
+  check_shape(out.codes, name, DType::kU8, (elements + 1) / 2);
+  out.absmax = get(name + ".absmax");
+  check_shape(out.absmax, name + ".absmax", format.nested ? DType::kU8 : DType::kF32, blocks);
+  check_map(get(name + ".quant_map"), name + ".quant_map", values_of(format.type));
+  const std::string type = format.type == Quantisation::Type::kNf4 ? "nf4" : "fp4";
+  const std::string state_name = name + ".quant_state.bitsandbytes__" + type;
+  const StoredTensor stored_state = get(state_name);
+  const nlohmann::json state = state_of(stored_state, state_name);
+  auto expect = [&](const char* key, const nlohmann::json& wanted) {
+    const nlohmann::json found = state.value(key, nlohmann::json());
+    if (found != wanted)
+      throw UserError("{}: '{}' has {} {}, wanted {}; other forms are not supported",
+                      stored_state.file->path().string(), state_name, key, found.dump(), wanted.dump());
+  };
+  expect("quant_type", type);
+  expect("blocksize", kBlock);
+  expect("shape", dims);
+  if (!format.nested) return out;
+  expect("nested_blocksize", kNestedBlock);
+  out.nested_absmax = get(name + ".nested_absmax");
+  check_shape(out.nested_absmax, name + ".nested_absmax", DType::kF32, blocks_of(blocks, kNestedBlock));
+  check_map(get(name + ".nested_quant_map"), name + ".nested_quant_map", nested_values());
+  if (const auto offset = state.find("nested_offset"); offset == state.end() || !offset->is_number())
+    throw UserError("{}: '{}' has no number nested_offset", stored_state.file->path().string(), state_name);
+  out.nested_offset = state["nested_offset"].get<float>();
+  return out;
+}
+
+}  // namespace fettle

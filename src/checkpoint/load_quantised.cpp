@@ -1,0 +1,190 @@
+#include "checkpoint/load_quantised.h"
+
+#include <atomic>
+#include <limits>
+#include <mutex>
+
+#include "adapters/block_codes.h"
+#include "base/box_copy.h"
+#include "base/parallel.h"
+#include "checkpoint/bitsandbytes.h"
+#include "checkpoint/pieces.h"
+#include "runtime/buffer_builder.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBlock = Quantisation::kBlock;
+constexpr int64_t kCodeBytes = int64_t{512} << 10;  // of a piece; its f32 values are eight times as many
+
+// A piece's values from the file, and its codes; each a thread's own.
+std::span<float> values_memory(int64_t count) {
+  thread_local std::vector<float> memory;
+  memory.resize(static_cast<size_t>(count));
+  return memory;
+}
+
+// Writes what the builder's parts have of layer `number`, whose elements lie in `whole`.
+void write_layer(BufferBuilder& builder, const Shape& shape, size_t lead, int64_t number, const std::byte* whole) {
+  const int64_t width = byte_size(shape.dtype);
+  for (size_t part = 0; part < builder.parts().size(); ++part) {
+    const Box& box = builder.parts()[part];
+    const Box inner = inner_box(box, lead);
+    const int64_t bytes = inner.elements() * width;
+    if (lead == 1 && (number < box.start[0] || number >= box.start[0] + box.size[0])) continue;
+    const std::span<std::byte> staged = staging(bytes);
+    copy_common(Box::whole(inner_box(Box::whole(shape.dims), lead).size), whole, inner, staged.data(), width);
+    builder.write(static_cast<int>(part), lead == 1 ? (number - box.start[0]) * bytes : 0, staged);
+  }
+}
+
+const std::byte* bytes_of(const void* data) {
+  return static_cast<const std::byte*>(data);
+}
+
+class Quantiser {
+ public:
+  Quantiser(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
+            const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress)
+      : weight_(weight), layers_(find_layers(weight.base, config, find)), progress_(progress), work_(layers_.size()) {
+    lead_ = weight.base.stacked() ? 1 : 0;
+    for (size_t i = 0; i < weight.parts.size(); ++i) {
+      shapes_.push_back(stacked_shape(weight.parts[i], config, *weight.parts[i].dtype));
+      builders_.emplace_back(client, shapes_[i], layouts[i]);
+    }
+  }
+
+  std::vector<DeviceBuffer> run() {
+    const int64_t most = weight_.by_rows() ? kCodeBytes : std::numeric_limits<int64_t>::max();
+    const std::vector<Piece> pieces = pieces_of(builders_[0].parts(), 1, lead_, most);
+    for (const Piece& piece : pieces) ++work_[number_of(piece)].left;
+    parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) { quantise(pieces[i]); });
+    std::vector<DeviceBuffer> out;
+    for (BufferBuilder& builder : builders_) out.push_back(builder.finish());
+    return out;
+  }
+
+ private:
+  // A layer at work.
+  struct Layer {
+    std::atomic<int64_t> left{0};  // pieces
+    std::mutex begin;
+    std::vector<float> absmax;  // of all blocks or rows
+  };
+
+  size_t number_of(const Piece& piece) const { return lead_ == 0 ? 0 : static_cast<size_t>(piece.box.start[0]); }
+
+  void quantise(const Piece& piece) {
+    const size_t number = number_of(piece);
+    Layer& layer = work_[number];
+    const LayerTensor& tensor = layers_[number];
+    const Dims absmax_dims = inner_box(Box::whole(shapes_[1].dims), lead_).size;
+    {
+      const std::lock_guard lock(layer.begin);
+      layer.absmax.resize(static_cast<size_t>(product(absmax_dims)));
+    }
+    const Box codes = inner_box(piece.box, lead_);
+    // The elements that the codes are of, and their absmax.
+    Box elements = codes, absmax = codes;
+    if (!weight_.by_rows()) {
+      elements = Box::whole(weight_.base.dims);
+      absmax = Box::whole(absmax_dims);
+    } else if (weight_.format.four_bits()) {
+      for (int64_t* of : {&elements.start.back(), &elements.size.back()}) *of *= 2;
+      for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kBlock / 2;
+    } else {  // rows are whole, whatever part of them is wanted
+      elements.start.back() = 0;
+      elements.size.back() = weight_.base.dims.back();
+      absmax.start.pop_back();
+      absmax.size.pop_back();
+    }
+    const std::span<float> values = values_memory(elements.elements());
+    tensor.file->read_slice(tensor.entry, elements, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+    std::vector<float> found(static_cast<size_t>(absmax.elements()));
+    const bool four_bits = weight_.format.four_bits();
+    const std::span<std::byte> out = staging(four_bits ? absmax.elements() * kBlock / 2 : elements.elements());
+    if (four_bits) {
+      quantise_blocks(weight_.format.type, values, out.data(), found.data());
+      builders_[0].write(piece.part, piece.offset, out.first(static_cast<size_t>(codes.elements())));
+    } else {
+      quantise_rows(values, elements.size.back(), reinterpret_cast<int8_t*>(out.data()), found.data());
+      std::vector<std::byte> part(static_cast<size_t>(codes.elements()));
+      copy_common(elements, out.data(), codes, part.data(), 1);
+      builders_[0].write(piece.part, piece.offset, part);
+    }
+    copy_common(absmax, bytes_of(found.data()), Box::whole(absmax_dims),
+                reinterpret_cast<std::byte*>(layer.absmax.data()), sizeof(float));
+    if (progress_) progress_(read_bytes(codes));
+    if (--layer.left == 0) finish(static_cast<int64_t>(number));
+  }
+
+  int64_t read_bytes(const Box& codes) const {
+    return codes.elements() * (weight_.format.four_bits() ? 2 : 1) * byte_size(layers_[0].entry.shape.dtype);
+  }
+
+  void finish(int64_t number) {
+    Layer& layer = work_[static_cast<size_t>(number)];
+    auto write = [&](size_t part, const void* whole) {
+      write_layer(builders_[part], shapes_[part], lead_, number, bytes_of(whole));
+    };
+    if (weight_.format.nested) {
+      const NestedAbsmax nested = quantise_absmax(layer.absmax);
+      write(1, nested.codes.data());
+      write(2, nested.absmax.data());
+      write(3, &nested.offset);
+    } else {
+      write(1, layer.absmax.data());
+    }
+    layer.absmax = {};
+    layers_[static_cast<size_t>(number)].file->release(layers_[static_cast<size_t>(number)].entry);
+  }
+
+  const QuantisedWeight& weight_;
+  std::vector<LayerTensor> layers_;
+  const LoadProgress& progress_;
+  size_t lead_ = 0;
+  std::vector<Shape> shapes_;
+  std::vector<BufferBuilder> builders_;
+  std::vector<Layer> work_;
+};
+
+// The checkpoint's own codes.
+std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
+                                      const std::vector<Layout>& layouts, const FindTensor& find,
+                                      const LoadProgress& progress) {
+  std::vector<std::vector<LayerTensor>> tensors(weight.parts.size());
+  std::vector<float> offsets;
+  for (int64_t layer = 0; layer < layers_held(weight.base, config); ++layer) {
+    const StoredQuantised stored =
+        find_quantised(find, name_of_layer(weight.base.name, layer), weight.base, weight.format);
+    const StoredTensor* parts[] = {&stored.codes, &stored.absmax, &stored.nested_absmax};
+    for (size_t i = 0; i < weight.parts.size() && i < 3; ++i) {
+      TensorEntry entry = *parts[i]->entry;
+      entry.shape.dims = weight.parts[i].dims;
+      tensors[i].push_back({parts[i]->file, std::move(entry)});
+    }
+    offsets.push_back(stored.nested_offset);
+  }
+  std::vector<DeviceBuffer> out;
+  for (size_t i = 0; i < weight.parts.size(); ++i) {
+    const Shape shape = stacked_shape(weight.parts[i], config, *weight.parts[i].dtype);
+    if (i < 3)
+      out.push_back(load_layers(client, shape, layouts[i], tensors[i], progress));
+    else
+      out.push_back(fill_in_pieces(client, shape, layouts[i], [&](const Box& box, std::byte* to) {
+        copy_common(Box::whole(shape.dims), bytes_of(offsets.data()), box, to, sizeof(float));
+      }));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
+                                         const std::vector<Layout>& layouts, const FindTensor& find,
+                                         const LoadProgress& progress) {
+  if (config.quantisation) return load_stored(client, weight, config, layouts, find, progress);
+  return Quantiser(client, weight, config, layouts, find, progress).run();
+}
+
+}  // namespace fettle

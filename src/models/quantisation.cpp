@@ -1,0 +1,46 @@
+#include "models/quantisation.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace fettle {
+
+double Quantisation::bits() const {
+  if (!four_bits()) return 8;
+  return 4 + (nested ? 8.0 / kBlock + 32.0 / (kBlock * kNestedBlock) : 32.0 / kBlock);
+}
+
+std::string Quantisation::name() const {
+  if (!four_bits()) return "int8";
+  const std::string base = type == Type::kNf4 ? "nf4" : "fp4";
+  return nested ? base + " with double quantization" : base;
+}
+
+std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file) {
+  const auto at = config.find("quantization_config");
+  if (at == config.end() || at->is_null()) return std::nullopt;
+  const nlohmann::json& q = *at;
+  auto text = [&](const char* key, const std::string& otherwise) {
+    return q.contains(key) && q[key].is_string() ? q[key].get<std::string>() : otherwise;
+  };
+  auto flag = [&](const char* key) { return q.contains(key) && q[key].is_boolean() && q[key].get<bool>(); };
+  const bool four = flag("load_in_4bit") || flag("_load_in_4bit");
+  const bool eight = flag("load_in_8bit") || flag("_load_in_8bit");
+  const std::string method = text("quant_method", four || eight ? "bitsandbytes" : "");
+  if (method != "bitsandbytes" || four == eight)
+    throw UserError(
+        "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported; bitsandbytes' 4-bit "
+        "and "
+        "8-bit forms are. Use the original weights, with quantization_bit: 4 in the recipe if they are too large",
+        file, method.empty() ? q.dump() : method);
+  if (eight) return Quantisation{Quantisation::Type::kInt8, false};
+  const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");
+  if (type != "nf4" && type != "fp4")
+    throw UserError("{}: bnb_4bit_quant_type '{}' is not supported; nf4 and fp4 are", file, type);
+  if (storage != "uint8") throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; uint8 is", file, storage);
+  return Quantisation{type == "nf4" ? Quantisation::Type::kNf4 : Quantisation::Type::kFp4,
+                      flag("bnb_4bit_use_double_quant")};
+}
+
+}  // namespace fettle

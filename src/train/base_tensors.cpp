@@ -1,0 +1,130 @@
+#include "train/base_tensors.h"
+
+#include <algorithm>
+#include <set>
+
+#include "adapters/block_codes.h"
+#include "base/error.h"
+#include "checkpoint/bitsandbytes.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kBlock = Quantisation::kBlock;
+constexpr int64_t kPiece = int64_t{1} << 20;  // elements quantised at a time
+
+FindTensor find_in(const ModelRepository& repository) {
+  return [&repository](const std::string& name) { return repository.find(name); };
+}
+
+}  // namespace
+
+BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
+                         const std::optional<Quantisation>& format)
+    : repository_(repository), model_(model), format_(format) {
+  std::map<std::string, const WeightRow*> quantised;
+  std::set<std::string> parts;
+  if (format)
+    for (const WeightRow& row : model.weights)
+      if (model.is_linear(row))
+        for (int64_t layer = 0; layer < layers_held(row, model.config); ++layer) {
+          const std::string name = name_of_layer(row.name, layer);
+          quantised[name] = &row;
+          if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, row, *format).names);
+        }
+  for (const TensorFile& file : repository.files())
+    for (const TensorEntry& entry : file.entries()) {
+      const auto at = quantised.find(entry.name);
+      if (at == quantised.end() && parts.contains(entry.name)) continue;
+      BaseTensor tensor{entry.name, entry.shape, {&file, &entry}};
+      if (at != quantised.end()) {
+        tensor.quantised = at->second;
+        tensor.shape.dims = at->second->stored_dims();
+        if (model.config.quantisation) tensor.shape.dtype = model.config.dtype;
+      }
+      index_[tensor.name] = all_.size();
+      all_.push_back(std::move(tensor));
+    }
+}
+
+const BaseTensor& BaseTensors::find(const std::string& name) const {
+  const auto at = index_.find(name);
+  if (at != index_.end()) return all_[at->second];
+  repository_.find(name);  // says which are near
+  throw UserError("{}: '{}' is a part of a quantised weight", repository_.folder().string(), name);
+}
+
+ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
+    : tensor_(tensor), format_(tensors.format_.value_or(Quantisation{})), held_(tensors.model_.config.dtype) {
+  if (tensor.quantised == nullptr) return;
+  if (tensors.model_.config.quantisation)
+    take_stored(tensors);
+  else
+    quantise();
+}
+
+void ValueReader::quantise() {
+  const auto& [file, entry] = tensor_.stored;
+  const Dims& dims = tensor_.shape.dims;
+  const int64_t n = product(dims), columns = dims.back(), rows = n / columns;
+  internal_check(dims.size() == 2, "{}: {} is no matrix", tensor_.name, to_string(dims));
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
+  absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
+  // As many rows at a time as make whole blocks.
+  int64_t step = std::max<int64_t>(1, kPiece / columns);
+  while (format_.four_bits() && step * columns % kBlock != 0) ++step;
+  std::vector<float> values;
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row), first = row * columns;
+    values.resize(static_cast<size_t>(count * columns));
+    file->read_slice(*entry, {{row, 0}, {count, columns}}, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+    if (format_.four_bits())
+      quantise_blocks(format_.type, values, codes_.data() + first / 2, absmax_.data() + first / kBlock);
+    else
+      quantise_rows(values, columns, reinterpret_cast<int8_t*>(codes_.data()) + first, absmax_.data() + row);
+  }
+  if (format_.nested) dequantise_absmax(quantise_absmax(absmax_), 0, absmax_);
+}
+
+void ValueReader::take_stored(const BaseTensors& tensors) {
+  const StoredQuantised stored =
+      find_quantised(find_in(tensors.repository_), tensor_.name, *tensor_.quantised, format_);
+  const auto bytes = stored.codes.file->bytes(*stored.codes.entry);
+  codes_.assign(bytes.begin(), bytes.end());
+  const HostArray absmax = stored.absmax.file->read(*stored.absmax.entry);
+  if (!format_.nested) {
+    absmax_.assign(absmax.as<float>().begin(), absmax.as<float>().end());
+    return;
+  }
+  const HostArray of_blocks = stored.nested_absmax.file->read(*stored.nested_absmax.entry);
+  const NestedAbsmax nested{{absmax.as<uint8_t>().begin(), absmax.as<uint8_t>().end()},
+                            {of_blocks.as<float>().begin(), of_blocks.as<float>().end()},
+                            stored.nested_offset};
+  absmax_.resize(nested.codes.size());
+  dequantise_absmax(nested, 0, absmax_);
+}
+
+void ValueReader::read(const Box& box, float* out) const {
+  if (tensor_.quantised == nullptr) {
+    tensor_.stored.file->read_slice(*tensor_.stored.entry, box, DType::kF32, reinterpret_cast<std::byte*>(out));
+    return;
+  }
+  const int64_t columns = tensor_.shape.dims.back(), first = box.start[0] * columns;
+  HostArray values({DType::kF32, box.size});
+  const std::span<float> at = values.as<float>();
+  const std::vector<float>& table = values_of(format_.type);
+  for (int64_t i = 0; i < static_cast<int64_t>(at.size()); ++i) {
+    const int64_t element = first + i;
+    if (format_.four_bits()) {
+      const auto pair = static_cast<uint8_t>(codes_[element / 2]);
+      at[i] = table[element % 2 == 0 ? pair >> 4 : pair & 15] * absmax_[element / kBlock];
+    } else {
+      at[i] = static_cast<float>(static_cast<int8_t>(codes_[element])) * (absmax_[element / columns] / 127);
+    }
+  }
+  const HostArray held = values.to(held_).to(DType::kF32);
+  std::ranges::copy(held.as<float>(), out);
+}
+
+}  // namespace fettle

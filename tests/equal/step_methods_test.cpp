@@ -1,0 +1,38 @@
+// Variants of LoRA and freeze-tuning on eight devices as on one.
+#include <gtest/gtest.h>
+
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct MethodMesh : testing::TestWithParam<std::pair<const char*, Words>> {};
+
+TEST_P(MethodMesh, EqualsOneDevice) {
+  const auto& [name, keys] = GetParam();
+  auto recipe = [&](const Words& more) {
+    Words words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "lora_rank=4"};
+    words.insert(words.end(), keys.begin(), keys.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return read_recipe("", words);
+  };
+  const TrainOptions options{.steps = 4, .rate = 2e-3};
+  const TrainResult one = train(recipe({"per_device_train_batch_size=4"}), options);
+  const TrainResult eight = train(recipe({"per_device_train_batch_size=1", "mesh={fsdp: 4, tp: 2}"}), options);
+  expect_equal_lists(eight.losses, one.losses, 1e-5, name);
+  expect_equal_lists(eight.norms, one.norms, 1e-4, name);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, MethodMesh,
+    testing::Values(std::pair{"dora", Words{"use_dora=true", "lora_dropout=0.1"}},
+                    std::pair{"saved_layers", Words{"additional_target=lm_head,norm", "layers_to_transform=1"}},
+                    std::pair{"pissa", Words{"pissa_init=true", "pissa_iter=-1"}},
+                    std::pair{"freeze", Words{"finetuning_type=freeze", "freeze_trainable_layers=1",
+                                              "freeze_extra_modules=embed_tokens"}}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,138 @@
+// QLoRA: the same as with the dequantised weights in the checkpoint, on any mesh, and whatever is saved for the
+// reverse.
+#include <gtest/gtest.h>
+
+#include "adapters/block_codes.h"
+#include "checkpoint/load.h"
+#include "checkpoint/model_writer.h"
+#include "temp_folder.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Rows of 2 and 5 blocks: one divides over two devices, the other does not.
+nlohmann::json wide_config() {
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(reference_model("llama") / "config.json"));
+  config.update({{"hidden_size", 128},
+                 {"intermediate_size", 320},
+                 {"num_attention_heads", 8},
+                 {"num_key_value_heads", 4},
+                 {"head_dim", 16}});
+  return config;
+}
+
+// Random weights, those of linear layers changed by `change`.
+void write_model(const std::filesystem::path& folder, const std::function<void(std::span<float>, int64_t)>& change) {
+  write_text(folder / "config.json", wide_config().dump());
+  const Model model = make_model(wide_config(), "config.json");
+  NamedShapes shapes;
+  for (const WeightRow& row : model.weights)
+    for (int64_t i = 0; i < layers_held(row, model.config); ++i)
+      shapes.emplace_back(name_of_layer(row.name, i), Shape{DType::kF32, row.dims});
+  ModelWriter writer(folder, shapes, int64_t{1} << 30);
+  uint32_t seed = 1;
+  for (const WeightRow& row : model.weights)
+    for (int64_t i = 0; i < layers_held(row, model.config); ++i) {
+      const double size = row.dims.size() == 1 ? 1 : 0.2;
+      HostArray values =
+          to_array(random_value({DType::kF32, row.dims}, seed++, row.dims.size() == 1 ? 0.5 : -size, size));
+      if (model.is_linear(row)) change(values.as<float>(), row.dims.back());
+      writer.write(name_of_layer(row.name, i), {values.data(), static_cast<size_t>(values.bytes())});
+    }
+  writer.finish();
+}
+
+void through_codes(Quantisation format, std::span<float> values, int64_t columns) {
+  if (!format.four_bits()) {
+    std::vector<int8_t> codes(values.size());
+    std::vector<float> absmax(values.size() / static_cast<size_t>(columns));
+    quantise_rows(values, columns, codes.data(), absmax.data());
+    for (size_t i = 0; i < values.size(); ++i) values[i] = codes[i] * (absmax[i / static_cast<size_t>(columns)] / 127);
+    return;
+  }
+  const size_t blocks = (values.size() + 63) / 64;
+  std::vector<std::byte> codes(blocks * 32);
+  std::vector<float> absmax(blocks);
+  quantise_blocks(format.type, values, codes.data(), absmax.data());
+  if (format.nested) dequantise_absmax(quantise_absmax(absmax), 0, absmax);
+  dequantise_blocks(format.type, codes.data(), absmax.data(), values);
+}
+
+struct Case {
+  const char* name;
+  Words keys;
+  Quantisation format;
+  bool dora = false;
+};
+
+class QuantisedBase : public testing::TestWithParam<Case> {
+ protected:
+  static Recipe recipe(const std::filesystem::path& model, const Words& keys, const Words& more = {}) {
+    Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_rank=4", "lora_dropout=0.1"};
+    words.insert(words.end(), keys.begin(), keys.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return read_recipe("", words);
+  }
+  const TrainOptions options_{.steps = 4, .rate = 5e-3};
+};
+
+TEST_P(QuantisedBase, EqualsTheDequantisedModel) {
+  TempFolder folder;
+  write_model(folder / "original", [](std::span<float>, int64_t) {});
+  write_model(folder / "dequantised",
+              [](std::span<float> values, int64_t columns) { through_codes(GetParam().format, values, columns); });
+  const Words plain = GetParam().dora ? Words{"use_dora=true"} : Words{};
+  const TrainResult wanted = train(recipe(folder / "dequantised", plain), options_);
+  const TrainResult got = train(recipe(folder / "original", GetParam().keys), options_);
+  expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
+  expect_equal_lists(got.norms, wanted.norms, 1e-5, "norm");
+  const TrainResult saved =
+      train(recipe(folder / "original", GetParam().keys, {"gradient_checkpointing=none"}), options_);
+  expect_equal_lists(saved.losses, wanted.losses, 1e-6, "loss, all saved");
+}
+
+TEST_P(QuantisedBase, EightDevicesEqualOne) {
+  TempFolder folder;
+  write_model(folder.path(), [](std::span<float>, int64_t) {});
+  const TrainResult one = train(recipe(folder.path(), GetParam().keys, {"per_device_train_batch_size=8"}), options_);
+  for (const auto& [mesh, rows] : {std::pair{"{fsdp: 8}", 1}, {"{fsdp: 4, tp: 2}", 2}, {"{dp: 2, tp: 4}", 4}}) {
+    const TrainResult eight =
+        train(recipe(folder.path(), GetParam().keys,
+                     {std::string("mesh=") + mesh, "per_device_train_batch_size=" + std::to_string(rows)}),
+              options_);
+    expect_equal_lists(eight.losses, one.losses, 1e-5, mesh);
+    expect_equal_lists(eight.norms, one.norms, 1e-4, mesh);
+  }
+}
+
+using enum Quantisation::Type;
+INSTANTIATE_TEST_SUITE_P(
+    Formats, QuantisedBase,
+    testing::Values(Case{"nf4", {"quantization_bit=4"}, {kNf4, true}},
+                    Case{"nf4_plain", {"quantization_bit=4", "double_quantization=false"}, {kNf4, false}},
+                    Case{"fp4", {"quantization_bit=4", "quantization_type=fp4"}, {kFp4, true}},
+                    Case{"int8", {"quantization_bit=8"}, {kInt8, false}},
+                    Case{"nf4_dora", {"quantization_bit=4", "use_dora=true"}, {kNf4, true}, true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// No array of the step is the linear layers' full precision: what is saved for the reverse is of activations only.
+TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.quantization_bit = 4;
+  recipe.gradient_checkpointing = "none";
+  const Job job = make_job(recipe, wide_config(), "config.json", 1);
+  Program program = build_train_step(job, 8);
+  for (int32_t id = 0; id < program.block().size(); ++id)
+    for (const Shape& shape : program.block().node(id).results)
+      for (const QuantisedWeight& weight : job.quantised) {
+        Dims stack = weight.base.dims;
+        stack.insert(stack.begin(), job.model.config.num_hidden_layers);
+        EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.name;
+      }
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,94 @@
+// Checkpoints in bitsandbytes' form that are not what their config.json says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/load.h"
+#include "checkpoint/model_writer.h"
+#include "models/model.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+const std::string kWeight = "model.layers.1.mlp.up_proj.weight";
+
+class QuantisedCheckpoint : public testing::Test {
+ protected:
+  // What checking says of the model after `change` to the tensor `name` (its shape and bytes), or without it.
+  std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change) {
+    const std::filesystem::path from =
+        std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models/llama/quantised/nf4";
+    const ModelRepository repository = ModelRepository::open(from);
+    NamedShapes shapes;
+    std::map<std::string, Bytes> values;
+    for (const std::string& one : repository.names()) {
+      const StoredTensor stored = repository.find(one);
+      const auto bytes = stored.file->bytes(*stored.entry);
+      Shape shape = stored.entry->shape;
+      Bytes copy(bytes.begin(), bytes.end());
+      if (one == name && !change(shape, copy)) continue;
+      shapes.emplace_back(one, shape);
+      values[one] = std::move(copy);
+    }
+    TempFolder folder;
+    ModelWriter writer(folder.path(), shapes, int64_t{1} << 30);
+    for (const auto& [one, bytes] : values) writer.write(one, bytes);
+    writer.finish();
+    write_text(folder / "config.json", read_text(from / "config.json"));
+    const ModelRepository broken = ModelRepository::open(folder.path());
+    return user_error([&] { check_weights(broken, make_model(broken.config(), "config.json")); });
+  }
+  // The settings with `from` replaced by `to`.
+  std::string with_setting(const std::string& from, const std::string& to) {
+    return changed(kWeight + ".quant_state.bitsandbytes__nf4", [&](Shape& shape, Bytes& bytes) {
+      std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      text.replace(text.find(from), from.size(), to);
+      const auto* data = reinterpret_cast<const std::byte*>(text.data());
+      bytes.assign(data, data + text.size());
+      shape.dims = {static_cast<int64_t>(text.size())};
+      return true;
+    });
+  }
+};
+
+bool absent(Shape&, Bytes&) {
+  return false;
+}
+
+TEST_F(QuantisedCheckpoint, AsItIs) {
+  EXPECT_EQ(changed("", absent), "no error");
+}
+
+TEST_F(QuantisedCheckpoint, PartsAreMissing) {
+  for (const char* part :
+       {"", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".quant_state.bitsandbytes__nf4"})
+    EXPECT_THAT(changed(kWeight + part, absent), HasSubstr(kWeight + part));
+}
+
+TEST_F(QuantisedCheckpoint, PartsOfAnotherShape) {
+  auto shorter = [](Shape& shape, Bytes& bytes) {
+    shape.dims = {static_cast<int64_t>(bytes.size() / 2) / byte_size(shape.dtype)};
+    bytes.resize(bytes.size() / 2);
+    return true;
+  };
+  for (const char* part : {"", ".absmax", ".quant_map"})
+    EXPECT_THAT(changed(kWeight + part, shorter), AllOf(HasSubstr(kWeight + part), HasSubstr("wanted"))) << part;
+}
+
+TEST_F(QuantisedCheckpoint, OtherForms) {
+  EXPECT_THAT(with_setting("\"nf4\"", "\"nf3\""), AllOf(HasSubstr("quant_type"), HasSubstr("nf3")));
+  EXPECT_THAT(with_setting("\"blocksize\": 64", "\"blocksize\": 128"), HasSubstr("blocksize 128, wanted 64"));
+  EXPECT_THAT(with_setting("\"nested_offset\"", "\"nested_upset\""), HasSubstr("nested_offset"));
+  EXPECT_THAT(with_setting("{", "["), HasSubstr("no JSON object"));
+  const std::string map = changed(kWeight + ".quant_map", [](Shape&, Bytes& bytes) {
+    bytes[3] = std::byte{0};
+    return true;
+  });
+  EXPECT_THAT(map, AllOf(HasSubstr("quant_map"), HasSubstr("other maps are not supported")));
+}
+
+}  // namespace
+}  // namespace fettle
