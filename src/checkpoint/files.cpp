@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_nesting.h"
 #include "base/process_name.h"
 
 namespace fettle {
@@ -172,6 +173,7 @@ void write_file(const fs::path& path, std::string_view content) {
 
 nlohmann::json read_json_file(const fs::path& path) {
   const std::string text = read_file(path);
+  if (nests_too_deeply(text)) throw UserError("{}: values are nested more than {} deep", path.string(), kDeepestJson);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/json_nesting.h"
 
 namespace fettle {
 namespace {
@@ -50,6 +51,12 @@ std::string content_of(const ordered_json& value, const std::string& what) {
   return text;
 }
 
+// JSON within a text of a row; discarded when it is none, or nests too deeply.
+ordered_json parse_text(const std::string& text) {
+  if (nests_too_deeply(text)) return ordered_json(ordered_json::value_t::discarded);
+  return ordered_json::parse(text, nullptr, false);
+}
+
 // `tools` is an array, or its JSON as a text; "" is none.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find(row, column);
@@ -58,7 +65,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
     if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
-    tools = ordered_json::parse(text, nullptr, false);
+    tools = parse_text(text);
     if (tools.is_discarded()) bad("'{}' is a text that is no JSON", column);
   }
   if (!tools.is_array()) bad("'{}' must be an array of tools, it is {}", column, tools.type_name());
@@ -69,7 +76,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
 
 // The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
-  ordered_json calls = ordered_json::parse(text, nullptr, false);
+  ordered_json calls = parse_text(text);
   if (calls.is_discarded()) bad("the function call is no JSON: {}", text.substr(0, 80));
   if (!calls.is_array()) calls = ordered_json::array({calls});
   ordered_json out = ordered_json::array();
@@ -77,7 +84,7 @@ std::string tool_calls_json(const std::string& text) {
     if (!call.is_object() || !call.contains("name")) bad("a function call wants name and arguments: {}", call.dump());
     ordered_json arguments = call.value("arguments", ordered_json::object());
     if (arguments.is_string()) {
-      ordered_json parsed = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
+      ordered_json parsed = parse_text(arguments.get<std::string>());
       if (parsed.is_object()) arguments = parsed;
     }
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
@@ -94,7 +101,7 @@ void unquote_arguments(ordered_json& message) {
     if (!call.is_object()) bad("'tool_calls' must hold objects, one is {}", call.type_name());
     ordered_json& function = call.contains("function") ? call["function"] : call;
     if (!function.is_object() || !function.contains("arguments") || !function["arguments"].is_string()) continue;
-    ordered_json parsed = ordered_json::parse(function["arguments"].get<std::string>(), nullptr, false);
+    ordered_json parsed = parse_text(function["arguments"].get<std::string>());
     if (parsed.is_object()) function["arguments"] = parsed;
   }
 }

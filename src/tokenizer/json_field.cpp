@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/json_nesting.h"
+
 namespace fettle {
 namespace {
 
@@ -33,6 +35,7 @@ std::string read_file_bytes(const std::filesystem::path& path) {
 
 JsonField JsonField::read_file(const std::filesystem::path& path) {
   const std::string text = read_file_bytes(path);
+  if (nests_too_deeply(text)) throw UserError("{}: values are nested more than {} deep", path.string(), kDeepestJson);
   try {
     return of_value(json::parse(text), path.string());
   } catch (const json::parse_error& error) {

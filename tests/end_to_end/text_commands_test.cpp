@@ -62,6 +62,16 @@ TEST_F(TextCommands, TokenizeNamesTheLineThatIsWrong) {
   }
 }
 
+TEST_F(TextCommands, NestedGarbageIsNoCrash) {
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  const Outcome ids = run({"tokenize", kLlama3, file("ids", deep + "\n"), "--decode"});
+  EXPECT_EQ(ids.code, 2);
+  EXPECT_THAT(ids.err, HasSubstr("ids:1: lists in lists are no ids"));
+  const Outcome talk = run({"render", kLlama3, file("talk.json", "{\"messages\": " + deep + "}")});
+  EXPECT_EQ(talk.code, 2);
+  EXPECT_THAT(talk.err, HasSubstr("talk.json: nested more than 100 deep"));
+}
+
 TEST_F(TextCommands, FilesThatAreNone) {
   for (const char* command : {"tokenize", "render"}) {
     for (const std::string& none : {folder.path().string(), (folder / "missing").string()}) {
@@ -93,6 +103,7 @@ TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
   EXPECT_THAT(outcome.out, testing::StartsWith("\"<s>\\n2\"\n"));
   EXPECT_THAT(outcome.out, HasSubstr("t.jinja:3: unsupported operand"));
   EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: an object with"));
+  EXPECT_THAT(run({"render", file("x.jinja", "a\xff"), talks, "--jsonl"}).err, HasSubstr("x.jinja: is not UTF-8"));
   EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err, HasSubstr("bad.json: "));
 }
 

@@ -174,6 +174,20 @@ TEST_F(DataErrors, NumbersBeyondAnyRange) {
   expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: no JSON: number overflow parsing '1e999'");
 }
 
+// Copying such a value would overflow the stack.
+TEST_F(DataErrors, JsonWithinATextMayNestNoDeeperThanARow) {
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  auto row = [&](const std::string& call) {
+    return R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": )" +
+           nlohmann::json(call).dump() + "}]}";
+  };
+  expect_says(failure_of("a.jsonl", row(deep)), "the function call is no JSON");
+  expect_says(failure_of("a.jsonl", row(R"({"name": "f", "arguments": )" + deep + "}")),
+              "the function call is no JSON");
+  expect_says(failure_of("a.jsonl", R"({"prompt": "q", "completion": "a", "tools": ")" + deep + R"("})"),
+              "'tools' is a text that is no JSON");
+}
+
 TEST_F(DataErrors, ToolsOfAWrongType) {
   const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
   expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' must be an array, it is string");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_nesting.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
 #include "data/read/rows.h"
@@ -127,9 +128,11 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
   std::vector<std::string> names;
   if (fs::exists(info)) {
     std::ifstream file(info);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (nests_too_deeply(text)) throw UserError("{}: nested more than {} deep", info.string(), kDeepestJson);
     ordered_json all;
     try {
-      all = ordered_json::parse(file);
+      all = ordered_json::parse(text);
     } catch (const nlohmann::json::exception& error) {
       throw UserError("{}: {}", info.string(), error.what());
     }

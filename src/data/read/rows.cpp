@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_nesting.h"
 #include "data/read/byte_stream.h"
 
 namespace fettle {
@@ -17,7 +18,6 @@ namespace {
 using nlohmann::ordered_json;
 using TakeRow = std::function<bool(Row)>;
 
-constexpr int kDeepest = 100;  // nested lists and objects of a row
 constexpr size_t kLargestRow = size_t{1} << 28;
 constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
@@ -297,23 +297,7 @@ std::vector<std::filesystem::path> files_matching(const std::filesystem::path& p
 void Row::parse() {
   if (text.empty() || !bad.empty()) return;
   bad = why_bad_text(text);
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size() && bad.empty(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kDeepest) bad = fmt::format("nested more than {} deep", kDeepest);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
+  if (bad.empty() && nests_too_deeply(text)) bad = fmt::format("nested more than {} deep", kDeepestJson);
   if (!bad.empty()) return;
   try {
     value = ordered_json::parse(text);
