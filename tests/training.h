@@ -47,10 +47,12 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // by step, instead
   int64_t length = 40;
   bool packing = false;
+  std::vector<Example> rows = {};  // the reference's when empty
 };
 
 struct TrainResult {
   std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
   std::map<std::string, Value> trained;                // by row name, after the last step
   std::map<std::string, std::vector<int64_t>> layers;  // of each: those it holds, in order; {0} outside of the layers
   std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
@@ -62,11 +64,13 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const Job job = make_job(recipe, repository.config(), "config.json", count);
-  const std::vector<Example> rows = reference_rows();
+  const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .rows = job.rows_per_micro_batch(),
+                               .rows = job.sequences_per_micro_batch(),
                                .max_length = 40,
                                .packing = options.packing,
+                               .pairs = recipe.stage == "dpo",
+                               .mismatched = recipe.stage == "kto",
                                .shuffle = false,
                                .lengths = {options.length}});
   const Executable step = devices.compile(build_train_step(job, options.length));
@@ -77,6 +81,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
         run_step(devices, job, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
     result.losses.push_back(outcome.loss);
     result.norms.push_back(outcome.grad_norm);
+    for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);
   }
   for (const WeightRow& row : job.trained) {
     result.layers[row.name] = job.layers_of(row);

@@ -156,6 +156,18 @@ std::vector<Key> output_keys() {
        .aliases = {"evaluation_strategy"},
        .values = {"no", "steps", "epoch"},
        .spellings = {{"false", "no"}}},
+      {.name = "eval_task",
+       .group = Group::kOutput,
+       .member = &Recipe::eval_task,
+       .help =
+           "What `eval` does with eval_dataset, one for all or one each: auto tells by the rows; loss of the trained "
+           "tokens; choice: the likeliest continuation of a question; letters: the same with A, B, ... (MMLU); "
+           "generation: replies beside references.",
+       .values = {"auto", "loss", "choice", "letters", "generation"}},
+      {.name = "eval_base_model",
+       .group = Group::kOutput,
+       .member = &Recipe::eval_base_model,
+       .help = "Model folder that `eval` compares with; with adapter_name_or_path it is the base by itself."},
       {.name = "eval_steps",
        .group = Group::kOutput,
        .member = &Recipe::eval_steps,
@@ -290,8 +302,8 @@ std::vector<Key> hardware_keys() {
 
 std::vector<Key> all_keys() {
   std::vector<Key> all;
-  for (const auto& part : {model_keys(), method_keys(), data_keys(), training_keys(), output_keys(), export_keys(),
-                           generation_keys(), hardware_keys()}) {
+  for (const auto& part : {model_keys(), method_keys(), preference_keys(), data_keys(), training_keys(), output_keys(),
+                           export_keys(), generation_keys(), hardware_keys()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

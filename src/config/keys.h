@@ -37,8 +37,9 @@ struct Key {
   bool may_be_auto = false;     // a map that may also be the word auto, kept as {auto: 1}
 };
 
-// The rows of two groups; the others' are in keys.cpp.
+// The rows of some groups; the others' are in keys.cpp.
 std::vector<Key> method_keys();
+std::vector<Key> preference_keys();  // of Group::kMethod too
 std::vector<Key> training_keys();
 
 // All rows, by group, in the order of the reference.

@@ -7,9 +7,11 @@ std::vector<Key> method_keys() {
       {.name = "stage",
        .group = Group::kMethod,
        .member = &Recipe::stage,
-       .help = "Pre-training on plain text (pt) or supervised fine-tuning on conversations (sft).",
-       .values = {"pt", "sft"},
-       .later = {"cls", "dpo", "rm", "ppo", "kto", "orpo", "grpo"}},
+       .help =
+           "Pre-training on plain text (pt), supervised fine-tuning on conversations (sft), preferences between two "
+           "replies (dpo), or good and bad replies (kto).",
+       .values = {"pt", "sft", "dpo", "kto"},
+       .later = {"cls", "rm", "ppo", "grpo"}},
       {.name = "finetuning_type",
        .group = Group::kMethod,
        .member = &Recipe::finetuning_type,

@@ -23,7 +23,7 @@ struct Recipe {
   std::string template_name;                      // key `template`: a built-in, or empty = the model's own
 
   // Method.
-  std::string stage = "sft";             // pt, sft (cls, dpo, ...)
+  std::string stage = "sft";             // pt, sft, dpo, kto (cls, rm, ...)
   std::string finetuning_type = "lora";  // lora, full, freeze
   int64_t lora_rank = 8;
   std::optional<double> lora_alpha;  // default 2 x lora_rank
@@ -44,6 +44,15 @@ struct Recipe {
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
   bool double_quantization = true;
+
+  // Preferences: stages dpo and kto.
+  std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
+  double pref_beta = 0.1;
+  double pref_ftx = 0;  // share of the chosen reply's own loss that is added
+  double dpo_label_smoothing = 0;
+  double simpo_gamma = 0.5;
+  double kto_chosen_weight = 1, kto_rejected_weight = 1;
+  std::string ref_model;  // a model folder; empty: the model as the run begins with it
 
   // Data.
   std::vector<std::string> dataset;  // names of dataset_info.json, or files
@@ -102,7 +111,9 @@ struct Recipe {
   double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;
   std::vector<std::string> report_to = {"none"};
-  std::string resume_from_checkpoint;  // empty: no; "true": the newest complete one; else a folder
+  std::vector<std::string> eval_task = {"auto"};  // eval: one for all of eval_dataset, or one each
+  std::string eval_base_model;                    // eval: a model folder to compare with
+  std::string resume_from_checkpoint;             // empty: no; "true": the newest complete one; else a folder
 
   // Export.
   std::string export_dir;

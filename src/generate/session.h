@@ -29,6 +29,7 @@ class Session {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   bool has_template() const { return template_.has_value(); }
+  int64_t vocab_size() const { return model_.config.vocab_size; }
   int64_t max_length() const { return model_.config.max_position_embeddings; }
   // What ends a reply: the template's, config.json's and generation_config.json's.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }

@@ -6,7 +6,7 @@
 namespace fettle {
 
 struct TokenLoss {
-  Tensor sum;         // f32 scalar over the trained tokens; differentiable by hidden and head
+  Tensor sum;         // f32 scalar over the trained tokens, weighted; differentiable by hidden and head
   Tensor losses_BT;   // f32, 0 where not trained
   Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
@@ -14,6 +14,7 @@ struct TokenLoss {
 struct LossOptions {
   bool differentiable = false;               // makes `sum` differentiable; the gradient is computed beside the value
   bool head_trained = false;                 // ... by the head as well
+  Tensor row_weights;                        // f32 [B]: factor on each row's losses in `sum`; null: 1
   int64_t chunk_bytes = int64_t{128} << 20;  // f32 logits of one chunk, on one device
 };
 

@@ -48,6 +48,10 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
                          .warm = warm});
   loss_sum_ += outcome.loss;
   total_loss_ += outcome.loss;
+  for (const auto& [name, value] : outcome.metrics) {
+    metric_sums_[name].first += value;
+    ++metric_sums_[name].second;
+  }
   ++loss_steps_;
   ++total_steps_;
   state_.global_step = step;
@@ -56,16 +60,18 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   state_.total_flos += static_cast<double>(flops);
   if (!run_.logs_after(step)) return;
   const double loss = loss_sum_ / static_cast<double>(loss_steps_);
-  log({.values = {{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}}},
-      {.current_steps = step,
-       .total_steps = run_.total_steps,
-       .loss = loss,
-       .lr = rate,
-       .epoch = state_.epoch,
-       .elapsed_seconds = progress_.elapsed_seconds(),
-       .remaining_seconds = progress_.seconds_left(),
-       .throughput = progress_.tokens_per_second(),
-       .total_tokens = state_.num_input_tokens_seen});
+  std::map<std::string, double> values{{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}};
+  for (const auto& [name, sum] : metric_sums_) values[name] = sum.first / static_cast<double>(sum.second);
+  metric_sums_.clear();
+  log({.values = std::move(values)}, {.current_steps = step,
+                                      .total_steps = run_.total_steps,
+                                      .loss = loss,
+                                      .lr = rate,
+                                      .epoch = state_.epoch,
+                                      .elapsed_seconds = progress_.elapsed_seconds(),
+                                      .remaining_seconds = progress_.seconds_left(),
+                                      .throughput = progress_.tokens_per_second(),
+                                      .total_tokens = state_.num_input_tokens_seen});
   progress_.mark();
   loss_sum_ = 0;
   loss_steps_ = 0;
@@ -78,8 +84,14 @@ void Recorder::overflow(int64_t step, double loss_scale) {
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
   last_evaluation_ = evaluation;
-  info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
-       evaluation.perplexity, 100 * evaluation.accuracy);
+  if (evaluation.preferences.empty()) {
+    info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
+         evaluation.perplexity, 100 * evaluation.accuracy);
+  } else {
+    std::string text;
+    for (const auto& [name, value] : evaluation.preferences) text += fmt::format(", {} {:.4g}", name, value);
+    info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
+  }
   log({.values = evaluation.metrics()}, {.current_steps = step,
                                          .total_steps = run_.total_steps,
                                          .eval_loss = evaluation.loss,

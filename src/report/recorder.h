@@ -39,7 +39,8 @@ class Recorder {
   std::filesystem::path folder_;
   TrainerState state_;
   Progress progress_;
-  double loss_sum_ = 0, total_loss_ = 0;  // since the last log record; since the start
+  double loss_sum_ = 0, total_loss_ = 0;                           // since the last log record; since the start
+  std::map<std::string, std::pair<double, int64_t>> metric_sums_;  // sum and steps, since the last log record
   int64_t loss_steps_ = 0, total_steps_ = 0;
   double save_stall_ = 0;  // seconds that training waited for checkpoints
   int64_t overflows_ = 0;

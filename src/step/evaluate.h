@@ -1,8 +1,7 @@
-// Defines evaluation: loss, perplexity and accuracy over held-out examples, with the weights as they are.
+// Defines Evaluator: losses of held-out examples, with the weights as they are.
 #pragma once
 
 #include <map>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -12,10 +11,11 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;  // sum of token losses / trained tokens
+  double loss = 0;  // sum of token losses / trained tokens; of preferences the mean over their rows
   double perplexity = 0;
-  double accuracy = 0;  // share of trained tokens whose likeliest prediction is right
-  int64_t tokens = 0;   // trained ones
+  double accuracy = 0;                        // share of trained tokens whose likeliest prediction is right
+  std::map<std::string, double> preferences;  // rewards/chosen, ... (preference.h); perplexity and accuracy are not set
+  int64_t tokens = 0;                         // trained ones; of preferences their rows
   int64_t samples = 0;
   double seconds = 0;
 
@@ -29,8 +29,12 @@ class Evaluator {
   // Keeps devices and job by reference.
   Evaluator(Devices& devices, const Job& job, const Examples& examples);
   Evaluation run(TrainState& state);
+  // Each example's loss, summed over its trained tokens, in their order. Not of preferences.
+  std::vector<double> losses(TrainState& state);
 
  private:
+  struct RowLosses;
+  RowLosses rows(TrainState& state, const Batch& batch);
   Devices& devices_;
   const Job& job_;
   Batches batches_;
@@ -39,9 +43,5 @@ class Evaluator {
 
 // Of the rows in `batch`, those whose loss is not finite: "file:line" each.
 std::vector<std::string> rows_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch);
-
-// The `fettle eval` command: the model, with adapter_name_or_path if given, over eval_dataset (or the rows val_size
-// sets apart, or else the whole dataset). Prints the figures to `out`.
-int run_eval(const Recipe& recipe, std::ostream& out);
 
 }  // namespace fettle

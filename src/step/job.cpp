@@ -12,6 +12,7 @@
 #include "optim/schedule.h"
 #include "step/adapter_arrays.h"
 #include "step/quantised_rows.h"
+#include "step/preference.h"
 
 namespace fettle {
 namespace {
@@ -60,6 +61,15 @@ void divide_for_lora(Job& job) {
   }
 }
 
+// The weights of the named reference model, or what is trained unless it starts as nothing: a new adapter's pairs do.
+std::vector<WeightRow> reference_rows(const Job& job) {
+  if (!job.recipe.ref_model.empty()) return job.model.weights;
+  std::vector<WeightRow> rows = job.trained;
+  if (job.lora && job.adapter.empty())
+    std::erase_if(rows, [](const WeightRow& row) { return is_lora(row); });
+  return rows;
+}
+
 }  // namespace
 
 bool Job::trains_head() const {
@@ -72,6 +82,10 @@ int64_t Job::batch_shards() const {
 
 int64_t Job::rows_per_micro_batch() const {
   return recipe.per_device_train_batch_size * batch_shards();
+}
+
+int64_t Job::sequences_per_micro_batch() const {
+  return rows_per_micro_batch() * sequences_per_row(recipe);
 }
 
 int64_t Job::row_multiple() const {
@@ -157,6 +171,8 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   job.trained_dtype = recipe.pure_bf16 ? DType::kBF16 : DType::kF32;
   if (lora && recipe.lora_dtype != "float32") job.trained_dtype = dtype_from_hf(recipe.lora_dtype);
 
+  if (!inference && has_reference(recipe)) job.reference = reference_rows(job);
+
   const int64_t tp = job.sharding.mesh().size_of("tp");
   const int64_t heads = job.model.config.num_attention_heads, key_heads = job.model.config.num_key_value_heads;
   if (heads % tp != 0) throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, file);
@@ -178,6 +194,9 @@ std::string trained_input(const WeightRow& row) {
 }
 std::string start_array(const WeightRow& row) {
   return "start/" + stack_name(row);
+}
+std::string reference_input(const WeightRow& row) {
+  return "reference/" + stack_name(row);
 }
 
 namespace {

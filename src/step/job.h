@@ -25,6 +25,9 @@ struct Job {
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   std::vector<WeightRow> frozen, trained;  // trained: the pairs with LoRA, else every weight
   std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
+  // Of preferences: what the reference model has other than the trained one does, frozen copies of these rows. Of a new
+  // adapter's pairs there is none: the reference is the base without them.
+  std::vector<WeightRow> reference;
   DType compute = DType::kF32;             // of activations and matmuls
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
@@ -34,7 +37,9 @@ struct Job {
   bool trains_head() const;
   bool scales_loss() const { return compute == DType::kF16; }
   int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
-  int64_t rows_per_micro_batch() const;                     // over all devices
+  int64_t rows_per_micro_batch() const;                     // of data, over all devices
+  int64_t sequences_per_micro_batch() const;                // a pair is one row of two sequences
+  DType reference_dtype() const { return lora && recipe.ref_model.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters; of `frozen` those behind codes too
   // Numbers of the layers whose tensors the row stands for: those it holds, of a pair those that have one; {0} outside
   // of the layers.
@@ -60,6 +65,7 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
 std::string frozen_input(const WeightRow& row);
 std::string trained_input(const WeightRow& row);
 std::string start_array(const WeightRow& row);  // of a PiSSA pair: what was taken off the base for it
+std::string reference_input(const WeightRow& row);
 
 // Name of the loss scale's state, of programs of jobs that scale the loss.
 inline const std::string kLossScale = "loss_scale";

@@ -22,6 +22,10 @@ int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dt
   return total;
 }
 
+int64_t frozen_bytes(const Job& job) {
+  return shard_bytes(job, job.frozen, job.frozen_dtype) + shard_bytes(job, job.reference, job.reference_dtype());
+}
+
 int64_t optimizer_bytes(const Job& job) {
   int64_t total = 0;
   for (const WeightRow& row : job.trained)
@@ -32,7 +36,7 @@ int64_t optimizer_bytes(const Job& job) {
 }
 
 int64_t batch_bytes(const Job& job, int64_t length) {
-  const Dims dims{job.recipe.gradient_accumulation_steps, job.rows_per_micro_batch(), length};
+  const Dims dims{job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch(), length};
   const Partition partition = job.sharding.partition({"", "batch", "length"}, dims, "the batch");
   constexpr int64_t kArrays = 4;  // tokens, targets, positions, segments
   return kArrays * layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(DType::kI32);
@@ -82,8 +86,8 @@ std::string size_text(int64_t bytes) {
 }
 
 int64_t held_bytes(const Job& job, int64_t length) {
-  return shard_bytes(job, job.frozen, job.frozen_dtype) + shard_bytes(job, job.trained, job.trained_dtype) +
-         optimizer_bytes(job) + batch_bytes(job, length);
+  return frozen_bytes(job) + shard_bytes(job, job.trained, job.trained_dtype) + optimizer_bytes(job) +
+         batch_bytes(job, length);
 }
 
 MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
@@ -93,7 +97,7 @@ MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stat
                     .peak = stats.peak,
                     .allowance = allowance,
                     .limit = limit};
-  table.frozen = shard_bytes(job, job.frozen, job.frozen_dtype);
+  table.frozen = frozen_bytes(job);
   table.trained = shard_bytes(job, job.trained, job.trained_dtype);
   table.gradients = shard_bytes(job, job.trained, DType::kF32);
   table.optimizer = optimizer_bytes(job);

@@ -33,6 +33,7 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
           stacked_axes(row));
   };
   add_rows("frozen weights", job.frozen, job.frozen_dtype);
+  add_rows("reference weights", job.reference, job.reference_dtype());
   add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
   std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
   for (const WeightRow& row : job.trained)
@@ -43,7 +44,7 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
   for (const auto& [kind, arrays] : states) out.insert(out.end(), arrays.begin(), arrays.end());
 
   const ModelConfig& c = job.model.config;
-  const int64_t rows = job.rows_per_micro_batch();
+  const int64_t rows = job.sequences_per_micro_batch();
   for (const char* name : {"tokens", "targets", "positions", "segments"})
     add("batch", name, name, {DType::kI32, {job.recipe.gradient_accumulation_steps, rows, length}},
         {"", "batch", "length"});

@@ -10,6 +10,7 @@
 #include "step/adapter_arrays.h"
 #include "step/load_meter.h"
 #include "step/placement.h"
+#include "step/preference.h"
 
 namespace fettle {
 namespace {
@@ -40,6 +41,26 @@ class BaseWeights {
       if (!one.dtype) state.buffers.emplace(frozen_input(one), row(one, job_.frozen_dtype));
     for (const QuantisedWeight& weight : job_.quantised) quantised_into(weight, state);
     for (const AdapterFolder& adapter : merged_) merge_adapter(devices_, job_, adapter, state);
+  }
+  // The reference model's part is no other than the base's, or than the adapter's as it was given.
+  void reference_into(TrainState& state) {
+    if (job_.reference.empty()) return;
+    const bool own = job_.recipe.ref_model.empty();
+    std::optional<ModelRepository> other;
+    if (!own) {
+      other = ModelRepository::open(job_.recipe.ref_model);
+      check_weights(*other, job_.model);
+    }
+    std::optional<AdapterFolder> adapter;
+    if (own && !job_.adapter.empty()) adapter = open_adapter(job_.adapter);
+    for (const WeightRow& one : job_.reference)
+      state.buffers.emplace(reference_input(one),
+                            adapter ? load_trained(devices_, job_, one, *adapter)
+                                    : load_row(
+                                          devices_.client(), one, job_.model.config, job_.reference_dtype(),
+                                          row_layout(job_, one),
+                                          [&](const std::string& name) { return other ? other->find(name) : find(name); },
+                                          {}));
   }
   void finish() { meter_.finish(); }
 
@@ -96,6 +117,7 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
   const Client& client = devices.client();
   BaseWeights base(devices, job, repository);
   base.frozen_into(state);
+  base.reference_into(state);
   std::optional<AdapterFolder> adapter;
   if (!job.adapter.empty()) adapter = open_adapter(job.adapter);
   for (const WeightRow& row : job.trained) {
@@ -136,6 +158,7 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
   }
   BaseWeights base(devices, job, repository);
   base.frozen_into(state);
+  base.reference_into(state);
   base.finish();
   if (job.pissa) subtract_start(devices, job, state);
   return state;
@@ -146,10 +169,13 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const J
   std::map<std::string, DeviceBuffer> out;
   auto put = [&](const char* name, const HostArray& array) {
     Dims dims = array.shape().dims;
-    if (flat) dims = {dims[0] * dims[1], dims[2]};
-    LogicalAxes axes(dims.size(), "");
-    axes[dims.size() - 2] = "batch";
-    axes[dims.size() - 1] = "length";
+    LogicalAxes axes{"", "batch", "length"};
+    axes.resize(dims.size());
+    if (flat) {
+      dims[1] *= dims[0];
+      dims.erase(dims.begin());
+      axes.erase(axes.begin());
+    }
     const Layout layout = layout_of(job.sharding.partition(axes, dims, "the batch"), dims, job.sharding.mesh());
     HostArray shaped({array.shape().dtype, dims});
     std::memcpy(shaped.data(), array.data(), array.bytes());
@@ -159,6 +185,7 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const J
   put("batch/targets", batch.targets);
   put("batch/positions", batch.positions);
   put("batch/segments", batch.segments);
+  if (job.recipe.stage == "kto") put("batch/preferences", batch.preferences);
   return out;
 }
 
@@ -175,8 +202,10 @@ StepOutcome run_step(const Devices& devices, const Job& job, const Executable& s
   for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
   std::map<std::string, DeviceBuffer> outputs = run(step, bindings);
   StepOutcome outcome{outputs.at("loss").download().as<float>()[0], outputs.at("grad_norm").download().as<float>()[0]};
+  if (const auto sums = outputs.find("metrics"); sums != outputs.end())
+    outcome.metrics = preference_metrics(job.recipe, sums->second.download().as<float>());
   for (auto& [name, buffer] : outputs)
-    if (name != "loss" && name != "grad_norm") state.buffers.at(name) = std::move(buffer);
+    if (name != "loss" && name != "grad_norm" && name != "metrics") state.buffers.at(name) = std::move(buffer);
   if (outcome.finite()) ++state.step;
   if (job.scales_loss()) {
     outcome.loss_scale = state.buffers.at(kLossScale).download().as<float>()[0];

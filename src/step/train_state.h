@@ -14,7 +14,7 @@
 namespace fettle {
 
 struct TrainState {
-  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, trained/*, and when training the optimizer's
+  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*, and when training the optimizer's
   int64_t step = 0;                             // optimizer steps done
 
   Bindings bindings();
@@ -36,7 +36,8 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const J
 struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;
-  double loss_scale = 0;    // float16: of the next step
+  double loss_scale = 0;                  // float16: of the next step
+  std::map<std::string, double> metrics;  // of preferences: rewards/chosen, ... (preference.h)
   bool overflowed = false;  // float16 gradients: only the loss scale was changed, and the step is to be run again
   bool finite() const;
 };

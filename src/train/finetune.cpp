@@ -27,10 +27,12 @@ namespace {
 BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
   const Recipe& r = job.recipe;
   return {.micro_batches = r.gradient_accumulation_steps,
-          .rows = job.rows_per_micro_batch(),
+          .rows = job.sequences_per_micro_batch(),
           .max_length = r.cutoff_len,
           .multiple = job.row_multiple(),
           .packing = r.packing,
+          .pairs = r.stage == "dpo",
+          .mismatched = r.stage == "kto",
           .shuffle = !r.disable_shuffling,
           .seed = static_cast<uint64_t>(r.seed),
           .pad_id = tokenizer.pad_id().value_or(0)};

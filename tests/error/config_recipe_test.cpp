@@ -88,7 +88,7 @@ TEST_F(BadRecipe, ValuesOutOfRange) {
 }
 
 TEST_F(BadRecipe, ValuesThatAreNoChoice) {
-  EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft");
+  EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft, dpo, kto");
   EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
             "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, cosine_with_min_lr, "
             "cosine_with_restarts, constant, constant_with_warmup, polynomial, inverse_sqrt, warmup_stable_decay");
@@ -100,7 +100,8 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
 }
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
-  EXPECT_EQ(message("stage: dpo\n"), "FILE:1: stage: dpo is not available in this version; it has pt, sft");
+  EXPECT_EQ(message("stage: ppo\n"), "FILE:1: stage: ppo is not available in this version; it has pt, sft, dpo, kto");
+  EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
   EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
@@ -165,6 +166,32 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_THAT(message("finetuning_type: freeze\nuse_dora: true\n"), HasSubstr("use_dora needs finetuning_type: lora"));
   EXPECT_THAT(message("init_lora_weights: pissa_niter_few\n"), HasSubstr("pissa_iter"));
   EXPECT_THAT(message("init_lora_weights: loftq\n"), HasSubstr("wanted one of"));
+}
+
+TEST_F(BadRecipe, PreferencesOfAnotherStage) {
+  EXPECT_EQ(message("stage: dpo\n"), "");
+  EXPECT_EQ(message("rl: ipo\nbeta: 0.2\n"), "");
+  EXPECT_EQ(message("pref_beta: 0.2\n"),
+            "FILE:1: pref_beta belongs to stage: dpo or kto, found stage: sft; remove it, or set the stage");
+  EXPECT_EQ(message("stage: dpo\npref_loss: hinge\ndpo_label_smoothing: 0.1\n"),
+            "FILE:3: dpo_label_smoothing belongs to stage: dpo with pref_loss: sigmoid or simpo, found stage: dpo, "
+            "pref_loss: hinge; remove it, or set the stage");
+  EXPECT_EQ(
+      message("stage: dpo\nsimpo_gamma: 1\n").find("FILE:2: simpo_gamma belongs to stage: dpo with pref_loss: simpo"),
+      0u);
+  EXPECT_EQ(message("stage: dpo\nkto_chosen_weight: 2\n").find("FILE:2: kto_chosen_weight belongs to stage: kto"), 0u);
+  EXPECT_EQ(message("stage: kto\npref_ftx: 1\n").find("FILE:2: pref_ftx belongs to stage: dpo"), 0u);
+  EXPECT_EQ(
+      message("stage: dpo\npref_loss: orpo\nref_model: m\n").find("FILE:3: ref_model belongs to a loss that compares"),
+      0u);
+  EXPECT_EQ(message("stage: dpo\npacking: true\n"),
+            "FILE:2: packing puts several rows into one, stage: dpo compares whole rows; remove it");
+  EXPECT_EQ(message("stage: dpo\nfinetuning_type: full\ntrain_from_scratch: true\n").find("FILE:3: stage: dpo teaches"),
+            0u);
+  EXPECT_EQ(message("stage: kto\ntrain_on_prompt: true\n").find("FILE:2: stage: kto compares replies"), 0u);
+  EXPECT_EQ(message("stage: kto\nkto_chosen_weight: 0\nkto_rejected_weight: 0\n"),
+            "FILE:2: kto_chosen_weight and kto_rejected_weight are both 0: nothing would be learned");
+  EXPECT_EQ(message("stage: dpo\ndpo_label_smoothing: 0.5\n").find("FILE:2: dpo_label_smoothing: found 0.5"), 0u);
 }
 
 TEST_F(BadRecipe, FilesThatAreNoRecipe) {

@@ -1,0 +1,64 @@
+#include "config/keys.h"
+
+namespace fettle {
+
+std::vector<Key> preference_keys() {
+  return {
+      {.name = "pref_loss",
+       .group = Group::kMethod,
+       .member = &Recipe::pref_loss,
+       .help = "What stage dpo minimises. orpo and simpo need no reference model.",
+       .aliases = {"loss_type"},
+       .values = {"sigmoid", "hinge", "ipo", "orpo", "simpo"},
+       .later = {"kto_pair", "robust", "bco_pair", "exo_pair", "nca_pair", "sppo_hard", "aot", "aot_unpaired",
+                 "apo_zero", "apo_down", "discopop", "sigmoid_norm"}},
+      {.name = "pref_beta",
+       .group = Group::kMethod,
+       .member = &Recipe::pref_beta,
+       .help =
+           "How much a difference in log-probability is worth in stages dpo and kto; for orpo the weight of the odds "
+           "ratio.",
+       .aliases = {"beta", "dpo_beta", "orpo_alpha", "rl_beta"},
+       .min = 0,
+       .above_min = true},
+      {.name = "pref_ftx",
+       .group = Group::kMethod,
+       .member = &Recipe::pref_ftx,
+       .help = "Weight of the chosen reply's own loss, a mean over its tokens, that stage dpo adds.",
+       .aliases = {"rpo_alpha", "dpo_ftx"},
+       .min = 0},
+      {.name = "dpo_label_smoothing",
+       .group = Group::kMethod,
+       .member = &Recipe::dpo_label_smoothing,
+       .help = "Share of the pairs taken to be the wrong way round (pref_loss sigmoid and simpo).",
+       .aliases = {"label_smoothing"},
+       .min = 0,
+       .max = 0.5,
+       .below_max = true},
+      {.name = "simpo_gamma",
+       .group = Group::kMethod,
+       .member = &Recipe::simpo_gamma,
+       .help = "Margin that simpo wants between the two replies.",
+       .min = 0},
+      {.name = "kto_chosen_weight",
+       .group = Group::kMethod,
+       .member = &Recipe::kto_chosen_weight,
+       .help = "Weight of the good replies in stage kto.",
+       .aliases = {"desirable_weight", "kto_desirable_weight"},
+       .min = 0},
+      {.name = "kto_rejected_weight",
+       .group = Group::kMethod,
+       .member = &Recipe::kto_rejected_weight,
+       .help = "Weight of the bad replies in stage kto.",
+       .aliases = {"undesirable_weight", "kto_undesirable_weight"},
+       .min = 0},
+      {.name = "ref_model",
+       .group = Group::kMethod,
+       .member = &Recipe::ref_model,
+       .help = "Model folder that preferences are measured against, of the same architecture; empty takes the model as "
+               "the run begins with it, which with a new adapter costs no memory.",
+       .aliases = {"ref_model_name_or_path"}},
+  };
+}
+
+}  // namespace fettle

@@ -1,0 +1,105 @@
+// Twenty steps with each loss of preferences beside TRL's (tests/reference/preferences.py): losses, gradient norms and
+// what is logged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "optim/schedule.h"
+#include "preference_rows.h"
+#include "step/preference.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+Json recorded(const std::string& name) {
+  return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/preferences.json"))[name];
+}
+
+class PreferenceParity : public testing::TestWithParam<const char*> {};
+
+TEST_P(PreferenceParity, TwentySteps) {
+  const Json wanted = recorded(GetParam());
+  std::vector<std::string> words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "stage=dpo",
+                                 "weight_decay=0.01", "max_grad_norm=0.5"};
+  for (const auto& [key, value] : wanted["recipe"].items())
+    words.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+  Recipe recipe = read_recipe("", words);
+  const bool judged = recipe.stage == "kto";
+  recipe.per_device_train_batch_size = judged ? 4 : 1;
+  recipe.gradient_accumulation_steps = judged ? 1 : 2;
+  if (wanted.contains("start"))
+    recipe.adapter_name_or_path = {(reference_model("llama") / wanted["start"].get<std::string>()).string()};
+  const Schedule schedule{"cosine", 5, 20};
+  const double rate = wanted.value("learning_rate", 2e-3);
+  const TrainResult result = train(recipe, {.steps = 20,
+                                            .rate_at = [&](int64_t step) { return rate * schedule.multiplier(step); },
+                                            .rows = judged ? judged_replies() : preference_pairs()});
+  expect_equal_lists(result.losses, wanted["loss"], 1e-4, "loss");
+  expect_equal_lists(result.norms, wanted["grad_norm"], 1e-3, "norm");
+  double largest = 0;
+  for (size_t i = 0; i < result.losses.size(); ++i)
+    largest = std::max(largest, std::abs(result.losses[i] / wanted["loss"][i].get<double>() - 1));
+  std::printf("%s: largest relative difference of a loss %.2g\n", GetParam(), largest);
+  for (const auto& [name, values] : wanted.items()) {
+    if (!name.starts_with("rewards/") && !name.starts_with("logps/") && name != "kl") continue;
+    ASSERT_TRUE(result.metrics.contains(name)) << name;
+    ASSERT_EQ(result.metrics.at(name).size(), values.size()) << name;
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(result.metrics.at(name)[i], values[i].get<double>(), 1e-3 * (1 + std::abs(values[i].get<double>())))
+          << name << ' ' << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Trl, PreferenceParity,
+                         testing::Values("sigmoid", "sigmoid_again", "sigmoid_full", "hinge", "ipo", "smoothed", "own",
+                                         "orpo", "simpo", "kto"),
+                         [](const auto& test) { return std::string(test.param); });
+
+Recipe pair_recipe() {
+  Recipe recipe = reference_recipe("llama");
+  recipe.stage = "dpo";
+  recipe.pref_beta = 0.5;
+  return recipe;
+}
+
+Job job_of(const Recipe& recipe) {
+  return make_job(recipe, ModelRepository::open(recipe.model_name_or_path).config(), "config.json", 1);
+}
+
+TEST(PreferenceReference, CostsNothingWithANewAdapter) {
+  Recipe recipe = pair_recipe();
+  EXPECT_TRUE(job_of(recipe).reference.empty());
+  // An adapter that is trained further began as something: that is what the rewards are measured from.
+  recipe.adapter_name_or_path = {(reference_model("llama") / "adapter_final").string()};
+  EXPECT_EQ(job_of(recipe).reference.size(), job_of(recipe).trained.size());
+  recipe.pref_loss = "orpo";
+  EXPECT_TRUE(job_of(recipe).reference.empty());
+}
+
+TEST(PreferenceReference, OfANamedModel) {
+  Recipe recipe = pair_recipe();
+  const std::vector<Example> rows = preference_pairs();
+  const TrainResult own = train(recipe, {.rows = rows});
+  recipe.ref_model = recipe.model_name_or_path;
+  const TrainResult named = train(recipe, {.rows = rows});
+  expect_equal_lists(named.losses, own.losses, 1e-6, "loss");
+  recipe.ref_model = reference_model("mistral").string();  // of the same shapes, with other values
+  const TrainResult other = train(recipe, {.rows = rows});
+  EXPECT_GT(std::abs(other.losses[0] - own.losses[0]), 1e-3);
+}
+
+TEST(PreferenceMetrics, AreMeansOfTheirOwnRows) {
+  Recipe recipe;
+  recipe.stage = "kto";
+  const std::vector<float> sums{3, 1, 6, -2, 0, -30, -20, 0, 8};
+  EXPECT_THAT(preference_metrics(recipe, sums),
+              testing::ElementsAre(testing::Pair("kl", 2.0), testing::Pair("logps/chosen", -10.0),
+                                   testing::Pair("logps/rejected", -20.0), testing::Pair("rewards/chosen", 2.0),
+                                   testing::Pair("rewards/margins", 4.0), testing::Pair("rewards/rejected", -2.0)));
+  // A step without a rejected reply says nothing of them.
+  EXPECT_FALSE(preference_metrics(recipe, std::vector<float>{4, 0, 6, 0, 0, -30, 0, 0, 8}).contains("rewards/margins"));
+}
+
+}  // namespace
+}  // namespace fettle

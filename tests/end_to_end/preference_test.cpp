@@ -1,0 +1,122 @@
+// Preferences as a user trains them: what is logged, how a run goes on, and what is said of rows that cannot be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+std::string pairs_text(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += json{{"prompt", "ab " + std::to_string(i)}, {"chosen", "cd ef"}, {"rejected", "gh " + std::to_string(i)}}
+                 .dump() +
+             "\n";
+  return lines;
+}
+
+// As train_words, in stage `stage` over `rows`.
+std::vector<std::string> preference_words(const TempFolder& folder, const std::string& output, const std::string& stage,
+                                          const std::string& rows) {
+  write_text(folder / "rows.jsonl", rows);
+  const std::filesystem::path model = folder / "model";
+  if (!std::filesystem::exists(model)) std::filesystem::copy(reference_model("llama"), model);
+  write_text(model / "chat_template.jinja",
+             "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
+             "{% if add_generation_prompt %}a|{% endif %}");
+  return with(train_words(folder / output), {"model_name_or_path=" + model.string(), "cutoff_len=64",
+                                             "dataset=" + (folder / "rows.jsonl").string(), "stage=" + stage});
+}
+
+TEST(Preferences, AreLoggedAsTrlLogsThem) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with(preference_words(folder, "out", "dpo", pairs_text(16)),
+                                              {"val_size=4", "eval_strategy=steps", "eval_steps=3"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json state = json::parse(read_text(folder / "out/trainer_state.json"));
+  const json& first = state["log_history"][0];
+  EXPECT_NEAR(first["loss"], std::log(2.0), 1e-6) << "a new adapter is the reference itself";
+  for (const char* name : {"rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
+                           "logps/chosen", "logps/rejected"})
+    EXPECT_TRUE(first.contains(name)) << name;
+  const json results = json::parse(read_text(folder / "out/all_results.json"));
+  for (const char* name : {"eval_loss", "eval_rewards/margins", "eval_rewards/accuracies"})
+    EXPECT_TRUE(results.contains(name)) << name;
+  EXPECT_FALSE(results.contains("eval_perplexity"));
+}
+
+TEST(Preferences, ResumeIsBitIdentical) {
+  for (const auto& [stage, type] : {std::pair{"dpo", "lora"}, {"dpo", "full"}, {"kto", "lora"}}) {
+    TempFolder folder;
+    std::string rows = pairs_text(24);
+    if (stage == std::string("kto")) {
+      rows.clear();
+      for (int i = 0; i < 24; ++i)
+        rows +=
+            json{{"prompt", "ab " + std::to_string(i)}, {"completion", "cd ef"}, {"label", i % 3 != 0}}.dump() + "\n";
+    }
+    auto words = [&](const char* output) {
+      return with(preference_words(folder, output, stage, rows),
+                  {std::string("finetuning_type=") + type, "save_strategy=steps", "save_steps=3"});
+    };
+    const Outcome whole = run_fettle(folder, words("whole"));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    ASSERT_EQ(run_fettle(folder, words("cut")).code, 0);
+    std::filesystem::remove_all(folder / "cut/checkpoint-6");
+    const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << stage << type;
+  }
+}
+
+TEST(Preferences, AreLearned) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, with(preference_words(folder, "out", "dpo", pairs_text(16)),
+                                              {"max_steps=20", "learning_rate=0.005", "logging_steps=20"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json log = json::parse(read_text(folder / "out/trainer_state.json"))["log_history"][0];
+  EXPECT_GT(log["rewards/accuracies"], 0.9);
+  EXPECT_LT(log["loss"], 0.4);
+}
+
+TEST(Preferences, RowsThatCannotBe) {
+  struct Case {
+    const char *stage, *row, *said;
+  };
+  for (const Case& c : {Case{"dpo", R"({"prompt": "a", "chosen": "b"})", "rejected"},
+                        {"dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "same"},
+                        {"sft", R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "are for stage dpo, not for sft"},
+                        {"kto", R"({"prompt": "a", "completion": "b"})", "true for a good reply"},
+                        {"kto", R"({"prompt": "a", "completion": "b", "label": "good"})", "must be true or false"}}) {
+    TempFolder folder;
+    const Outcome run = run_fettle(folder, preference_words(folder, "out", c.stage, std::string(c.row) + "\n"));
+    EXPECT_EQ(run.code, 2) << c.row << run.err;
+    EXPECT_THAT(run.err, HasSubstr(c.said)) << c.row;
+  }
+}
+
+TEST(Preferences, PlanCountsTheReferenceModel) {
+  TempFolder folder;
+  auto frozen = [&](const std::string& type) {
+    auto words = with(preference_words(folder, "out", "dpo", pairs_text(4)), {"finetuning_type=" + type});
+    words[0] = "plan";
+    words.push_back("--json");
+    const Outcome run = run_fettle(folder, words);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const json plan = json::parse(run.out);
+    return std::pair<int64_t, int64_t>(plan.at("per_device").at("frozen_bytes"),
+                                       plan.at("per_device").at("trained_bytes"));
+  };
+  const auto [lora, pairs] = frozen("lora");
+  const auto [full, all] = frozen("full");
+  EXPECT_EQ(full, all) << "a frozen copy of every weight";
+  EXPECT_EQ(lora, full) << "the base alone";
+}
+
+}  // namespace
+}  // namespace fettle
