@@ -17,12 +17,12 @@
 #include "config/recipe.h"
 #include "data/jinja/template.h"
 #include "data/report.h"
+#include "eval/eval.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "plan/command.h"
 #include "runtime/client.h"
 #include "runtime/plugin.h"
-#include "step/evaluate.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
@@ -224,8 +224,11 @@ int run(int argc, char** argv) {
   plan_command->add_flag("--json", plan.json, "print JSON");
   plan_command->add_flag("--shards", plan.shards,
                          "show how weights, state, batch and activations lie over the devices; compiles nothing");
-  recipe_command("eval", "loss, perplexity and token accuracy on eval_dataset",
-                 [](const Recipe& recipe) { return run_eval(recipe, std::cout); });
+  bool eval_json = false;
+  CLI::App* eval_command =
+      recipe_command("eval", "what the model knows of eval_dataset: loss, questions with choices, replies",
+                     [&](const Recipe& recipe) { return run_eval(recipe, eval_json, std::cout); });
+  eval_command->add_flag("--json", eval_json, "print JSON");
   recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset", [](const Recipe& recipe) {
     run_generate(recipe);
     return 0;

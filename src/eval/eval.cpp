@@ -1,0 +1,202 @@
+#include "eval/eval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/files.h"
+#include "data/dataset.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Figure {
+  const char* name;
+  bool less_is_better = false;
+};
+// In the order of the table.
+constexpr Figure kFigures[] = {
+    {"loss", true},  {"perplexity", true}, {"token_accuracy"}, {"accuracy"}, {"accuracy_norm"},
+    {"exact_match"}, {"rouge1"},           {"rouge2"},         {"rougeL"},   {"bleu"}};
+
+// A model to measure: the recipe that opens it.
+struct Contender {
+  std::string name;
+  Recipe recipe;
+};
+
+std::vector<Contender> contenders(const Recipe& recipe) {
+  Recipe base = recipe;
+  base.adapter_name_or_path.clear();
+  if (!recipe.eval_base_model.empty()) {
+    base.model_name_or_path = recipe.eval_base_model;
+    return {{"base", base}, {"tuned", recipe}};
+  }
+  if (!recipe.adapter_name_or_path.empty()) return {{"base", base}, {"tuned", recipe}};
+  return {{"model", recipe}};
+}
+
+std::string path_of(const Recipe& recipe) {
+  std::string path = recipe.model_name_or_path;
+  for (const std::string& adapter : recipe.adapter_name_or_path) path += " + " + adapter;
+  return path;
+}
+
+EvalSet loss_set(const std::string& name, Recipe recipe, const Tokenizer& tokenizer, int64_t vocab_size) {
+  recipe.eval_dataset.clear();
+  const Datasets data = load_datasets(recipe, tokenizer, vocab_size);
+  return {.name = name, .task = Task::kLoss, .rows = data.eval.empty() ? data.train : data.eval};
+}
+
+EvalSet named_set(const std::string& name, const std::string& wanted, const Recipe& recipe, const Tokenizer& tokenizer,
+                  int64_t vocab_size) {
+  const DataSource source = find_source(name, recipe.dataset_dir);
+  const Task task = wanted == "auto" ? detect_task(source) : task_named(wanted);
+  if (task == Task::kLoss) {
+    Recipe alone = recipe;
+    alone.dataset = {name};
+    alone.val_size = 0;
+    alone.mix_strategy = "concat";
+    return loss_set(name, alone, tokenizer, vocab_size);
+  }
+  EvalSet set{.name = name, .task = task};
+  if (task == Task::kGeneration)
+    set.prompts = read_prompts(recipe, source);
+  else
+    set.questions = read_questions(recipe, source);
+  return set;
+}
+
+std::vector<EvalSet> read_sets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t vocab_size) {
+  const std::vector<std::string>& tasks = recipe.eval_task;
+  if (tasks.size() > 1 && tasks.size() != recipe.eval_dataset.size())
+    throw UserError("{}: eval_task names {} tasks for {} data sets of eval_dataset; give one for all, or one for each",
+                    recipe.where("eval_task"), tasks.size(), recipe.eval_dataset.size());
+  std::vector<EvalSet> sets;
+  if (recipe.eval_dataset.empty())
+    sets.push_back(loss_set(fmt::format("{}", fmt::join(recipe.dataset, ", ")), recipe, tokenizer, vocab_size));
+  for (size_t i = 0; i < recipe.eval_dataset.size(); ++i)
+    sets.push_back(named_set(recipe.eval_dataset[i], tasks[tasks.size() > 1 ? i : 0], recipe, tokenizer, vocab_size));
+  return sets;
+}
+
+EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets, const Session& text) {
+  const ModelRepository repository = ModelRepository::open(contender.recipe.model_name_or_path);
+  const Job job = make_job(contender.recipe, repository.config(), (repository.folder() / "config.json").string(),
+                           devices.count(), Purpose::kInference);
+  if (job.model.config.vocab_size < text.tokenizer().vocab_size())
+    throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
+                    repository.folder().string(), job.model.config.vocab_size, text.tokenizer().vocab_size());
+  TrainState state = load_state(devices, job, repository, false);
+  EvalColumn out{contender.name, path_of(contender.recipe), {}};
+  for (const EvalSet& set : sets) {
+    info("{}: {} ({})", contender.name, set.name, task_name(set.task));
+    out.sets.push_back(measure(set, {devices, job, state}, contender.recipe, text));
+  }
+  return out;
+}
+
+std::string number(const std::string& figure, double value) {
+  return figure == "loss" ? fmt::format("{:.4f}", value) : fmt::format("{:.2f}", value);
+}
+
+std::string verdict(const Figure& figure, double change) {
+  if (std::abs(change) < 5e-5) return "same";
+  return (change < 0) == figure.less_is_better ? "better" : "worse";
+}
+
+void write_predictions(const std::filesystem::path& file, const std::vector<EvalSet>& sets,
+                       const std::vector<EvalColumn>& models) {
+  std::string lines;
+  for (size_t s = 0; s < sets.size(); ++s)
+    for (size_t i = 0; i < sets[s].prompts.size(); ++i) {
+      const Prompt& prompt = sets[s].prompts[i];
+      ordered_json line{{"prompt", prompt.messages.back().content},
+                        {"predict", models.back().sets[s].replies[i]},
+                        {"label", prompt.references[0]}};
+      if (models.size() > 1) line["base"] = models.front().sets[s].replies[i];
+      line["source"] = prompt.where;
+      lines += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    }
+  if (!lines.empty()) write_file(file, lines);
+}
+
+}  // namespace
+
+std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models) {
+  size_t widest = 4;
+  for (const EvalSet& set : sets) widest = std::max(widest, set.name.size());
+  std::string out = fmt::format("{:<{}}  {:<15}", "set", widest, "figure");
+  for (const EvalColumn& model : models) out += fmt::format("{:>12}", model.name);
+  out += models.size() > 1 ? fmt::format("{:>12}\n", "change") : "\n";
+  for (size_t s = 0; s < sets.size(); ++s) {
+    bool first = true;
+    for (const Figure& figure : kFigures) {
+      const auto& values = models.front().sets[s].figures;
+      if (!values.contains(figure.name)) continue;
+      out += fmt::format("{:<{}}  {:<15}", std::exchange(first, false) ? sets[s].name : "", widest, figure.name);
+      for (const EvalColumn& model : models)
+        out += fmt::format("{:>12}", number(figure.name, model.sets[s].figures.at(figure.name)));
+      if (models.size() > 1) {
+        const double change = models.back().sets[s].figures.at(figure.name) - values.at(figure.name);
+        out += fmt::format("{:>12}  {}", (change < 0 ? "-" : "+") + number(figure.name, std::abs(change)),
+                           verdict(figure, change));
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models) {
+  ordered_json out;
+  for (const EvalColumn& model : models) out["models"][model.name] = model.path;
+  out["sets"] = ordered_json::array();
+  for (size_t s = 0; s < sets.size(); ++s) {
+    ordered_json set{{"name", sets[s].name}, {"task", task_name(sets[s].task)}, {"items", models[0].sets[s].items}};
+    for (const EvalColumn& model : models) set[model.name] = model.sets[s].figures;
+    if (models.size() > 1)
+      for (const auto& [name, value] : models.back().sets[s].figures)
+        set["change"][name] = value - models.front().sets[s].figures.at(name);
+    out["sets"].push_back(std::move(set));
+  }
+  return out;
+}
+
+int run_eval(const Recipe& asked, bool json, std::ostream& out) {
+  require_keys(asked, {"model_name_or_path"}, "eval");
+  if (asked.dataset.empty() && asked.eval_dataset.empty())
+    throw UserError("eval: neither eval_dataset nor dataset is given; name the rows to evaluate on");
+  Recipe recipe = asked;
+  recipe.train_from_scratch = false;
+  if (recipe.stage != "pt") recipe.stage = "sft";  // replies are what is measured, however they were taught
+  if (!recipe.eval_base_model.empty() &&
+      std::filesystem::weakly_canonical(recipe.eval_base_model) ==
+          std::filesystem::weakly_canonical(recipe.model_name_or_path) &&
+      recipe.adapter_name_or_path.empty())
+    throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
+                    recipe.where("eval_base_model"));
+
+  const Session text(recipe, Session::Template::kIfThere);
+  const std::vector<EvalSet> sets = read_sets(recipe, text.tokenizer(), text.vocab_size());
+  Devices devices(recipe);
+  std::vector<EvalColumn> models;
+  for (const Contender& contender : contenders(recipe)) models.push_back(column(contender, devices, sets, text));
+
+  const ordered_json result = eval_json(sets, models);
+  const std::string text_of_result = result.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  if (!recipe.output_dir.empty()) {
+    const std::filesystem::path folder = recipe.output_dir;
+    std::filesystem::create_directories(folder);
+    write_file(folder / "evaluation.json", text_of_result);
+    write_predictions(folder / "generated_predictions.jsonl", sets, models);
+  }
+  out << (json ? text_of_result : format_eval(sets, models));
+  return 0;
+}
+
+}  // namespace fettle

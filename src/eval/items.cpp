@@ -1,0 +1,223 @@
+#include "eval/items.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/formats.h"
+#include "data/read/rows.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <typename... Args>
+[[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) {
+  throw BadRow(fmt::format(format, std::forward<Args>(args)...));
+}
+
+const std::vector<std::string> kQuestionColumns = {"question", "query", "prompt", "input"};
+const std::vector<std::string> kAnswerColumns = {"answer", "answerKey", "target", "gold", "label"};
+const std::string kLetters = "ABCDEFGHIJ";
+
+const ordered_json* find(const ordered_json& row, const std::string& column) {
+  const auto found = row.find(column);
+  return found == row.end() || found->is_null() ? nullptr : &*found;
+}
+
+const ordered_json* find_any(const ordered_json& row, const std::vector<std::string>& columns) {
+  for (const std::string& column : columns)
+    if (const ordered_json* value = find(row, column)) return value;
+  return nullptr;
+}
+
+std::string text_of(const ordered_json& value, const std::string& what) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  bad("{} must be a text, it is {}", what, value.type_name());
+}
+
+std::string question_of(const ordered_json& row) {
+  const ordered_json* value = find_any(row, kQuestionColumns);
+  if (!value) bad("there is no question: a column {} is wanted", fmt::join(kQuestionColumns, " or "));
+  std::string text = text_of(*value, "the question");
+  if (text.empty()) bad("the question is empty");
+  return text;
+}
+
+struct Choices {
+  std::vector<std::string> texts, labels;  // labels: A, B, ... unless the row has its own
+};
+
+std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
+  std::vector<std::string> out;
+  for (const ordered_json& one : list) out.push_back(text_of(one, what));
+  return out;
+}
+
+Choices choices_of(const ordered_json& row) {
+  Choices out;
+  if (const ordered_json* given = find_any(row, {"choices", "options"})) {
+    const bool labelled = given->is_object() && given->contains("text");
+    const ordered_json& list = labelled ? (*given)["text"] : *given;
+    if (!list.is_array()) bad("'choices' must be a list of texts, it is {}", list.type_name());
+    out.texts = texts_of(list, "a choice");
+    if (labelled && given->contains("label")) out.labels = texts_of((*given)["label"], "a choice's label");
+  } else {
+    for (char letter : kLetters)
+      if (const ordered_json* value = find(row, std::string(1, letter)))
+        out.texts.push_back(text_of(*value, "a choice"));
+      else
+        break;
+  }
+  if (out.texts.size() < 2) bad("{} choices: two or more are wanted", out.texts.size());
+  if (out.texts.size() > kLetters.size()) bad("{} choices: at most {} are taken", out.texts.size(), kLetters.size());
+  if (std::ranges::any_of(out.texts, &std::string::empty)) bad("one of the choices is empty");
+  if (out.labels.empty())
+    for (size_t i = 0; i < out.texts.size(); ++i) out.labels.push_back(std::string(1, kLetters[i]));
+  if (out.labels.size() != out.texts.size()) bad("{} choices but {} labels", out.texts.size(), out.labels.size());
+  return out;
+}
+
+size_t answer_of(const ordered_json& row, const Choices& choices) {
+  const ordered_json* value = find_any(row, kAnswerColumns);
+  if (!value) bad("there is no answer: a column {} is wanted", fmt::join(kAnswerColumns, " or "));
+  const std::string text = text_of(*value, "the answer");
+  for (const auto* names : {&choices.labels, &choices.texts})
+    if (const auto found = std::ranges::find(*names, text); found != names->end() && !value->is_number())
+      return static_cast<size_t>(found - names->begin());
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number < choices.texts.size()) return number;
+  bad("the answer '{}' is none of the choices: {} to {}, 0 to {}, or a choice's text", text, choices.labels.front(),
+      choices.labels.back(), choices.texts.size() - 1);
+}
+
+// Columns of a file without a head line: its first row, read as one.
+std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
+  const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
+  if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
+  std::vector<std::string> columns;
+  for (const auto& item : first.items()) columns.push_back(item.key());
+  const bool answered =
+      columns.back().size() == 1 && kLetters.substr(0, columns.size() - 2).find(columns.back()) != std::string::npos;
+  return answered && !first.contains("A") ? columns : std::vector<std::string>{};
+}
+
+// question, A, B, ..., answer from values in that order.
+ordered_json named(const std::vector<std::string>& values) {
+  ordered_json out{{"question", values.front()}, {"answer", values.back()}};
+  for (size_t i = 1; i + 1 < values.size(); ++i) out[std::string(1, kLetters[i - 1])] = values[i];
+  return out;
+}
+
+// Calls `take` for each row with its "file:line"; a BadRow becomes an error or is skipped.
+template <typename Take>
+void for_rows(const Recipe& recipe, const DataSource& source, const Take& take) {
+  int64_t left = recipe.max_samples.value_or(INT64_MAX);
+  auto one = [&](const std::string& where, const std::function<void()>& body) {
+    try {
+      body();
+      --left;
+    } catch (const BadRow& error) {
+      if (recipe.on_bad_row != "skip")
+        throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", where, error.what());
+      warn("{}: {}; skipped", where, error.what());
+    }
+    return left > 0;
+  };
+  for (const std::filesystem::path& file : source.files) {
+    std::vector<std::string> headless;
+    bool first = true;
+    if (left <= 0) break;
+    read_rows(file, [&](Row row) {
+      row.parse();
+      const std::string where = fmt::format("{}:{}", file.string(), row.line);
+      if (!row.bad.empty()) return one(where, [&] { throw BadRow(row.bad); });
+      if (std::exchange(first, false)) {
+        headless = headless_row(source, row.value);
+        if (!headless.empty() && !one(file.string() + ":1", [&] { take(named(headless), file.string() + ":1"); }))
+          return false;
+      }
+      if (headless.empty()) return one(where, [&] { take(row.value, where); });
+      std::vector<std::string> values;
+      for (const auto& item : row.value.items()) values.push_back(text_of(item.value(), "a field"));
+      return one(where, [&] { take(named(values), where); });
+    });
+  }
+}
+
+}  // namespace
+
+std::string task_name(Task task) {
+  switch (task) {
+    case Task::kLoss: return "loss";
+    case Task::kChoice: return "choice";
+    case Task::kLetters: return "letters";
+    case Task::kGeneration: return "generation";
+  }
+  return "";
+}
+
+Task task_named(const std::string& name) {
+  for (Task task : {Task::kLoss, Task::kChoice, Task::kLetters, Task::kGeneration})
+    if (task_name(task) == name) return task;
+  throw InternalError("no task '{}'", name);
+}
+
+Task detect_task(const DataSource& source) {
+  Task task = Task::kLoss;
+  read_rows(source.files.at(0), [&](Row row) {
+    row.parse();
+    if (!row.bad.empty()) return false;  // the task that reads it says what is wrong
+    const bool answered = find_any(row.value, kAnswerColumns) != nullptr;
+    if (answered && find_any(row.value, {"choices", "options"}))
+      task = Task::kChoice;
+    else if ((answered && find(row.value, "A") && find(row.value, "B")) || !headless_row(source, row.value).empty())
+      task = Task::kLetters;
+    else if (find_any(row.value, {"reference", "references"}))
+      task = Task::kGeneration;
+    return false;
+  });
+  return task;
+}
+
+std::vector<Question> read_questions(const Recipe& recipe, const DataSource& source) {
+  std::vector<Question> out;
+  for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
+    const std::string text = question_of(row);
+    Choices choices = choices_of(row);
+    const size_t answer = answer_of(row, choices);
+    out.push_back({text, std::move(choices.texts), answer, where});
+  });
+  if (out.empty()) throw UserError("eval_dataset: {} has no question", source.name);
+  return out;
+}
+
+std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source) {
+  std::vector<Prompt> out;
+  for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
+    Prompt prompt{.where = where};
+    if (const ordered_json* given = find_any(row, {"references", "reference"})) {
+      prompt.messages.push_back({.role = "user", .content = question_of(row)});
+      prompt.references = given->is_array() ? texts_of(*given, "a reference")
+                                            : std::vector<std::string>{text_of(*given, "the reference")};
+      if (prompt.references.empty()) bad("'references' is empty: there is nothing to compare with");
+    } else {
+      Sample sample = read_sample(row, source);
+      if (sample.kind != Sample::Kind::kChat)
+        bad("this row has no reply to compare with: a conversation is wanted, or a question with a reference");
+      prompt.references.push_back(sample.messages.back().content);
+      sample.messages.pop_back();
+      prompt.messages = std::move(sample.messages);
+      prompt.tools_json = std::move(sample.tools_json);
+    }
+    out.push_back(std::move(prompt));
+  });
+  if (out.empty()) throw UserError("eval_dataset: {} has no prompt", source.name);
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,138 @@
+#include "eval/measure.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "eval/text_scores.h"
+#include "step/evaluate.h"
+
+namespace fettle {
+namespace {
+
+std::string letter(size_t i) {
+  return std::string(1, static_cast<char>('A' + i));
+}
+
+std::string asked(const Question& question, Task task) {
+  std::string text = question.text;
+  if (task == Task::kLetters)
+    for (size_t i = 0; i < question.choices.size(); ++i) text += "\n" + letter(i) + ". " + question.choices[i];
+  return text;
+}
+
+double characters(const std::string& text) {
+  return static_cast<double>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+size_t largest(const std::vector<double>& values) {
+  return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
+}
+
+Measured losses(const EvalSet& set, const EvalModel& model) {
+  const Evaluation found = Evaluator(model.devices, model.job, set.rows).run(model.state);
+  return {{{"loss", found.loss}, {"perplexity", found.perplexity}, {"token_accuracy", 100 * found.accuracy}},
+          found.samples,
+          {}};
+}
+
+Measured choices(const EvalSet& set, const EvalModel& model, const Session& text) {
+  std::vector<Example> examples;
+  for (const Question& question : set.questions)
+    for (size_t i = 0; i < question.choices.size(); ++i)
+      examples.push_back(choice_example(question, i, set.task, text, model.job.recipe.cutoff_len));
+  const std::vector<double> losses = Evaluator(model.devices, model.job, examples).losses(model.state);
+  double right = 0, right_norm = 0;
+  size_t at = 0;
+  for (const Question& question : set.questions) {
+    std::vector<double> likely, by_length;
+    for (const std::string& choice : question.choices) {
+      likely.push_back(-losses[at++]);
+      by_length.push_back(likely.back() / characters(choice));
+    }
+    right += largest(likely) == question.answer ? 1 : 0;
+    right_norm += largest(by_length) == question.answer ? 1 : 0;
+  }
+  const auto count = static_cast<double>(set.questions.size());
+  Measured out{{{"accuracy", 100 * right / count}}, static_cast<int64_t>(set.questions.size()), {}};
+  if (set.task == Task::kChoice) out.figures["accuracy_norm"] = 100 * right_norm / count;
+  return out;
+}
+
+Measured replies(const EvalSet& set, const EvalModel& model, const Recipe& recipe, const Session& text) {
+  Generator generator(model.devices, model.job, model.state);
+  const ReplyOptions options{
+      .max_new_tokens = recipe.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
+  Measured out;
+  std::vector<std::vector<std::string>> references;
+  double exact = 0;
+  Rouge sum;
+  for (const Prompt& prompt : set.prompts) {
+    live_line(fmt::format("{}: reply {} of {}", set.name, out.replies.size() + 1, set.prompts.size()));
+    if (!text.has_template() && prompt.messages.size() > 1)
+      throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
+    const std::vector<int32_t> ids = text.has_template() ? text.prompt(prompt.messages, prompt.tools_json)
+                                                         : text.prompt(prompt.messages.at(0).content);
+    text.check_prompt(ids, prompt.where);
+    const Reply reply = write_reply(generator, text.tokenizer(), ids, options, [](const std::string&) { return true; });
+    exact += exact_match(reply.text, prompt.references) ? 1 : 0;
+    const Rouge one = rouge(reply.text, prompt.references);
+    sum.rouge1 += one.rouge1, sum.rouge2 += one.rouge2, sum.rougeL += one.rougeL;
+    out.replies.push_back(reply.text);
+    references.push_back(prompt.references);
+  }
+  live_line("");
+  const auto count = static_cast<double>(set.prompts.size());
+  out.items = static_cast<int64_t>(set.prompts.size());
+  out.figures = {{"exact_match", 100 * exact / count},
+                 {"rouge1", 100 * sum.rouge1 / count},
+                 {"rouge2", 100 * sum.rouge2 / count},
+                 {"rougeL", 100 * sum.rougeL / count},
+                 {"bleu", bleu(out.replies, references)}};
+  return out;
+}
+
+}  // namespace
+
+Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest) {
+  const std::string said = task == Task::kLetters ? letter(i) : question.choices[i];
+  const std::string ask = asked(question, task);
+  std::vector<int32_t> ids, whole;
+  if (text.has_template()) {
+    ids = text.prompt(ask);
+    whole = ids;
+    const std::vector<int32_t> reply = text.tokenizer().encode(said, false);
+    whole.insert(whole.end(), reply.begin(), reply.end());
+  } else {
+    // Tokens may run over from the question into the choice; what the two have in common is the prompt.
+    ids = text.tokenizer().encode(ask + "\nAnswer:", true);
+    whole = text.tokenizer().encode(ask + "\nAnswer: " + said, true);
+    const auto eos = text.tokenizer().eos_id();
+    if (eos && whole.size() > 1 && whole.back() == *eos) whole.pop_back();
+  }
+  auto prompt = static_cast<size_t>(std::ranges::mismatch(ids, whole).in2 - whole.begin());
+  prompt = std::min(prompt, whole.size() - 1);
+  if (prompt == 0) throw UserError("{}: the question has no token before the choice", question.where);
+  if (static_cast<int64_t>(whole.size() - prompt) >= longest)
+    throw UserError("{}: choice {} has {} tokens, and cutoff_len is {}; raise it", question.where, i + 1,
+                    whole.size() - prompt, longest);
+  // The end of a long question is kept.
+  const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;
+  Example out{.input_ids = {whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end()}, .source = question.where};
+  out.labels = out.input_ids;
+  std::fill_n(out.labels.begin(), prompt - cut, kIgnore);
+  return out;
+}
+
+Measured measure(const EvalSet& set, const EvalModel& model, const Recipe& recipe, const Session& text) {
+  switch (set.task) {
+    case Task::kLoss: return losses(set, model);
+    case Task::kChoice:
+    case Task::kLetters: return choices(set, model, text);
+    case Task::kGeneration: return replies(set, model, recipe, text);
+  }
+  throw InternalError("measure: no such task");
+}
+
+}  // namespace fettle

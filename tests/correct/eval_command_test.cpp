@@ -1,0 +1,190 @@
+// `fettle eval` on a reference model: its figures beside those that PyTorch's log-probabilities give
+// (tests/reference/choices.py), and of known texts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "correct/generate_models.h"
+#include "eval/eval.h"
+#include "step/evaluate.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+class EvalCommand : public testing::Test {
+ protected:
+  EvalCommand() {
+    recipe = reference_recipe("llama");
+    recipe.stage = "pt";  // no template
+    recipe.cutoff_len = 128;
+    recipe.data_cache = "off";
+  }
+  std::string file(const std::string& name, const std::string& text) {
+    std::ofstream(temp / name) << text;
+    return (temp / name).string();
+  }
+  std::string choices_file() {
+    std::string lines;
+    for (const Json& row : recorded["rows"])
+      lines +=
+          Json{{"question", row["question"]}, {"choices", row["choices"]}, {"answer", row["answer"]}}.dump() + "\n";
+    return file("choices.jsonl", lines);
+  }
+  void tune() { recipe.adapter_name_or_path = {(kReferenceModels / "llama" / "adapter_final").string()}; }
+  std::string text() {
+    std::ostringstream out;
+    EXPECT_EQ(run_eval(recipe, false, out), 0);
+    return out.str();
+  }
+  Json json() {
+    std::ostringstream out;
+    EXPECT_EQ(run_eval(recipe, true, out), 0);
+    return Json::parse(out.str());
+  }
+
+  TempFolder temp;
+  Recipe recipe;
+  const Json recorded = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/choices.json"));
+};
+
+TEST_F(EvalCommand, ChoicesByLikelihoodAsRecorded) {
+  recipe.eval_dataset = {choices_file()};
+  tune();
+  const Json out = json();
+  const Json& set = out["sets"][0];
+  EXPECT_EQ(set["task"], "choice");
+  EXPECT_EQ(set["items"], 40);
+  for (const char* model : {"base", "tuned"})
+    for (const char* figure : {"accuracy", "accuracy_norm"})
+      EXPECT_DOUBLE_EQ(set[model][figure], recorded[model][figure]) << model << ' ' << figure;
+}
+
+TEST_F(EvalCommand, LogProbabilitiesOfChoicesAsRecorded) {
+  for (const char* name : {"base", "tuned"}) {
+    if (std::string(name) == "tuned") tune();
+    Loaded model(recipe);
+    const Session session(recipe, Session::Template::kIfThere);
+    std::vector<Example> examples;
+    std::vector<double> wanted;
+    for (const Json& row : recorded["rows"]) {
+      const Question question{row["question"], row["choices"], row["answer"], "row"};
+      for (size_t i = 0; i < question.choices.size(); ++i) {
+        examples.push_back(choice_example(question, i, Task::kChoice, session, 128));
+        wanted.push_back(row[name][i]);
+      }
+    }
+    const std::vector<double> losses = Evaluator(model.devices, model.job, examples).losses(model.state);
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(-losses[i], wanted[i], 1e-3) << name << ' ' << i;
+  }
+}
+
+TEST_F(EvalCommand, AnswersAreNumbersLettersLabelsOrTexts) {
+  recipe.eval_dataset = {file("q.jsonl", R"({"question": "q", "choices": ["x", "y"], "answer": 1}
+{"query": "q", "options": ["x", "y"], "gold": "B"}
+{"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}
+{"prompt": "q", "choices": ["x", "y"], "target": "y"}
+)")};
+  const std::vector<Question> questions = read_questions(recipe, find_source(recipe.eval_dataset[0], "data"));
+  ASSERT_EQ(questions.size(), 4u);
+  for (const Question& question : questions) EXPECT_EQ(question.answer, 1u) << question.where;
+}
+
+TEST_F(EvalCommand, MmluFilesHaveLettersAndMayLackAHead) {
+  const std::string row = "\"Which, of these?\",one,two,three,four,C\n";
+  recipe.eval_dataset = {file("headed.csv", "question,A,B,C,D,answer\n" + row),
+                         file("bare.csv", "first?,1,2,3,4,B\n" + row)};
+  const DataSource headed = find_source(recipe.eval_dataset[0], "data"),
+                   bare = find_source(recipe.eval_dataset[1], "data");
+  EXPECT_EQ(detect_task(headed), Task::kLetters);
+  EXPECT_EQ(detect_task(bare), Task::kLetters);
+  const std::vector<Question> one = read_questions(recipe, headed), two = read_questions(recipe, bare);
+  ASSERT_EQ(one.size(), 1u);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].text, "first?");
+  EXPECT_EQ(two[0].answer, 1u);
+  for (const Question& question : {one[0], two[1]}) {
+    EXPECT_EQ(question.text, "Which, of these?");
+    EXPECT_THAT(question.choices, testing::ElementsAre("one", "two", "three", "four"));
+    EXPECT_EQ(question.answer, 2u);
+  }
+  const Session session(recipe, Session::Template::kIfThere);
+  const Example example = choice_example(one[0], 2, Task::kLetters, session, 128);
+  std::vector<int32_t> trained;
+  for (int32_t label : example.labels)
+    if (label != kIgnore) trained.push_back(label);
+  EXPECT_EQ(session.tokenizer().decode(trained, true), " C");
+  EXPECT_EQ(session.tokenizer().decode(example.input_ids, true),
+            "Which, of these?\nA. one\nB. two\nC. three\nD. four\nAnswer: C");
+}
+
+TEST_F(EvalCommand, RepliesBesideReferences) {
+  const Json greedy = reference_of("llama")["greedy"];
+  std::string lines;
+  for (const Json& prompt : greedy)
+    lines += Json{{"question", prompt["text"]}, {"references", {"other", prompt["base"]["text"]}}}.dump() + "\n";
+  recipe.eval_dataset = {file("replies.jsonl", lines)};
+  recipe.max_new_tokens = 24;
+  recipe.output_dir = (temp / "out").string();
+  tune();
+  const Json out = json();
+  const Json& set = out["sets"][0];
+  EXPECT_EQ(set["task"], "generation");
+  for (const char* figure : {"exact_match", "bleu"}) EXPECT_NEAR(set["base"][figure], 100.0, 1e-9) << figure;
+  if (greedy[0]["base"]["text"] != greedy[0]["tuned"]["text"]) {
+    EXPECT_LT(set["tuned"]["exact_match"], 100.0);
+  }
+  EXPECT_EQ(Json::parse(std::ifstream(temp / "out/evaluation.json")), out);
+  std::ifstream in(temp / "out/generated_predictions.jsonl");
+  std::string line;
+  std::getline(in, line);
+  const Json first = Json::parse(line);
+  EXPECT_EQ(first["predict"], greedy[0]["tuned"]["text"]);
+  EXPECT_EQ(first["base"], greedy[0]["base"]["text"]);
+  EXPECT_EQ(first["prompt"], greedy[0]["text"]);
+}
+
+TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
+  recipe.eval_dataset = {choices_file(), file("rows.jsonl", R"({"text": "some words of another kind"})")};
+  recipe.eval_task = {"choice", "auto"};
+  tune();
+  const std::string table = text();
+  EXPECT_THAT(table, HasSubstr("accuracy_norm"));
+  EXPECT_THAT(table, HasSubstr("perplexity"));
+  EXPECT_THAT(table, HasSubstr("change"));
+  EXPECT_TRUE(table.find("better") != std::string::npos || table.find("worse") != std::string::npos) << table;
+  const Json out = json();
+  const Json& loss = out["sets"][1];
+  EXPECT_EQ(loss["task"], "loss");
+  EXPECT_NEAR(loss["change"]["loss"], loss["tuned"]["loss"].get<double>() - loss["base"]["loss"].get<double>(), 1e-12);
+  EXPECT_NEAR(loss["base"]["perplexity"], std::exp(loss["base"]["loss"].get<double>()), 1e-6);
+  // A merged model is compared with the folder it came from.
+  recipe.adapter_name_or_path.clear();
+  recipe.eval_base_model = recipe.model_name_or_path;
+  recipe.model_name_or_path = (temp / "copy").string();
+  std::filesystem::copy(recipe.eval_base_model, temp / "copy");
+  const Json same = json();
+  EXPECT_EQ(same["sets"][0]["change"]["accuracy"], 0);
+  EXPECT_EQ(same["sets"][1]["base"]["loss"], loss["base"]["loss"]);
+}
+
+TEST_F(EvalCommand, AloneThereIsOneColumn) {
+  recipe.dataset = {file("rows.jsonl", R"({"text": "some words of another kind"})")};
+  EXPECT_THAT(text(), testing::AllOf(HasSubstr("model"), testing::Not(HasSubstr("change"))));
+}
+
+TEST_F(EvalCommand, EightDevicesAsOne) {
+  recipe.eval_dataset = {choices_file()};
+  const Json one = json();
+  recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
+  recipe.device_count = 8;
+  EXPECT_EQ(json()["sets"], one["sets"]);
+}
+
+}  // namespace
+}  // namespace fettle

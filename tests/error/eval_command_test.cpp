@@ -1,0 +1,93 @@
+// What `fettle eval` says of rows and keys that cannot be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "correct/generate_models.h"
+#include "eval/eval.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+class EvalErrors : public testing::Test {
+ protected:
+  EvalErrors() {
+    recipe = reference_recipe("llama");
+    recipe.stage = "pt";
+    recipe.cutoff_len = 128;
+    recipe.data_cache = "off";
+  }
+  std::string said_of(const std::string& row, const std::string& task = "auto",
+                      const std::string& name = "rows.jsonl") {
+    std::ofstream(temp / name) << row << "\n";
+    recipe.eval_dataset = {(temp / name).string()};
+    recipe.eval_task = {task};
+    return user_error([&] {
+      std::ostringstream out;
+      run_eval(recipe, false, out);
+    });
+  }
+  TempFolder temp;
+  Recipe recipe;
+};
+
+TEST_F(EvalErrors, Rows) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"question": "q", "choices": ["x", "y"], "answer": 2})",
+       "the answer '2' is none of the choices: A to B, 0 to 1"},
+      {R"({"question": "q", "choices": ["x", "y"], "answer": "C"})", "the answer 'C' is none"},
+      {R"({"question": "q", "choices": ["x", "y"], "answer": "z"})", "or a choice's text"},
+      {R"({"question": "q", "choices": ["x"], "answer": 0})", "1 choices: two or more"},
+      {R"({"question": "q", "choices": ["x", ""], "answer": 0})", "one of the choices is empty"},
+      {R"({"question": "q", "choices": "x", "answer": 0})", "must be a list of texts"},
+      {R"({"question": "q", "choices": {"text": ["x", "y"], "label": ["1"]}, "answer": "1"})",
+       "2 choices but 1 labels"},
+      {R"({"choices": ["x", "y"], "answer": 0})", "there is no question"},
+      {R"({"question": "", "choices": ["x", "y"], "answer": 0})", "the question is empty"},
+      {R"({"question": "q", "references": []})", "'references' is empty"},
+  };
+  for (const auto& [row, wanted] : cases) {
+    const std::string said = said_of(row);
+    EXPECT_THAT(said, HasSubstr(wanted)) << row;
+    EXPECT_THAT(said, HasSubstr("rows.jsonl:1")) << row;
+  }
+  EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "y"]})", "choice"), HasSubstr("there is no answer"));
+  EXPECT_THAT(said_of(R"({"text": "q"})", "generation"), HasSubstr("no reply to compare with"));
+  EXPECT_THAT(said_of("q?,1,2,3,4,B\nr?,1,2,3,4,E", "letters", "bare.csv"), HasSubstr("bare.csv:2: the answer 'E'"));
+}
+
+TEST_F(EvalErrors, BadRowsMayBeSkipped) {
+  recipe.on_bad_row = "skip";
+  EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "y"], "answer": 2})"), HasSubstr("has no question"));
+}
+
+TEST_F(EvalErrors, TooLong) {
+  recipe.cutoff_len = 4;
+  EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "a rather long choice of words"], "answer": 1})"),
+              testing::AllOf(HasSubstr("choice 2 has"), HasSubstr("cutoff_len is 4")));
+}
+
+TEST_F(EvalErrors, Keys) {
+  std::ofstream(temp / "a.jsonl") << R"({"text": "words"})"
+                                  << "\n";
+  auto said = [&] {
+    return user_error([&] {
+      std::ostringstream out;
+      run_eval(recipe, false, out);
+    });
+  };
+  EXPECT_THAT(said(), HasSubstr("neither eval_dataset nor dataset"));
+  recipe.eval_dataset = {(temp / "a.jsonl").string()};
+  recipe.eval_task = {"loss", "choice"};
+  EXPECT_THAT(said(), HasSubstr("2 tasks for 1 data sets"));
+  recipe.eval_task = {"auto"};
+  recipe.eval_base_model = recipe.model_name_or_path;
+  EXPECT_THAT(said(), HasSubstr("there is nothing to compare"));
+}
+
+}  // namespace
+}  // namespace fettle
