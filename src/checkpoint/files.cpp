@@ -62,8 +62,10 @@ std::pair<size_t, size_t> line_and_column(std::string_view text, size_t position
 }  // namespace
 
 void throw_file_error(std::string_view action, const fs::path& path, int error_number) {
-  throw UserError("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
-                  remedy(error_number, path));
+  const std::string text = fmt::format("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
+                                       remedy(error_number, path));
+  if (error_number == ENOSPC || error_number == EDQUOT) throw DoesNotFit("{}", text);
+  throw UserError("{}", text);
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -210,8 +212,8 @@ int64_t free_bytes(const fs::path& path) {
 void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view what) {
   const int64_t available = free_bytes(path);
   if (available >= bytes) return;
-  throw UserError("{}: {} needs {} of disk and {} are free; free some space or choose another disk", path.string(),
-                  what, format_bytes(bytes), format_bytes(available));
+  throw DoesNotFit("{}: {} needs {} of disk and {} are free; free some space or choose another disk", path.string(),
+                   what, format_bytes(bytes), format_bytes(available));
 }
 
 void sync_path(const fs::path& path) {

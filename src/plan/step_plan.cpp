@@ -21,10 +21,6 @@ std::string mesh_title(const MeshAxes& mesh) {
   return parts.empty() ? "one device" : fmt::format("mesh {}", fmt::join(parts, " x "));
 }
 
-int64_t row_length(const Recipe& recipe) {
-  return (recipe.cutoff_len + 7) / 8 * 8;
-}
-
 StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
   const auto start = std::chrono::steady_clock::now();
   const Job job = make_job(recipe, config.json, config.file, machine.count());

@@ -38,9 +38,6 @@ struct StepPlan {
 // "mesh fsdp 2 x tp 4", or "one device".
 std::string mesh_title(const MeshAxes& mesh);
 
-// Positions that rows of `cutoff_len` tokens take.
-int64_t row_length(const Recipe& recipe);
-
 // Compiles the very step that `train` would run. Needs no weights. Throws what make_job and the compiler throw.
 StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
 

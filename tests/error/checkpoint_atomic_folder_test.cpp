@@ -48,13 +48,15 @@ TEST(FilesErrors, NameThePathAndTheReason) {
               AllOf(HasSubstr("cannot write"), HasSubstr("none/x")));
   EXPECT_THAT(user_error([&] { write_file(folder.path(), ""); }), HasSubstr("cannot write"));
   EXPECT_THAT(user_error([&] { read_file("/dev/null"); }), HasSubstr("cannot read /dev/null"));
-  EXPECT_THAT(user_error([&] { require_free_bytes(folder / "out", int64_t{1} << 60, "the checkpoint"); }),
-              AllOf(HasSubstr("the checkpoint needs 1152921504.61 GB"), HasSubstr("are free")));
+  EXPECT_THAT([&] { require_free_bytes(folder / "out", int64_t{1} << 60, "the checkpoint"); },
+              testing::ThrowsMessage<DoesNotFit>(
+                  AllOf(HasSubstr("the checkpoint needs 1152921504.61 GB"), HasSubstr("are free"))));
 }
 
 TEST(FilesErrors, FullDiskTellsWhatIsFree) {
-  EXPECT_THAT(user_error([] { throw_file_error("write", "/tmp/x", ENOSPC); }),
-              AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB are free there")));
+  EXPECT_THAT([] { throw_file_error("write", "/tmp/x", ENOSPC); },
+              testing::ThrowsMessage<DoesNotFit>(
+                  AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB are free there"))));
 }
 
 TEST(FilesErrors, JsonPosition) {

@@ -26,7 +26,8 @@ TEST(ProgressFile, UnwritablePlaceIsNamed) {
   TempFolder folder;
   EXPECT_THAT(user_error([&] { append_progress(folder / "none/trainer_log.jsonl", {}); }),
               testing::HasSubstr("cannot write"));
-  EXPECT_THAT(user_error([&] { append_progress("/dev/full", {}); }), testing::HasSubstr("No space left on device"));
+  EXPECT_THAT([&] { append_progress("/dev/full", {}); },
+              testing::ThrowsMessage<DoesNotFit>(testing::HasSubstr("No space left on device")));
 }
 
 }  // namespace
