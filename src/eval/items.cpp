@@ -200,7 +200,9 @@ std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source)
   std::vector<Prompt> out;
   for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
     Prompt prompt{.where = where};
-    if (const ordered_json* given = find_any(row, {"references", "reference"})) {
+    const ordered_json* given = find_any(row, {"references", "reference"});
+    if (!given && find(row, "question")) given = find(row, "answer");
+    if (given) {
       prompt.messages.push_back({.role = "user", .content = question_of(row)});
       prompt.references = given->is_array() ? texts_of(*given, "a reference")
                                             : std::vector<std::string>{text_of(*given, "the reference")};

@@ -42,7 +42,8 @@ Task detect_task(const DataSource& source);
 // At most max_samples. Throws UserError with file:line for a row that is none, unless on_bad_row: skip.
 std::vector<Question> read_questions(const Recipe& recipe, const DataSource& source);
 
-// Rows with a question and reference or references, or conversations of any format, whose last reply is the reference.
+// Rows with a question and reference or references (beside `question` also answer), or conversations of any format,
+// whose last reply is the reference.
 std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source);
 
 }  // namespace fettle

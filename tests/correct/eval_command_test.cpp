@@ -149,6 +149,22 @@ TEST_F(EvalCommand, RepliesBesideReferences) {
   EXPECT_EQ(first["prompt"], greedy[0]["text"]);
 }
 
+TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
+  recipe.eval_dataset = {file("p.jsonl", R"({"question": "q", "reference": "r"}
+{"question": "q", "references": ["r", "s"]}
+{"question": "q", "answer": "r"}
+{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]}
+{"instruction": "q", "output": "r"}
+)")};
+  const std::vector<Prompt> prompts = read_prompts(recipe, find_source(recipe.eval_dataset[0], "data"));
+  ASSERT_EQ(prompts.size(), 5u);
+  for (const Prompt& prompt : prompts) {
+    ASSERT_EQ(prompt.messages.size(), 1u) << prompt.where;
+    EXPECT_EQ(prompt.messages[0].content, "q") << prompt.where;
+    EXPECT_EQ(prompt.references[0], "r") << prompt.where;
+  }
+}
+
 TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   recipe.eval_dataset = {choices_file(), file("rows.jsonl", R"({"text": "some words of another kind"})")};
   recipe.eval_task = {"choice", "auto"};
