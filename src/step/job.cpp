@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "optim/schedule.h"
 #include "step/adapter_arrays.h"
-#include "step/quantised_rows.h"
 #include "step/preference.h"
+#include "step/quantised_rows.h"
 
 namespace fettle {
 namespace {
@@ -65,8 +65,7 @@ void divide_for_lora(Job& job) {
 std::vector<WeightRow> reference_rows(const Job& job) {
   if (!job.recipe.ref_model.empty()) return job.model.weights;
   std::vector<WeightRow> rows = job.trained;
-  if (job.lora && job.adapter.empty())
-    std::erase_if(rows, [](const WeightRow& row) { return is_lora(row); });
+  if (job.lora && job.adapter.empty()) std::erase_if(rows, [](const WeightRow& row) { return is_lora(row); });
   return rows;
 }
 

@@ -28,7 +28,7 @@ struct Job {
   // Of preferences: what the reference model has other than the trained one does, frozen copies of these rows. Of a new
   // adapter's pairs there is none: the reference is the base without them.
   std::vector<WeightRow> reference;
-  DType compute = DType::kF32;             // of activations and matmuls
+  DType compute = DType::kF32;  // of activations and matmuls
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   ShardingRules sharding;
@@ -36,9 +36,9 @@ struct Job {
 
   bool trains_head() const;
   bool scales_loss() const { return compute == DType::kF16; }
-  int64_t batch_shards() const;                             // devices the batch is split over: dp x fsdp
-  int64_t rows_per_micro_batch() const;                     // of data, over all devices
-  int64_t sequences_per_micro_batch() const;                // a pair is one row of two sequences
+  int64_t batch_shards() const;               // devices the batch is split over: dp x fsdp
+  int64_t rows_per_micro_batch() const;       // of data, over all devices
+  int64_t sequences_per_micro_batch() const;  // a pair is one row of two sequences
   DType reference_dtype() const { return lora && recipe.ref_model.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<WeightRow>& rows) const;  // parameters; of `frozen` those behind codes too
   // Numbers of the layers whose tensors the row stands for: those it holds, of a pair those that have one; {0} outside

@@ -54,13 +54,11 @@ class BaseWeights {
     std::optional<AdapterFolder> adapter;
     if (own && !job_.adapter.empty()) adapter = open_adapter(job_.adapter);
     for (const WeightRow& one : job_.reference)
-      state.buffers.emplace(reference_input(one),
-                            adapter ? load_trained(devices_, job_, one, *adapter)
-                                    : load_row(
-                                          devices_.client(), one, job_.model.config, job_.reference_dtype(),
-                                          row_layout(job_, one),
-                                          [&](const std::string& name) { return other ? other->find(name) : find(name); },
-                                          {}));
+      state.buffers.emplace(
+          reference_input(one),
+          adapter ? load_trained(devices_, job_, one, *adapter)
+                  : load_row(devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
+                             [&](const std::string& name) { return other ? other->find(name) : find(name); }, {}));
   }
   void finish() { meter_.finish(); }
 
