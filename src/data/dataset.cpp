@@ -225,10 +225,6 @@ class Loader {
                       "not learn to stop there",
                       tally.without_end));
     report_.examples += units(rows);
-    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); ++i) {
-      report_.tokens += rows.length(i);
-      report_.trained_tokens += rows.trained_tokens(i);
-    }
   }
 
   void count_duplicates(const Examples& rows) {
@@ -279,6 +275,19 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   return apart;
 }
 
+// The report's tokens are those that are trained on: after num_samples, mix_strategy and val_size have chosen.
+void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
+  const auto count = static_cast<int64_t>(chosen.size());
+  for (int64_t i = 0; i < count; ++i) {
+    report.tokens += chosen.length(i);
+    report.trained_tokens += chosen.trained_tokens(i);
+  }
+  if (count / unit != report.examples)
+    report.notes.push_back(fmt::format(
+        "rows: {} of {} examples were chosen by num_samples, mix_strategy or val_size; tokens by role are of all",
+        count / unit, report.examples));
+}
+
 }  // namespace
 
 Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size) {
@@ -286,11 +295,14 @@ Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(recipe, tokenizer, model_vocab_size, data.report).load(recipe.dataset, true);
-  if (!recipe.eval_dataset.empty())
+  const int64_t unit = examples_per_row(recipe.stage);
+  if (!recipe.eval_dataset.empty()) {
     data.eval = Loader(recipe, tokenizer, model_vocab_size, data.eval_report).load(recipe.eval_dataset, false);
-  else if (recipe.val_size > 0)
-    data.eval =
-        split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed), examples_per_row(recipe.stage));
+    count_chosen(data.eval, unit, data.eval_report);
+  } else if (recipe.val_size > 0) {
+    data.eval = split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed), unit);
+  }
+  count_chosen(data.train, unit, data.report);
   return data;
 }
 

@@ -74,6 +74,16 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   return tools.empty() ? "" : tools.dump();
 }
 
+// A call's arguments: the text of a JSON object becomes that object, which is what templates print; "" is none.
+ordered_json arguments_of(ordered_json arguments) {
+  if (!arguments.is_string()) return arguments;
+  const auto text = arguments.get<std::string>();
+  if (text.find_first_not_of(" \n\t\r") == std::string::npos) return ordered_json::object();
+  ordered_json parsed = parse_text(text);
+  if (parsed.is_discarded()) bad("the arguments of a function call are no JSON: {}", text.substr(0, 80));
+  return parsed.is_object() ? parsed : arguments;
+}
+
 // The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
   ordered_json calls = parse_text(text);
@@ -82,17 +92,12 @@ std::string tool_calls_json(const std::string& text) {
   ordered_json out = ordered_json::array();
   for (const auto& call : calls) {
     if (!call.is_object() || !call.contains("name")) bad("a function call wants name and arguments: {}", call.dump());
-    ordered_json arguments = call.value("arguments", ordered_json::object());
-    if (arguments.is_string()) {
-      ordered_json parsed = parse_text(arguments.get<std::string>());
-      if (parsed.is_object()) arguments = parsed;
-    }
+    const ordered_json arguments = arguments_of(call.value("arguments", ordered_json::object()));
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
   }
   return ordered_json{{"tool_calls", out}}.dump();
 }
 
-// Arguments that are the text of a JSON object become that object, which is what templates print.
 void unquote_arguments(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
   if (!message["tool_calls"].is_array())
@@ -100,9 +105,8 @@ void unquote_arguments(ordered_json& message) {
   for (auto& call : message["tool_calls"]) {
     if (!call.is_object()) bad("'tool_calls' must hold objects, one is {}", call.type_name());
     ordered_json& function = call.contains("function") ? call["function"] : call;
-    if (!function.is_object() || !function.contains("arguments") || !function["arguments"].is_string()) continue;
-    ordered_json parsed = parse_text(function["arguments"].get<std::string>());
-    if (parsed.is_object()) function["arguments"] = parsed;
+    if (function.is_object() && function.contains("arguments"))
+      function["arguments"] = arguments_of(function["arguments"]);
   }
 }
 
@@ -152,9 +156,12 @@ void want_order(const std::vector<Message>& messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     const std::string before = i ? messages[i - 1].role : "";
-    if (role == "assistant" && (i == 0 || before == "assistant" || (i == 1 && before == "system")))
+    if (role == "assistant" && before == "assistant")
+      bad("messages {} and {} are both the assistant's; join them, or put the user's turn between them", i, i + 1);
+    if (role == "assistant" && (i == 0 || (i == 1 && before == "system")))
       bad("message {} is an assistant's, but no user or tool spoke before it", i + 1);
-    if (role == "user" && before == "user") bad("messages {} and {} are both the user's", i, i + 1);
+    if (role == "user" && before == "user")
+      bad("messages {} and {} are both the user's; join them, or put the reply between them", i, i + 1);
     if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
       bad("messages 1 and 2 are both of role '{}'", role);
   }
@@ -208,6 +215,11 @@ Sample openai(const ordered_json& row, const DataSource& source, const std::stri
   const ordered_json* list = find(row, column);
   if (!list) bad("the column '{}' is missing", column);
   sample.messages = openai_messages(*list, column);
+  const std::string system = text_column(row, source.column("system", "system"));
+  const bool has_own = !sample.messages.empty() &&  // the turn wins over the column, as the more exact of the two
+                       (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
+  if (!system.empty() && !has_own)
+    sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
   want_order(sample.messages);
   return sample;
@@ -340,6 +352,8 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     return sample;
   }
   if (has("chosen") && has("rejected")) bad("'chosen' and 'rejected' replies are for stage dpo, not for sft or pt");
+  for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
+    if (value.contains(column)) bad("the column '{}' is null", column);
   std::string columns;
   for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "

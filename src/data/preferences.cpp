@@ -90,6 +90,10 @@ void want_chat(const Sample& sample) {
     throw BadRow("this is a text, or tokens; preferences want a prompt and a reply");
 }
 
+std::string judgement_column(const ordered_json& row, const DataSource& source) {
+  return source.column("kto_tag", has(row, "kto_tag") ? "kto_tag" : "label");
+}
+
 bool judgement(const ordered_json& value, const std::string& column) {
   if (value.is_boolean()) return value.get<bool>();
   if (value == 1 || value == "true" || value == "True" || value == "1") return true;
@@ -130,13 +134,21 @@ Sample read_pair(const ordered_json& row, const DataSource& source) {
 }
 
 Sample read_judged(const ordered_json& row, const DataSource& source) {
-  const std::string column = source.column("kto_tag", has(row, "kto_tag") ? "kto_tag" : "label");
+  const std::string column = judgement_column(row, source);
   if (!has(row, column))
     throw BadRow(fmt::format("the column '{}' is missing: true for a good reply, false for a bad one", column));
   Sample sample = read_sample(row, source);
   want_chat(sample);
   sample.preference = judgement(row[column], column) ? Preference::kChosen : Preference::kRejected;
   for (size_t i = 0; i + 1 < sample.messages.size(); ++i) sample.messages[i].train = false;
+  return sample;
+}
+
+Sample read_unjudged(const ordered_json& row, const DataSource& source) {
+  Sample sample = read_sample(row, source);
+  const std::string column = judgement_column(row, source);
+  if (sample.kind == Sample::Kind::kChat && has(row, column) && row[column] == false)
+    throw BadRow(fmt::format("'{}' is false: a reply judged bad is for stage kto, not for sft", column));
   return sample;
 }
 

@@ -25,4 +25,8 @@ Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
 // source's. Gives `messages` and `preference`; only the last reply is trained. Throws BadRow.
 Sample read_judged(const nlohmann::ordered_json& row, const DataSource& source);
 
+// A row that is trained whole, by any format of formats.h. Throws BadRow, also when the row says that its reply is bad:
+// sft would teach it.
+Sample read_unjudged(const nlohmann::ordered_json& row, const DataSource& source);
+
 }  // namespace fettle

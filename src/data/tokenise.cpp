@@ -45,7 +45,7 @@ Sample RowTokeniser::sample_of(const Row& row, const DataSource& source) const {
     case RowsOf::kJudged: return read_judged(row.value, source);
     case RowsOf::kReplies: break;
   }
-  return read_sample(row.value, source);
+  return read_unjudged(row.value, source);
 }
 
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {

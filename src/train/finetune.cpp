@@ -17,6 +17,7 @@
 #include "tokenizer/tokenizer.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"
+#include "train/positions.h"
 #include "train/result.h"
 #include "train/resume.h"
 #include "train/save.h"
@@ -80,6 +81,7 @@ int finetune(const Recipe& asked) {
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const Datasets data = load_datasets(recipe, tokenizer, job.model.config.vocab_size);
+  check_positions(job, data.train);
   const Batches batches(data.train, batch_options(job, tokenizer));
   if (resume) check_data(resume->state, batches.identity());
   const RunLength run = run_length(recipe, batches.steps_per_epoch());

@@ -210,6 +210,28 @@ TEST_F(Data, FunctionCallsBecomeToolCalls) {
   EXPECT_EQ(data.report.trained_by_role, (std::map<std::string, int64_t>{{"assistant", 5}}));
 }
 
+TEST_F(Data, ASystemColumnBesideMessagesIsTheirFirstTurn) {
+  recipe.dataset = {
+      file("a.jsonl",
+           R"({"system": "S", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+{"system": "S", "messages": [{"role": "system", "content": "own"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})")};
+  const Datasets data = load();
+  EXPECT_NE(show(tokenizer, data.train[0]).find("S"), std::string::npos) << show(tokenizer, data.train[0]);
+  EXPECT_NE(show(tokenizer, data.train[1]).find("own"), std::string::npos) << show(tokenizer, data.train[1]);
+  EXPECT_EQ(show(tokenizer, data.train[1]).find("S"), std::string::npos) << "the turn is the more exact";
+}
+
+TEST_F(Data, TokensAreCountedOfTheRowsThatWereChosen) {
+  recipe.dataset = {
+      file("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4]}\n")};
+  recipe.val_size = 1;
+  const Datasets data = load();
+  EXPECT_EQ(data.report.tokens, 9 - data.eval.length(0));
+  ASSERT_FALSE(data.report.notes.empty());
+  EXPECT_NE(data.report.notes.back().find("2 of 3 examples were chosen"), std::string::npos)
+      << data.report.notes.back();
+}
+
 constexpr const char* kTwoTurns =
     R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
 

@@ -128,6 +128,33 @@ TEST(BadRows, NoTrainedTokenAtAll) {
   EXPECT_THAT(run.err, HasSubstr("trained"));
 }
 
+// 129 of the 128 positions that the models have.
+std::string long_row() {
+  std::string ids = "1";
+  for (int i = 1; i < 129; ++i) ids += ", 2";
+  return "{\"input_ids\": [" + ids + "]}\n";
+}
+
+Outcome train_long(const TempFolder& folder, const std::string& family) {
+  write_text(folder / "rows.jsonl", long_row());
+  return run_fettle(folder, with(train_words(folder / "out", family),
+                                 {"dataset=" + (folder / "rows.jsonl").string(), "cutoff_len=256", "max_steps=1"}));
+}
+
+TEST(BadRows, LongerThanTheTableOfPositions) {
+  TempFolder folder;
+  const Outcome run = train_long(folder, "gpt2");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("129 tokens"), HasSubstr("cutoff_len: 128")));
+}
+
+TEST(BadRows, LongerThanRopeWasMadeForIsSaid) {
+  TempFolder folder;
+  const Outcome run = train_long(folder, "llama");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("made for 128")));
+}
+
 TEST(BadRecipe, FileAndLineAreNamed) {
   TempFolder folder;
   write_text(folder / "recipe.yaml", "model_name_or_path: x\nstage: sft\nlora_rnk: 8\n");

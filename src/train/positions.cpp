@@ -1,0 +1,31 @@
+#include "train/positions.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace fettle {
+
+void check_positions(const Job& job, const Examples& examples) {
+  const int64_t known = job.model.config.max_position_embeddings;
+  int64_t longest = 0, at = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(examples.size()); ++i)
+    if (examples.length(i) > longest) {
+      longest = examples.length(i);
+      at = i;
+    }
+  if (known <= 0 || longest <= known) return;
+  const std::vector<WeightRow>& rows = job.model.weights;
+  if (std::any_of(rows.begin(), rows.end(), [](const WeightRow& row) { return row.name.ends_with("wpe.weight"); }))
+    throw UserError(
+        "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
+        "whether "
+        "longer rows are cut or dropped)",
+        examples.source(at), longest, known, known);
+  warn(
+      "{}: the row has {} tokens, but the model was made for {} (max_position_embeddings); cutoff_len: {} keeps within",
+      examples.source(at), longest, known, known);
+}
+
+}  // namespace fettle
