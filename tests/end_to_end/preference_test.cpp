@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "run_fettle.h"
 
 namespace fettle {
@@ -31,6 +33,21 @@ std::vector<std::string> preference_words(const TempFolder& folder, const std::s
              "{% if add_generation_prompt %}a|{% endif %}");
   return with(train_words(folder / output), {"model_name_or_path=" + model.string(), "cutoff_len=64",
                                              "dataset=" + (folder / "rows.jsonl").string(), "stage=" + stage});
+}
+
+// Whatever method trains, nothing has been learned before the first step: the loss is log 2.
+TEST(Preferences, EveryMethodStartsAtItsReference) {
+  for (const std::vector<std::string>& method : {std::vector<std::string>{"quantization_bit=8", "use_dora=true"},
+                                                 {"additional_target=norm"},
+                                                 {"finetuning_type=freeze", "freeze_trainable_layers=1"}}) {
+    SCOPED_TRACE(testing::PrintToString(method));
+    TempFolder folder;
+    const Outcome run =
+        run_fettle(folder, with(with(preference_words(folder, "out", "dpo", pairs_text(4)), {"max_steps=1"}), method));
+    ASSERT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(read_text(folder / "out/all_results.json"));
+    EXPECT_NEAR(result["train_loss"].get<double>(), std::log(2.0), 1e-3);
+  }
 }
 
 TEST(Preferences, AreLoggedAsTrlLogsThem) {

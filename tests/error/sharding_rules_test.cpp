@@ -19,7 +19,7 @@ TEST(Mesh, ProductsAndAxesAreChecked) {
   EXPECT_THAT(user_error([] {
                 make_mesh({{"tensor", 2}}, 2);
               }),
-              AllOf(HasSubstr("unknown axis 'tensor'"), HasSubstr("dp, fsdp, tp, sp")));
+              AllOf(HasSubstr("the axis 'tensor' is not known"), HasSubstr("dp, fsdp, ep, tp, sp")));
 }
 
 TEST(Rules, UnevenSplitsNameTheWeightAndTheFormula) {
