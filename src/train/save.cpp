@@ -22,6 +22,15 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output) {
+  const auto kept = newest_checkpoint(output);
+  return fmt::format("{} could not be saved: {}; {}", name, error.what(),
+                     kept ? fmt::format("the last complete checkpoint is {}: mend this and go on with "
+                                        "resume_from_checkpoint=true",
+                                        kept->path.string())
+                          : "no checkpoint is complete yet");
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Job& job, const ModelRepository& repository, DataIdentity data,
@@ -95,7 +104,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   folder.commit();
   try {
     delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);
-  } catch (const UserError& error) {
+  } catch (const Error& error) {
     warn("{}", error.what());  // this checkpoint is complete all the same
   }
   return {snapshot_bytes(job_) + result_bytes(job_), seconds_since(start)};
@@ -125,13 +134,10 @@ void CheckpointWriter::finish() {
          1000 * stall_.total,
          stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the one before)", 1000 * stall_.before),
          1000 * written.seconds);
+  } catch (const DoesNotFit& error) {  // the disk is full
+    throw DoesNotFit("{}", not_saved(name, error, job_.recipe.output_dir));
   } catch (const UserError& error) {
-    const auto kept = newest_checkpoint(job_.recipe.output_dir);
-    throw UserError("{} could not be saved: {}; {}", name, error.what(),
-                    kept ? fmt::format("the last complete checkpoint is {}: mend this and go on with "
-                                       "resume_from_checkpoint=true",
-                                       kept->path.string())
-                         : "no checkpoint is complete yet");
+    throw UserError("{}", not_saved(name, error, job_.recipe.output_dir));
   }
 }
 

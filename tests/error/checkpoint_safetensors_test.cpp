@@ -189,10 +189,11 @@ TEST(SafetensorsDisk, UnwritablePlace) {
 TEST(SafetensorsDisk, FullDiskIsFoundBeforeAnyByteAndLeavesNothing) {
   TempFolder folder;
   const int64_t elements = int64_t{1} << 58;
-  const std::string error = user_error([&] {
-    SafetensorsWriter(folder / "w.safetensors", {{"w", {DType::kF32, {elements}}}});
-  });
-  EXPECT_THAT(error, AllOf(HasSubstr("cannot write"), HasSubstr("w.safetensors"), HasSubstr("GB are free there")));
+  EXPECT_THAT(([&] {
+                SafetensorsWriter(folder / "w.safetensors", {{"w", {DType::kF32, {elements}}}});
+              }),
+              testing::ThrowsMessage<DoesNotFit>(
+                  AllOf(HasSubstr("cannot write"), HasSubstr("w.safetensors"), HasSubstr("GB are free there"))));
   EXPECT_TRUE(list_tree(folder.path()).empty());
 }
 
