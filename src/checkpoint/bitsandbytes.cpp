@@ -5,6 +5,7 @@
 
 #include "adapters/block_codes.h"
 #include "base/error.h"
+#include "base/json_nesting.h"
 
 namespace fettle {
 namespace {
@@ -34,8 +35,9 @@ void check_map(const StoredTensor& stored, const std::string& name, const std::v
 // The settings in a ".quant_state" tensor.
 nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   const auto bytes = stored.file->bytes(*stored.entry);
-  const auto* text = reinterpret_cast<const char*>(bytes.data());
-  nlohmann::json state = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const bool too_deep = nests_too_deeply(text);
+  nlohmann::json state = too_deep ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
   if (!state.is_object())
     throw UserError("{}: '{}' is no JSON object of a quantised weight's settings", stored.file->path().string(), name);
   return state;

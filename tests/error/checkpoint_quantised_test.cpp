@@ -58,6 +58,10 @@ bool absent(Shape&, Bytes&) {
   return false;
 }
 
+TEST_F(QuantisedCheckpoint, SettingsThatNestTooDeeplyAreNoCrash) {
+  EXPECT_THAT(with_setting("{", std::string(2'000'000, '[')), testing::HasSubstr("is no JSON object"));
+}
+
 TEST_F(QuantisedCheckpoint, AsItIs) {
   EXPECT_EQ(changed("", absent), "no error");
 }
