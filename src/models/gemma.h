@@ -1,0 +1,14 @@
+// Defines what the configs of Gemma 2 and 3 share: norms of weight 1 + w before and after attention and MLP, a scaled
+// embedding, a scale of scores of its own. Sources: transformers/models/{gemma2,gemma3}.
+#pragma once
+
+#include "models/config.h"
+
+namespace fettle {
+
+// Lacks the caps, the rope and the layers that have a window.
+ModelConfig read_gemma_config(const ConfigReader& reader);
+// Keys that a query sees in a layer with a window.
+int64_t gemma_window(const ConfigReader& reader);
+
+}  // namespace fettle
