@@ -17,7 +17,7 @@ namespace fettle {
 struct DataReport {
   int64_t rows = 0;
   int64_t examples = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // of the examples that num_samples, mix_strategy and val_size leave; so trained_tokens
   int64_t trained_tokens = 0;
   std::map<std::string, int64_t> tokens_by_role;
   std::map<std::string, int64_t> trained_by_role;
