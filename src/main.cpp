@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -13,7 +14,9 @@
 
 #include "base/error.h"
 #include "base/json_nesting.h"
+#include "base/json_place.h"
 #include "base/log.h"
+#include "config/nearest.h"
 #include "config/recipe.h"
 #include "data/jinja/template.h"
 #include "data/report.h"
@@ -134,8 +137,11 @@ class Renderer {
     if (nests_too_deeply(text)) throw UserError("{}: nested more than {} deep", where, kDeepestJson);
     try {
       context = nlohmann::ordered_json::parse(text);
-    } catch (const nlohmann::json::exception& error) {
-      throw UserError("{}: {}", where, error.what());
+    } catch (const nlohmann::json::parse_error& error) {
+      throw UserError("{}: is no JSON: it breaks at {}{}", where, json_place(text, error.byte),
+                      options_.jsonl ? "" : "; a file of one object a line is read with --jsonl");
+    } catch (const nlohmann::json::exception&) {
+      throw UserError("{}: is no JSON: a number in it is too large", where);
     }
     if (!context.is_object() || !context.contains("messages"))
       throw UserError("{}: an object with \"messages\" is wanted", where);
@@ -192,6 +198,18 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
+// Before anything else is parsed: a first word that is no command is most likely a misspelt one.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string_view> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  const std::string_view asked = argv[1];
+  if (std::ranges::find(names, asked) != names.end()) return;
+  const auto near = nearest(asked, names);
+  throw UserError("'{}' is no command{}; there are {}: `fettle --help` tells what each does", asked,
+                  near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Fettle fine-tunes open language models on the accelerators you have."};
   app.set_version_flag("--version", "fettle " FETTLE_VERSION);
@@ -214,6 +232,9 @@ int run(int argc, char** argv) {
   std::string target;
   CLI::App* plan_command =
       recipe_command("plan", "compile the recipe's step and show its memory and cost", [&](Recipe recipe) {
+        const bool twice = recipe.where("target").starts_with("override") && recipe.target != target;
+        if (!target.empty() && twice)
+          throw UserError("--target {} and target={} are given together; keep one of them", target, recipe.target);
         if (!target.empty()) recipe.target = target;
         plan.colour = isatty(STDOUT_FILENO) == 1;
         return run_plan(recipe, plan, std::cout);
@@ -222,11 +243,13 @@ int run(int argc, char** argv) {
   plan_command->add_option("--fit", plan.fit, "find the largest batch or seq(uence) that fits, by compiling")
       ->check(CLI::IsMember({"batch", "seq"}));
   plan_command->add_flag("--json", plan.json, "print JSON");
-  plan_command->add_flag("--shards", plan.shards,
-                         "show how weights, state, batch and activations lie over the devices; compiles nothing");
+  plan_command
+      ->add_flag("--shards", plan.shards,
+                 "show how weights, state, batch and activations lie over the devices; compiles nothing")
+      ->excludes("--fit");
   bool eval_json = false;
   CLI::App* eval_command =
-      recipe_command("eval", "what the model knows of eval_dataset: loss, questions with choices, replies",
+      recipe_command("eval", "what the model knows of eval_dataset: loss, questions with choices, replies, labels",
                      [&](const Recipe& recipe) { return run_eval(recipe, eval_json, std::cout); });
   eval_command->add_flag("--json", eval_json, "print JSON");
   recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset", [](const Recipe& recipe) {
@@ -245,10 +268,13 @@ int run(int argc, char** argv) {
     return run_data(recipe, report, std::cout);
   });
   data_command->add_flag("--json", report.json, "print JSON");
-  data_command->add_option("--rows", report.rows, "examples to show");
+  data_command->add_option("--rows", report.rows, "examples to show")->check([](const std::string& given) {
+    return given.starts_with('-') ? fmt::format("{} is no count of examples", given) : "";
+  });
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...");
+  devices->footer("Recipe keys:\n" + recipe_reference_text());
   devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.words)); }; });
 
   TokenizeOptions text;
@@ -272,10 +298,14 @@ int run(int argc, char** argv) {
   render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string a line");
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 
+  check_command(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUser);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const std::vector<CLI::App*> named = app.get_subcommands();
+    throw UserError("{}; `fettle{} --help` tells what can be given", error.what(),
+                    named.empty() ? "" : " " + named.front()->get_name());
   }
   set_log_level(verbose ? LogLevel::kDebug : quiet ? LogLevel::kQuiet : LogLevel::kInfo);
   return action();

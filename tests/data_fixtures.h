@@ -79,7 +79,11 @@ struct TestTokenizer {
       post = {{"type", "TemplateProcessing"},
               {"single",
                {{{"SpecialToken", {{"id", bos}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-              {"pair", {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
+              {"pair",
+               {{{"SpecialToken", {{"id", bos}, {"type_id", 0}}}},
+                {{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                {{"SpecialToken", {{"id", bos}, {"type_id", 1}}}},
+                {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
               {"special_tokens", {{bos, {{"id", bos}, {"ids", {vocabulary[bos]}}, {"tokens", {bos}}}}}}};
     const nlohmann::json byte_level = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};

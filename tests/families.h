@@ -10,4 +10,7 @@ inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mi
                                                 "gpt2",        "gemma2",     "gemma3",      "phi3",    "starcoder2",
                                                 "gpt_bigcode", "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe"};
 
+// Encoders, which only classify: folders of classifiers.py.
+inline const std::vector<std::string> kEncoders{"bert", "roberta"};
+
 }  // namespace fettle

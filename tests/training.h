@@ -63,13 +63,14 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", count);
+  Job job = make_job(recipe, repository.config(), "config.json", count);
+  use_float8_of(job, devices.capability(), devices.title());
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .rows = job.sequences_per_micro_batch(),
                                .max_length = 40,
                                .packing = options.packing,
-                               .pairs = recipe.stage == "dpo",
+                               .pairs = recipe.stage == "dpo" || recipe.stage == "rm",
                                .mismatched = recipe.stage == "kto",
                                .shuffle = false,
                                .lengths = {options.length}});
@@ -79,6 +80,10 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (int64_t s = 0; s < options.steps; ++s) {
     const StepOutcome outcome =
         run_step(devices, job, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
+    if (outcome.overflowed) {
+      --s;  // is run again with a smaller scale, as training does
+      continue;
+    }
     result.losses.push_back(outcome.loss);
     result.norms.push_back(outcome.grad_norm);
     for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes pretrain.jsonl, train.jsonl and eval.jsonl about the packages in this machine's apt lists.
+# Writes pretrain.jsonl, train.jsonl, and for measuring eval.jsonl, sections.jsonl and descriptions.jsonl about the
+# packages in this machine's apt lists.
 # The same lists give the same files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
 # LISTS=FILE reads that file of package records instead of apt's lists.
 set -euo pipefail
@@ -52,6 +53,10 @@ if [[ -z ${LISTS:-} ]] && ((count < fewest)); then
 fi
 awk -f "$here/text.awk" -f "$here/pretrain.awk" "$scratch/records" | place pretrain.jsonl 1000000
 awk -f "$here/text.awk" -f "$here/questions.awk" -v want=eval "$scratch/records" | place eval.jsonl "$eval_rows"
+awk -f "$here/text.awk" -f "$here/choices.awk" pass=1 "$scratch/records" pass=2 "$scratch/records" |
+  place sections.jsonl "$eval_rows"
+awk -f "$here/text.awk" -f "$here/pretrain.awk" -v want=held_out "$scratch/records" |
+  place descriptions.jsonl "$eval_rows"
 awk -f "$here/text.awk" -f "$here/questions.awk" -v want=train "$scratch/records" | place train.jsonl "$train_rows"
-wc -l "$out"/{pretrain,train,eval}.jsonl | awk -v n="$count" -v out="$out" \
+wc -l "$out"/{pretrain,train,eval,sections,descriptions}.jsonl | awk -v n="$count" -v out="$out" \
   '/jsonl$/ { sub(/.*\//, "", $2); text = text ", " $1 " rows in " $2 } END { print "prepare: " out ": " n " packages" text }' >&2

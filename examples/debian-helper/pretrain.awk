@@ -1,5 +1,6 @@
 # Writes plain text about the packages that are not held out: one {"text": ...} a line, before it a number
 # to sort by. Each package is described once by itself, and named in lists of its source and of its section.
+# With want = "held_out" it is the descriptions of the others.
 
 function write(text, key) { print hash(key, "order") "\t{\"text\": " json(text) "}" }
 
@@ -33,9 +34,9 @@ function add(group, size, line,    full) {
   lists[group] = lists[group] (lists[group] == "" ? titles[group] : "\n") line
 }
 
-held_out($1) { next }
-{
-  write(describe(), $1)
+held_out($1) != (want == "held_out") { next }
+{ write(describe(), $1) }
+want != "held_out" {
   if ($5 != $1) {
     titles["source " $5] = "The source " $5 " gives these packages.\n"
     add("source " $5, 6, $1 " - " $3)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tunes the example's base model on questions about this machine's packages, and shows what that changed:
-# held-out loss before and after, the same questions to both. Usage: run.sh [key=value ...] (over tune.yaml)
+# figures before and after, also of what was not taught, and the same questions to both. Usage: run.sh [key=value ...] (over tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fettle=${FETTLE:-build/fettle}
@@ -25,14 +25,15 @@ answer() {
 }
 
 [[ -x $fettle ]] || { echo "$fettle is missing: run make build" >&2 && exit 1; }
-[[ -s $work/train.jsonl && -s $work/eval.jsonl ]] || examples/debian-helper/prepare.sh "$work"
+[[ -s $work/train.jsonl && -s $work/descriptions.jsonl ]] || examples/debian-helper/prepare.sh "$work"
 
 say "the base model on held-out questions"
 "$fettle" eval "$recipe" "$@"
 say "training"
 "$fettle" train "$recipe" "$@"
-say "the tuned model on held-out questions"
-"$fettle" eval "$recipe" adapter_name_or_path="$tuned" "$@"
+say "base and tuned model: held-out questions, sections to choose from, and what the base could do before"
+"$fettle" eval "$recipe" adapter_name_or_path="$tuned" \
+  eval_dataset="$work/eval.jsonl,$work/sections.jsonl,$work/descriptions.jsonl" "$@"
 say "three questions"
 for question in "${questions[@]}"; do
   before=$(answer "$question")

@@ -13,6 +13,7 @@ namespace fettle {
 namespace {
 
 const std::string kMagnitude = ".lora_magnitude_vector";
+const std::string kGateUp = "mlp.experts.gate_up_proj", kDown = "mlp.experts.down_proj";
 
 // A strong 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
 Tensor mix(Tensor x) {
@@ -102,6 +103,62 @@ std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options)
     rows.push_back(b);
     if (options.dora) rows.push_back(magnitude);
   }
+  for (WeightRow& row : expert_pair_rows(model, options)) rows.push_back(std::move(row));
+  return rows;
+}
+
+std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
+  if (model.config.num_experts == 0)
+    throw UserError("target_parameters: {} has no experts; its linear layers are {}, named in lora_target",
+                    model.family->model_type, fmt::join(model.family->linears, ", "));
+  const std::vector<std::string> all{kGateUp, kDown};
+  std::vector<std::string> out;
+  auto means = [](const std::string& target, const std::string& name) {
+    return target == name || name.ends_with("." + target);
+  };
+  for (const std::string& name : all)
+    if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, name); }))
+      out.push_back(name);
+  for (const std::string& target : targets)
+    if (std::ranges::none_of(all, [&](const std::string& name) { return means(target, name); }))
+      throw UserError("target_parameters: '{}' names no parameter of experts of {}; there are {}", target,
+                      model.family->model_type, fmt::join(all, ", "));
+  return out;
+}
+
+std::string pair_of_parameter(const LoraOptions& options, const std::string& parameter) {
+  const std::string holder = parameter.substr(0, parameter.rfind('.'));
+  return parameter == options.parameters.back() ? holder : holder + ".base_layer";
+}
+
+std::optional<ExpertPairs> expert_pairs(const LoraOptions& options) {
+  if (options.parameters.empty()) return std::nullopt;
+  ExpertPairs pairs{.gate_up = {}, .down = {}, .scale = options.scale()};
+  for (const std::string& parameter : options.parameters)
+    (parameter == kDown ? pairs.down : pairs.gate_up) = pair_of_parameter(options, parameter);
+  return pairs;
+}
+
+std::vector<WeightRow> expert_pair_rows(const Model& model, const LoraOptions& options) {
+  const ModelConfig& c = model.config;
+  std::vector<WeightRow> rows;
+  for (const std::string& parameter : options.parameters) {
+    const std::string name = model.family->layer_prefix + pair_of_parameter(options, parameter);
+    const bool down = parameter == kDown;
+    const int64_t in = down ? c.intermediate_size : c.hidden_size;
+    // Halves of gate_up are gate and up, each of which tp would split: it stays whole.
+    const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
+    rows.push_back({name + ".lora_A.weight",
+                    {c.num_experts, options.rank, in},
+                    {"experts", "rank", down ? "mlp" : "embed"},
+                    Init::kNormal,
+                    0});
+    rows.push_back({name + ".lora_B.weight",
+                    {out, options.rank, c.num_experts},
+                    {down ? "embed" : "", "rank", "experts"},
+                    Init::kZeros,
+                    1});
+  }
   return rows;
 }
 
@@ -122,6 +179,12 @@ bool is_magnitude(const WeightRow& row) {
   return row.name.ends_with(kMagnitude);
 }
 
+bool saved_with(std::string_view parameter, std::string_view saved) {
+  for (size_t end = parameter.rfind('.'); end != std::string_view::npos && end > 0; end = parameter.rfind('.', end - 1))
+    if (parameter.substr(0, end).ends_with(saved)) return true;
+  return false;
+}
+
 std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options) {
   std::vector<WeightRow> rows;
   std::vector<bool> matched(options.saved.size(), false);
@@ -131,7 +194,7 @@ std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options
     modules.insert(module.substr(module.rfind('.') + 1));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)
-      if (module.ends_with(options.saved[i])) matched[i] = wanted = true;
+      if (saved_with(row.name, options.saved[i])) matched[i] = wanted = true;
     if (!wanted) continue;
     for (const std::string& linear : options.modules)
       if (module == model.family->layer_prefix + linear)

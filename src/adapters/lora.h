@@ -21,8 +21,9 @@ struct LoraOptions {
   std::vector<std::string> modules;  // within a layer: "self_attn.q_proj"
   bool fan_in_fan_out = false;       // base weights are [in, out]
   bool dora = false;
-  std::vector<int64_t> layers = {};     // those that have pairs; empty: all
-  std::vector<std::string> saved = {};  // modules trained whole beside the pairs, named as PEFT's modules_to_save
+  std::vector<int64_t> layers = {};          // those that have pairs; empty: all
+  std::vector<std::string> parameters = {};  // of experts, that have pairs: of expert_parameters, in that order
+  std::vector<std::string> saved = {};       // modules trained whole beside the pairs, named as PEFT's modules_to_save
 
   double scale() const;
 };
@@ -31,13 +32,31 @@ struct LoraOptions {
 // matches them (the whole name, or its end after a dot). Throws UserError listing the names when one matches none.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Rows of the pairs, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B and the
-// magnitude as its output. Rows of layers that have no pair are there, hold anything and do nothing.
+// What `targets` mean of the parameters that hold the weights of all experts of a layer, named as Transformers 5 and
+// PEFT name them ("mlp.experts.gate_up_proj": gate and up of an expert in one). Throws UserError listing them when one
+// matches none, or when the model has no experts.
+std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets);
+
+// Where the pair of one of options.parameters lies within a layer: as PEFT nests its wrappers, the first of two within
+// the second's base_layer.
+std::string pair_of_parameter(const LoraOptions& options, const std::string& parameter);
+// What Forward::expert_pairs is; none without parameters.
+std::optional<ExpertPairs> expert_pairs(const LoraOptions& options);
+
+// Rows of the pairs of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's files have
+// them as [E r, in] and [out, r E].
+std::vector<WeightRow> expert_pair_rows(const Model& model, const LoraOptions& options);
+
+// Rows of the pairs, of experts too, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its
+// input, B and the magnitude as its output. Rows of layers that have no pair are there, hold anything and do nothing.
 std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options);
 bool is_lora(const WeightRow& row);       // one of lora_rows
 bool is_magnitude(const WeightRow& row);  // ... DoRA's
 // Whether the layer (i32) is one of options.layers, which must not be empty.
 Tensor has_pairs(const LoraOptions& options, const Tensor& layer);
+
+// Whether the parameter is part of a module that `saved` names, as PEFT matches: one whose name ends so.
+bool saved_with(std::string_view parameter, std::string_view saved);
 
 // Rows of the base that `saved` means: of modules whose name ends so, as PEFT matches. Throws UserError listing the
 // modules when a name matches none, when it has a pair of its own, or when the head would be trained apart from the

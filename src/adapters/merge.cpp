@@ -32,6 +32,18 @@ Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOpt
   return all.ys[0];
 }
 
+Tensor merged_experts(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {
+  PathScope scope("merge");
+  const ScanStep all = scan(
+      weight.dim(0), {}, {weight, a, b},
+      [&](const Tensor&, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
+        const DotDims dims{.lhs_batching = {2}, .rhs_batching = {0}, .lhs_contracting = {1}, .rhs_contracting = {1}};
+        const Tensor product = dot_general(x[2], x[1], dims);
+        return {{}, {convert(convert(x[0], DType::kF32) + product * scale, weight.dtype())}};
+      });
+  return all.ys[0];
+}
+
 Tensor row_norms(const std::vector<Tensor>& stacks, const std::function<Tensor(const std::vector<Tensor>&)>& weight_of,
                  bool fan_in_fan_out) {
   const ScanStep all = scan(stacks[0].dim(0), {}, stacks,

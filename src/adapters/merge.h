@@ -17,6 +17,9 @@ struct LoraParts {
 // the weight's dtype. weight [L, out.., in], or [L, in, out] with options.fan_in_fan_out. One layer at a time.
 Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOptions& options, double scale);
 
+// The same of all experts: weight [L, E, out, in], a [L, E, r, in], b [L, out, r, E].
+Tensor merged_experts(const Tensor& weight, const Tensor& a, const Tensor& b, double scale);
+
 // DoRA's magnitudes at the start: the norms of a weight over its inputs, f32 [L, out..]. `weight_of` makes a layer's
 // weight of its slices of `stacks`.
 Tensor row_norms(const std::vector<Tensor>& stacks, const std::function<Tensor(const std::vector<Tensor>&)>& weight_of,

@@ -16,7 +16,7 @@ struct DTypeRow {
   std::string_view stablehlo, safetensors, hf;
 };
 
-constexpr std::array<DTypeRow, 13> kRows{{
+constexpr std::array<DTypeRow, 17> kRows{{
     {DType::kPred, 1, "i1", "BOOL", "bool"},
     {DType::kI8, 1, "i8", "I8", "int8"},
     {DType::kU8, 1, "ui8", "U8", "uint8"},
@@ -30,6 +30,10 @@ constexpr std::array<DTypeRow, 13> kRows{{
     {DType::kBF16, 2, "bf16", "BF16", "bfloat16"},
     {DType::kF32, 4, "f32", "F32", "float32"},
     {DType::kF64, 8, "f64", "F64", "float64"},
+    {DType::kF8E4M3FN, 1, "f8E4M3FN", "", "float8_e4m3fn"},
+    {DType::kF8E5M2, 1, "f8E5M2", "", "float8_e5m2"},
+    {DType::kF8E4M3FNUZ, 1, "f8E4M3FNUZ", "", "float8_e4m3fnuz"},
+    {DType::kF8E5M2FNUZ, 1, "f8E5M2FNUZ", "", "float8_e5m2fnuz"},
 }};
 
 const DTypeRow& row(DType dtype) {
@@ -43,6 +47,12 @@ int64_t byte_size(DType dtype) {
 }
 bool is_float(DType dtype) {
   return dtype >= DType::kF16;
+}
+bool is_float8(DType dtype) {
+  return dtype > DType::kF64;
+}
+double largest_float8(DType dtype) {
+  return dtype == DType::kF8E4M3FN ? 448 : dtype == DType::kF8E4M3FNUZ ? 240 : 57344;
 }
 bool is_integer(DType dtype) {
   return dtype > DType::kPred && dtype < DType::kF16;
@@ -59,7 +69,7 @@ std::string_view hf_name(DType dtype) {
 
 DType dtype_from_safetensors(std::string_view name) {
   for (const DTypeRow& r : kRows)
-    if (r.safetensors == name) return r.dtype;
+    if (!name.empty() && r.safetensors == name) return r.dtype;
   throw UserError("unknown dtype '{}' in a safetensors header; known are BOOL, I8..I64, U8..U64, F16, BF16, F32, F64",
                   name);
 }

@@ -8,19 +8,47 @@
 
 namespace fettle {
 
-// Element types. Names follow StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64).
-enum class DType : uint8_t { kPred, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64 };
+// Element types. Names follow StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64). The 8-bit floats are for factors of
+// matrix products within a program: no array of the host, of a file or at a program's border has them.
+enum class DType : uint8_t {
+  kPred,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kF8E4M3FN,
+  kF8E5M2,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ
+};
 
 int64_t byte_size(DType dtype);  // bytes of one element; kPred is 1
 bool is_float(DType dtype);
+bool is_float8(DType dtype);
+double largest_float8(DType dtype);              // the largest finite value
 bool is_integer(DType dtype);                    // signed or unsigned, not kPred
 std::string_view stablehlo_name(DType dtype);    // "bf16", "ui8"
 std::string_view safetensors_name(DType dtype);  // "BF16", "U8"
 // Reads safetensors' spelling; throws UserError on an unknown one (kF64 "F64", kPred "BOOL").
 DType dtype_from_safetensors(std::string_view name);
-// Reads Hugging Face's spelling: "bfloat16", "float32", "float16", optionally with "torch." before it.
+// Reads Hugging Face's spelling: "bfloat16", "float32", "float8_e4m3fn", optionally with "torch." before it.
 DType dtype_from_hf(std::string_view name);
 std::string_view hf_name(DType dtype);  // "bfloat16"
+
+// What the factors of a matrix product in 8 bits are: those of the forward pass, and gradients, whose range is wider.
+struct Float8 {
+  DType forward = DType::kF8E4M3FN;
+  DType gradient = DType::kF8E5M2;
+  bool operator==(const Float8&) const = default;
+};
 
 using Dims = std::vector<int64_t>;
 

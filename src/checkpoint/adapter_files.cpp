@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 
+#include "adapters/lora.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
 
@@ -64,9 +65,9 @@ bool changes_nothing(const OrderedJson& value) {
 }
 
 // Reads fields of adapter_config.json and remembers which were looked at.
-class ConfigReader {
+class AdapterFields {
  public:
-  ConfigReader(fs::path path, const OrderedJson& fields) : path_(std::move(path)), fields_(fields) {}
+  AdapterFields(fs::path path, const OrderedJson& fields) : path_(std::move(path)), fields_(fields) {}
 
   // nullptr when missing or null.
   const OrderedJson* field(const std::string& name) {
@@ -124,7 +125,7 @@ class ConfigReader {
 };
 
 // How A and B were initialised: some ways also change the base weights, and PEFT does so again on loading.
-void check_initialisation(ConfigReader& reader) {
+void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;
   static const std::set<std::string> kBaseUnchanged{"gaussian", "orthogonal", "eva"};
@@ -151,9 +152,8 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
       name.remove_suffix(suffix(p).size());
     }
     if (part == AdapterPart::kSaved) {
-      const std::string_view module = name.substr(0, name.rfind('.'));
       const bool listed = std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
-                                      [&](const std::string& m) { return module.ends_with(m); });
+                                      [&](const std::string& module) { return saved_with(name, module); });
       if (!listed) refuse("is neither a LoRA matrix nor in modules_to_save");
     }
     tensors.push_back({std::string(name), part, &entry});
@@ -162,6 +162,15 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
     return std::pair(std::string_view(a.module), a.part) < std::pair(std::string_view(b.module), b.part);
   });
   return tensors;
+}
+
+// Whether the module's pair belongs to a parameter of experts; the model says how many they are.
+bool of_parameter(const AdapterConfig& config, std::string_view module) {
+  while (module.ends_with(".base_layer")) module.remove_suffix(std::string_view(".base_layer").size());
+  return std::any_of(config.target_parameters.begin(), config.target_parameters.end(), [&](const std::string& target) {
+    const std::string holder = target.substr(0, target.rfind('.') == std::string::npos ? 0 : target.rfind('.'));
+    return holder.empty() || module == holder || module.ends_with("." + holder);
+  });
 }
 
 // A [r, in] and B [out, r] must be there together, with the rank that the config gives; DoRA has a magnitude [out].
@@ -174,7 +183,9 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
     throw UserError("{}: '{}' has no {}; the file is not complete, save the adapter again", path, module,
                     a == nullptr ? "lora_A" : "lora_B");
   const int64_t rank = adapter.config.rank(module);
-  if (a->shape.rank() != 2 || b->shape.rank() != 2 || a->shape.dims[0] != rank || b->shape.dims[1] != rank)
+  const bool both = a->shape.rank() == 2 && b->shape.rank() == 2 && a->shape.dims[0] == b->shape.dims[1];
+  const int64_t experts = both && of_parameter(adapter.config, module) ? a->shape.dims[0] / rank : 1;
+  if (!both || experts < 1 || a->shape.dims[0] != experts * rank)
     throw UserError("{}: '{}' has lora_A {} and lora_B {}, wanted [{}, in] and [out, {}] by the rank in {}", path,
                     module, a->shape.to_string(), b->shape.to_string(), rank, rank, kConfigFile);
   if ((magnitude != nullptr) != adapter.config.use_dora)
@@ -225,7 +236,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   const OrderedJson fields = OrderedJson::parse(read_file(path));
   if (!fields.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), fields.type_name());
 
-  ConfigReader reader(path, fields);
+  AdapterFields reader(path, fields);
   AdapterConfig config;
   const OrderedJson* type = reader.field("peft_type");
   if (type == nullptr || *type != "LORA")
@@ -243,6 +254,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   reader.read("modules_to_save", config.modules_to_save, "a list of names");
   reader.read_patterns("rank_pattern", config.rank_pattern);
   reader.read_patterns("alpha_pattern", config.alpha_pattern);
+  reader.read("target_parameters", config.target_parameters, "a list of names");
   if (const OrderedJson* targets = reader.field("target_modules"); targets != nullptr && targets->is_string())
     config.target_pattern = targets->get<std::string>();
   else
@@ -254,6 +266,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   check_initialisation(reader);
   if (config.use_dora && !support.dora) reader.refuse_feature("use_dora");
   if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
+  if (!config.target_parameters.empty() && !support.target_parameters) reader.refuse_feature("target_parameters");
   // Settings of initialisations and of features that are off, and remarks.
   for (const char* name : {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core",
                            "loftq_config", "eva_config", "corda_config", "qalora_group_size", "runtime_config"})
@@ -320,6 +333,8 @@ std::string to_json(const AdapterConfig& config) {
       {"task_type", config.task_type.empty() ? OrderedJson(nullptr) : OrderedJson(config.task_type)},
       {"use_dora", config.use_dora},
       {"use_rslora", config.use_rslora}};
+  // PEFT before 0.17 has no such field.
+  if (!config.target_parameters.empty()) fields["target_parameters"] = config.target_parameters;
   for (const auto& [name, value] : config.selection.items()) fields[name] = OrderedJson::parse(value.dump());
   OrderedJson all = OrderedJson::object();
   for (auto& [name, value] : fields) all[name] = std::move(value);

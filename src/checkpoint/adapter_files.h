@@ -1,7 +1,9 @@
 // Reads and writes LoRA adapters as PEFT's files: adapter_config.json and adapter_model.safetensors.
 //
 // Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (for a Conv1D base too);
-// DoRA adds .lora_magnitude_vector [out]; modules_to_save keep their parameters' names after base_model.model.
+// DoRA adds .lora_magnitude_vector [out]; a parameter of E experts has lora_A [E r, in] and lora_B [out, r E], under
+// <module> or, of two parameters of a module, under <module>.base_layer; modules_to_save keep their parameters' names
+// after base_model.model.
 #pragma once
 
 #include <filesystem>
@@ -30,7 +32,8 @@ struct AdapterConfig {
   // Module name, path or regular expression -> its own rank or alpha; the first that matches counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::vector<std::string> modules_to_save;  // trained whole
+  std::vector<std::string> modules_to_save;    // trained whole
+  std::vector<std::string> target_parameters;  // of experts: "mlp.experts.gate_up_proj"
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
@@ -68,6 +71,7 @@ struct AdapterFolder {
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;
+  bool target_parameters = false;
 };
 
 // Throws UserError naming the file and the field when a field has a value that changes results and is not in

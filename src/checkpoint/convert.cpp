@@ -38,7 +38,8 @@ void to_f32(const std::byte* source, DType from, std::byte* target, int64_t coun
       return convert<uint16_t, uint32_t>(source, target, count, [](uint16_t v) { return uint32_t{v} << 16; });
     case DType::kF64:
       return convert<double, float>(source, target, count, [](double v) { return static_cast<float>(v); });
-    default: return convert<float, float>(source, target, count, [](float v) { return v; });
+    case DType::kF32: return convert<float, float>(source, target, count, [](float v) { return v; });
+    default: throw InternalError("convert_elements: from {}", stablehlo_name(from));
   }
 }
 
@@ -52,7 +53,8 @@ void from_f32(const std::byte* source, std::byte* target, DType to, int64_t coun
       });
     case DType::kF64:
       return convert<float, double>(source, target, count, [](float v) { return static_cast<double>(v); });
-    default: return convert<float, float>(source, target, count, [](float v) { return v; });
+    case DType::kF32: return convert<float, float>(source, target, count, [](float v) { return v; });
+    default: throw InternalError("convert_elements: to {}", stablehlo_name(to));
   }
 }
 

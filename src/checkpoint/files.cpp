@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json_nesting.h"
 #include "base/process_name.h"
+#include "base/size_text.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -194,12 +195,6 @@ void write_json_file(const fs::path& path, const nlohmann::json& value, int inde
   write_file(path, value.dump(indent, ' ', true) + "\n");
 }
 
-std::string format_bytes(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
-  return bytes < 1'000'000'000 ? fmt::format("{:.2f} MB", value / 1e6) : fmt::format("{:.2f} GB", value / 1e9);
-}
-
 int64_t free_bytes(const fs::path& path) {
   std::error_code code;
   fs::path at = fs::absolute(path);
@@ -213,7 +208,7 @@ void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view wh
   const int64_t available = free_bytes(path);
   if (available >= bytes) return;
   throw DoesNotFit("{}: {} needs {} of disk and {} are free; free some space or choose another disk", path.string(),
-                   what, format_bytes(bytes), format_bytes(available));
+                   what, size_text(bytes), size_text(available));
 }
 
 void sync_path(const fs::path& path) {

@@ -61,8 +61,6 @@ nlohmann::json read_json_file(const std::filesystem::path& path);
 // As Hugging Face's libraries write JSON: keys sorted, ASCII only, a newline at the end.
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& value, int indent = 2);
 
-// A size as people read it: "12.3 MB", "4.57 GB" (10^9 bytes), "0 bytes".
-std::string format_bytes(int64_t bytes);
 // Bytes this user can still write on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const std::filesystem::path& path);
 // Throws UserError naming both figures when fewer than `bytes` are free; `what` says what is to be written.

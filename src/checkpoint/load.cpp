@@ -36,7 +36,7 @@ double initial_value(const WeightRow& row, const ModelConfig& config, uint64_t k
   if (row.init == Init::kZeros) return 0;
   if (row.init == Init::kOnes) return 1;
   if (row.name.ends_with(".lora_A.weight"))
-    return (2 * uniform(key, index) - 1) / std::sqrt(static_cast<double>(row.dims[1]));
+    return (2 * uniform(key, index) - 1) / std::sqrt(static_cast<double>(row.dims.back()));
   const double radius = std::sqrt(-2 * std::log(uniform(key, 2 * index)));
   return config.initializer_range * radius * std::cos(2 * std::numbers::pi * uniform(key, 2 * index + 1));
 }
@@ -57,6 +57,12 @@ void for_each_element(const Box& box, const Dims& dims, Visit visit) {
 }
 
 void check_shape(const StoredTensor& stored, const WeightRow& row, const std::string& name) {
+  const Dims& dims = stored.entry->shape.dims;
+  if (row.head && dims.size() == row.dims.size() && dims != row.dims)
+    throw UserError(
+        "{}: '{}' is a head of {} labels, this run wants {}; set num_labels: {}, or take the model without "
+        "that head",
+        stored.file->path().string(), name, dims[0], row.dims[0], dims[0]);
   if (stored.entry->shape.dims != row.stored_dims())
     throw UserError("{}: '{}' is {}, but config.json makes it {}; the weights and the config are not of one model",
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
@@ -94,8 +100,9 @@ std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& co
 }
 
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
-                         const std::vector<LayerTensor>& layers, const LoadProgress& progress) {
-  BufferBuilder builder(client, shape, layout);
+                         const std::vector<LayerTensor>& layers, const LoadProgress& progress,
+                         const std::string& memory_kind) {
+  BufferBuilder builder(client, shape, layout, memory_kind);
   const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
   const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
   std::vector<std::atomic<int64_t>> left(layers.size());  // pieces to be read of each
@@ -129,12 +136,15 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 }
 
 DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                      const Layout& layout, const FindTensor& find, const LoadProgress& progress) {
-  return load_layers(client, stacked_shape(row, config, dtype), layout, find_layers(row, config, find), progress);
+                      const Layout& layout, const FindTensor& find, const LoadProgress& progress,
+                      const std::string& memory_kind) {
+  return load_layers(client, stacked_shape(row, config, dtype), layout, find_layers(row, config, find), progress,
+                     memory_kind);
 }
 
-DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill) {
-  BufferBuilder builder(client, shape, layout);
+DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
+                            const std::string& memory_kind) {
+  BufferBuilder builder(client, shape, layout, memory_kind);
   const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0, kPieceBytes);
   parallel_for(static_cast<int64_t>(pieces.size()), copy_threads(), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
@@ -146,16 +156,19 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
 }
 
 DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                        const Layout& layout, uint64_t seed) {
+                        const Layout& layout, uint64_t seed, const std::string& memory_kind) {
   const uint64_t key = XXH3_64bits_withSeed(row.name.data(), row.name.size(), seed);
   const Shape shape = stacked_shape(row, config, dtype);
-  return fill_in_pieces(client, shape, layout, [&](const Box& box, std::byte* out) {
-    int64_t next = 0;
-    for_each_element(box, shape.dims, [&](int64_t index) {
-      store_float(out, dtype, next++,
-                  static_cast<float>(initial_value(row, config, key, static_cast<uint64_t>(index))));
-    });
-  });
+  return fill_in_pieces(
+      client, shape, layout,
+      [&](const Box& box, std::byte* out) {
+        int64_t next = 0;
+        for_each_element(box, shape.dims, [&](int64_t index) {
+          store_float(out, dtype, next++,
+                      static_cast<float>(initial_value(row, config, key, static_cast<uint64_t>(index))));
+        });
+      },
+      memory_kind);
 }
 
 void check_weights(const ModelRepository& repository, const Model& model) {
@@ -164,18 +177,24 @@ void check_weights(const ModelRepository& repository, const Model& model) {
   for (const WeightRow& row : model.weights)
     for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
       const std::string name = row.stored_name(i);
+      if (row.head && !repository.contains(name)) continue;
       if (model.config.quantisation && model.is_linear(row)) {
         used.merge(find_quantised(find, name, row, *model.config.quantisation).names);
         continue;
       }
-      check_shape(repository.find(name), row, name);
-      used.insert(name);
+      const StoredTensor stored = repository.find(name);
+      check_shape(stored, row, name);
+      used.insert(stored.entry->name);
     }
+  const std::vector<std::string>& others = model.family->classifier.others;
   for (const std::string& name : repository.names()) {
     // Buffers of older checkpoints, and the tied head stored twice, carry nothing new.
-    const bool harmless = name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
-                          name.ends_with(".attn.masked_bias") ||
-                          (model.config.tie_word_embeddings && name == model.family->head);
+    const bool harmless =
+        name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+        name.ends_with("embeddings.position_ids") ||
+        (model.classifies() &&
+         std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); })) ||
+        (model.config.tie_word_embeddings && name == model.family->head);
     if (!used.contains(name) && !harmless)
       throw UserError(
           "{}: tensor '{}' has no place in a {} model with this config.json; the weights and the config are "

@@ -33,23 +33,27 @@ struct LayerTensor {
 std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& config, const FindTensor& find);
 // Them as one device array, numbered by its first dims (layers, experts); without such a dim there is one.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
-                         const std::vector<LayerTensor>& layers, const LoadProgress& progress);
+                         const std::vector<LayerTensor>& layers, const LoadProgress& progress,
+                         const std::string& memory_kind = "");
 
 // More than the cores of a small machine: most of them wait for the disk, which is faster with several reads at once.
 inline constexpr int kReaders = 8;
 
+// In all that follows `memory_kind` is ArgInfo's: where the array lies.
 // The row as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape is not the row's.
 DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                      const Layout& layout, const FindTensor& find, const LoadProgress& progress);
+                      const Layout& layout, const FindTensor& find, const LoadProgress& progress,
+                      const std::string& memory_kind = "");
 
 // Random values as Hugging Face initialises: normal with config.initializer_range, zeros or ones, by the row's Init.
 // lora_A rows are Kaiming-uniform (a = sqrt 5): uniform in +-1/sqrt(in). A function of seed, name and global index
 // alone.
 DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                        const Layout& layout, uint64_t seed);
+                        const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
 
 // A device array whose pieces `fill` writes, called from several threads at once.
-DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill);
+DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
+                            const std::string& memory_kind = "");
 
 // Checks that every row is in the repository with its shape, and that every floating tensor of it is used by a row.
 // Throws UserError naming the tensor. Reads headers only.

@@ -45,12 +45,13 @@ const std::byte* bytes_of(const void* data) {
 class Quantiser {
  public:
   Quantiser(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
-            const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress)
+            const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress,
+            const std::string& memory_kind)
       : weight_(weight), layers_(find_layers(weight.base, config, find)), progress_(progress), work_(layers_.size()) {
     lead_ = weight.base.stacked() ? 1 : 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       shapes_.push_back(stacked_shape(weight.parts[i], config, *weight.parts[i].dtype));
-      builders_.emplace_back(client, shapes_[i], layouts[i]);
+      builders_.emplace_back(client, shapes_[i], layouts[i], memory_kind);
     }
   }
 
@@ -151,7 +152,7 @@ class Quantiser {
 // The checkpoint's own codes.
 std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
-                                      const LoadProgress& progress) {
+                                      const LoadProgress& progress, const std::string& memory_kind) {
   std::vector<std::vector<LayerTensor>> tensors(weight.parts.size());
   std::vector<float> offsets;
   for (int64_t layer = 0; layer < layers_held(weight.base, config); ++layer) {
@@ -169,11 +170,14 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
   for (size_t i = 0; i < weight.parts.size(); ++i) {
     const Shape shape = stacked_shape(weight.parts[i], config, *weight.parts[i].dtype);
     if (i < 3)
-      out.push_back(load_layers(client, shape, layouts[i], tensors[i], progress));
+      out.push_back(load_layers(client, shape, layouts[i], tensors[i], progress, memory_kind));
     else
-      out.push_back(fill_in_pieces(client, shape, layouts[i], [&](const Box& box, std::byte* to) {
-        copy_common(Box::whole(shape.dims), bytes_of(offsets.data()), box, to, sizeof(float));
-      }));
+      out.push_back(fill_in_pieces(
+          client, shape, layouts[i],
+          [&](const Box& box, std::byte* to) {
+            copy_common(Box::whole(shape.dims), bytes_of(offsets.data()), box, to, sizeof(float));
+          },
+          memory_kind));
   }
   return out;
 }
@@ -182,9 +186,9 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
 
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,
-                                         const LoadProgress& progress) {
-  if (config.quantisation) return load_stored(client, weight, config, layouts, find, progress);
-  return Quantiser(client, weight, config, layouts, find, progress).run();
+                                         const LoadProgress& progress, const std::string& memory_kind) {
+  if (config.quantisation) return load_stored(client, weight, config, layouts, find, progress, memory_kind);
+  return Quantiser(client, weight, config, layouts, find, progress, memory_kind).run();
 }
 
 }  // namespace fettle

@@ -13,6 +13,6 @@ namespace fettle {
 // memory (a 16th of its elements in f32). Throws UserError as find_layers and find_quantised do.
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,
-                                         const LoadProgress& progress);
+                                         const LoadProgress& progress, const std::string& memory_kind = "");
 
 }  // namespace fettle

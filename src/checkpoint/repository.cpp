@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
+#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -99,10 +102,42 @@ bool is_tokenizer_file(const std::string& name) {
 }
 
 bool is_model_file(const std::string& name) {
-  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json" || name.ends_with(".py");
+  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json";
 }
 
-void copy_files(const fs::path& from, const fs::path& to, bool (*wanted)(const std::string&)) {
+// The classes that `auto_map` names, as "modeling_x.X" or "user/repository--modeling_x.X", with null among them.
+void add_modules(const Json& named, std::vector<std::string>& modules) {
+  if (named.is_structured())
+    for (const Json& item : named) add_modules(item, modules);
+  if (!named.is_string()) return;
+  std::string name = named.get<std::string>();
+  if (const size_t repository = name.find("--"); repository != std::string::npos) name = name.substr(repository + 2);
+  modules.push_back(name.substr(0, name.find('.')));
+}
+
+// The files of remote code: what the configs' auto_map names, and what those import from beside them.
+std::set<std::string> remote_code(const fs::path& folder) {
+  std::vector<std::string> modules;
+  for (const char* name : {"config.json", "tokenizer_config.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    const Json config = read_json_file(folder / name);
+    if (config.is_object() && config.contains("auto_map")) add_modules(config["auto_map"], modules);
+  }
+  static const std::regex kImport("(^|\n)[ \t]*from[ \t]+\\.([A-Za-z0-9_]+)[ \t]+import");
+  std::set<std::string> files;
+  while (!modules.empty()) {
+    const std::string name = modules.back() + ".py";
+    modules.pop_back();
+    std::ifstream file(folder / name);
+    if (!file || !files.insert(name).second) continue;
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    for (std::sregex_iterator found(text.begin(), text.end(), kImport); found != std::sregex_iterator(); ++found)
+      modules.push_back((*found)[2]);
+  }
+  return files;
+}
+
+void copy_files(const fs::path& from, const fs::path& to, const std::function<bool(const std::string&)>& wanted) {
   std::error_code code;
   fs::directory_iterator it(from, code), end;
   if (code) throw_file_error("read", from, code.value());
@@ -198,20 +233,45 @@ void ModelRepository::add_file(TensorFile file) {
   files_.push_back(std::move(file));
 }
 
+namespace {
+
+std::vector<std::string> spellings(std::string_view name) {
+  std::vector<std::string> out{std::string(name)};
+  for (const auto& [now, then] :
+       {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}})
+    if (name.ends_with(now))
+      out.push_back(std::string(name.substr(0, name.size() - std::string_view(now).size())) + then);
+  for (const char* base : {"model.", "transformer.", "bert.", "roberta."})
+    if (name.starts_with(base))
+      for (size_t i = 0, known = out.size(); i < known; ++i)
+        out.push_back(out[i].substr(std::string_view(base).size()));
+  return out;
+}
+
+}  // namespace
+
+const ModelRepository::Place* ModelRepository::look_up(std::string_view name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return &found->second;
+  for (const std::string& spelling : spellings(name))
+    if (const auto found = tensors_.find(spelling); found != tensors_.end()) return &found->second;
+  return nullptr;
+}
+
 StoredTensor ModelRepository::find(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end())
+  const Place* found = look_up(name);
+  if (found == nullptr)
     throw UserError("{} has no tensor '{}' among its {}; near names: {}. Are config.json and the weights of one model?",
                     folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
-  const TensorFile& file = files_[found->second.file];
-  return {&file, &file.entries()[found->second.entry]};
+  const TensorFile& file = files_[found->file];
+  return {&file, &file.entries()[found->entry]};
 }
 
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   copy_files(from, to, is_tokenizer_file);
 }
 void copy_model_files(const fs::path& from, const fs::path& to) {
-  copy_files(from, to, is_model_file);
+  const std::set<std::string> code = remote_code(from);
+  copy_files(from, to, [&](const std::string& name) { return is_model_file(name) || code.contains(name); });
 }
 
 }  // namespace fettle

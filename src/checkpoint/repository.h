@@ -34,7 +34,9 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  // A tensor is found under its name or another that checkpoints have for it: without the first part, where the base
+  // model was saved alone ("encoder.layer..." of "bert.encoder.layer..."), and of a LayerNorm `gamma` and `beta`.
+  bool contains(std::string_view name) const { return look_up(name) != nullptr; }
   // Throws UserError naming the folder and near names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
@@ -44,6 +46,7 @@ class ModelRepository {
   struct Place {
     size_t file, entry;
   };
+  const Place* look_up(std::string_view name) const;
   void open_weights();
   void open_shards(const std::filesystem::path& index_file);
   void add_file(TensorFile file);
@@ -59,7 +62,8 @@ class ModelRepository {
 
 // Copies what a tokenizer needs (tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat
 // templates, ...) from one model folder to another; with copy_model_files also config.json, generation_config.json and
-// remote code (*.py). Files that are not there are skipped. Throws UserError when one cannot be read or written.
+// remote code (the *.py that auto_map names and what these import beside them). Files that are not there are skipped.
+// Throws UserError when one cannot be read or written.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 

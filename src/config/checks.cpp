@@ -88,7 +88,7 @@ void check_method(const Recipe& recipe) {
 
 // Keys of preferences belong to their stage, and some of them to their loss.
 void check_preferences(const Recipe& r) {
-  const bool dpo = r.stage == "dpo", kto = r.stage == "kto";
+  const bool dpo = r.stage == "dpo", kto = r.stage == "kto", rm = r.stage == "rm";
   const bool compares = kto || (dpo && r.pref_loss != "orpo" && r.pref_loss != "simpo");
   struct Reader {
     const char* key;
@@ -112,13 +112,14 @@ void check_preferences(const Recipe& r) {
     throw UserError("{}: {} belongs to {}, found stage: {}{}; remove it, or set the stage", r.where(reader.key),
                     reader.key, reader.by, r.stage, dpo ? ", pref_loss: " + r.pref_loss : "");
   }
-  if (!dpo && !kto) return;
+  if (!dpo && !kto && !rm) return;
   if (r.packing)
     throw UserError("{}: packing puts several rows into one, stage: {} compares whole rows; remove it",
                     r.where("packing"), r.stage);
   if (r.train_from_scratch)
-    throw UserError("{}: stage: {} teaches a model that can write already: random weights need stage: pt or sft first",
-                    r.where("train_from_scratch"), r.stage);
+    throw UserError(
+        "{}: stage: {} builds on a model that can write already: random weights need stage: pt or sft first",
+        r.where("train_from_scratch"), r.stage);
   if (r.train_on_prompt)
     throw UserError("{}: stage: {} compares replies: the prompt cannot be trained; remove it",
                     r.where("train_on_prompt"), r.stage);

@@ -23,7 +23,7 @@ struct Recipe {
   std::string template_name;                      // key `template`: a built-in, or empty = the model's own
 
   // Method.
-  std::string stage = "sft";             // pt, sft, dpo, kto (cls, rm, ...)
+  std::string stage = "sft";             // pt, sft, cls, dpo, kto, rm
   std::string finetuning_type = "lora";  // lora, full, freeze
   int64_t lora_rank = 8;
   std::optional<double> lora_alpha;  // default 2 x lora_rank
@@ -36,6 +36,7 @@ struct Recipe {
   std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B over that of lora_A
   std::vector<std::string> additional_target;    // modules trained whole and saved with the adapter
   std::vector<std::string> layers_to_transform;  // numbers of the layers that get an adapter; empty: all
+  std::vector<std::string> target_parameters;    // parameters of experts that get an adapter: mlp.experts.gate_up_proj
   bool create_new_adapter = false;               // merge every adapter_name_or_path and start a new adapter
   int64_t freeze_trainable_layers = 2;           // last layers that are trained; below 0: the first ones
   std::vector<std::string> freeze_trainable_modules = {"all"};  // in those layers
@@ -44,6 +45,11 @@ struct Recipe {
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
   bool double_quantization = true;
+
+  // Classification: stage cls. What is empty is read off the rows' labels, or off the model's config.json.
+  std::string problem_type;  // single_label_classification, multi_label_classification, regression
+  std::optional<int64_t> num_labels;
+  std::vector<std::string> id2label;  // names of the labels, in the order of their numbers
 
   // Preferences: stages dpo and kto.
   std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
@@ -84,8 +90,9 @@ struct Recipe {
   int64_t lr_num_cycles = 1;                  // cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
-  double warmup_steps = 0;             // < 1 means a ratio, as Transformers 5 has it
-  std::optional<double> embedding_lr;  // of the embedding and the head; empty: learning_rate
+  double warmup_steps = 0;                  // < 1 means a ratio, as Transformers 5 has it
+  std::optional<double> embedding_lr;       // of the embedding and the head; empty: learning_rate
+  std::optional<double> moe_aux_loss_coef;  // of the loss that balances experts; empty: as config.json has it
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the update rule by name
   double weight_decay = 0;
@@ -97,6 +104,7 @@ struct Recipe {
   bool fp16 = false;
   bool pure_bf16 = false;
   bool tf32 = false;
+  bool fp8 = false;                             // operands of the layers' matmuls in 8 bits
   std::string gradient_checkpointing = "full";  // none, dots, full (true = full, false = none)
   int64_t seed = 42;
 
@@ -132,6 +140,8 @@ struct Recipe {
   // Hardware.
   std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: see below
   std::map<std::string, std::string> sharding;  // logical axis -> mesh axis, over the defaults
+  bool offload_optimizer = false;               // optimizer state lives in the host's memory
+  bool offload_param = false;                   // weights of the layers live in the host's memory
   std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best there is
   std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes as many
   std::string target;                           // plan: hardware to plan for

@@ -43,12 +43,14 @@ Batches::Batches(Examples examples, BatchOptions options)
                       examples_.source(i), length, options_.lengths.back());
     longest = std::max(longest, length);
   }
-  if (!trained)
+  if (!trained && examples_.classes_per_row() == 0)  // classes may be asked of rows that have no label
     throw UserError("none of the {} rows has a trained token; look at them with `fettle data`", examples_.size());
   internal_check(options_.rows % rows_together() == 0 && this->examples() % (options_.pairs ? 2 : 1) == 0,
                  "Batches: {} rows, {} examples in pairs", options_.rows, this->examples());
   if (options_.packing && rows_together() > 1)
     throw UserError("packing: the rows of preferences are not packed; leave `packing` out");
+  if (options_.packing && examples_.classes_per_row() > 0)
+    throw UserError("packing: rows with a label of their own are not packed; leave `packing` out");
   if (options_.mismatched && rows_of_steps() < 2)
     throw UserError(
         "per_device_train_batch_size: stage kto compares the rows of a step with each other; it wants at least 2");
@@ -208,6 +210,15 @@ Batch Batches::at(int64_t step) const {
   auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
   auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
   auto preferences = batch.preferences.as<int32_t>();
+  const int64_t K = examples_.classes_per_row();
+  std::span<int32_t> token_types;
+  std::span<float> classes;
+  if (K > 0) {
+    batch.token_types = HostArray::zeros(shape);
+    token_types = batch.token_types.as<int32_t>();
+    batch.classes = HostArray::zeros({DType::kF32, {options_.micro_batches, options_.rows, K}});
+    classes = batch.classes.as<float>();
+  }
   std::fill(tokens.begin(), tokens.end(), options_.pad_id);
   std::fill(targets.begin(), targets.end(), kIgnore);
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -220,10 +231,14 @@ Batch Batches::at(int64_t step) const {
         tokens[at] = document[i].id();
         positions[at] = static_cast<int32_t>(i);
         segments[at] = segment;
+        if (K > 0) token_types[at] = document[i].second() ? 1 : 0;
         if (i + 1 < length) targets[at] = document[i + 1].label();
         batch.trained_tokens += targets[at] != kIgnore;
       }
       batch.real_tokens += document.length();
+      const std::span<const float> taught = examples_.classes(document.example);
+      std::copy(taught.begin(), taught.end(), classes.begin() + static_cast<std::ptrdiff_t>(r) * K);
+      batch.trained_tokens += !taught.empty();
       preferences[r] = static_cast<int32_t>(examples_.preference(document.example));
       batch.sources[r] += (batch.sources[r].empty() ? "" : ", ") + examples_.source(document.example);
       if (options_.mismatched && r % 2 == 1) batch.sources[r] += " with another's reply";

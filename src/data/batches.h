@@ -18,13 +18,15 @@ namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B rows of T positions, int32 arrays [A, B, T].
 struct Batch {
-  HostArray tokens;                  // padded with pad_id
-  HostArray targets;                 // targets[t] = label of token t+1 of the same document, kIgnore where not trained
-  HostArray positions;               // 0.. within each document; 0 in padding
-  HostArray segments;                // document number in the row from 1; 0 in padding
-  HostArray preferences;             // [A, B]: each row's Preference as a number; 0 where it has none
-  int64_t trained_tokens = 0;        // targets that are not kIgnore, over the whole batch
-  int64_t real_tokens = 0;           // tokens that are not padding
+  HostArray tokens;            // padded with pad_id
+  HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
+  HostArray positions;         // 0.. within each document; 0 in padding
+  HostArray segments;          // document number in the row from 1; 0 in padding
+  HostArray preferences;       // [A, B]: each row's Preference as a number; 0 where it has none
+  HostArray token_types;       // of stage cls: 1 for tokens of a pair's second text
+  HostArray classes;           // of stage cls: f32 [A, B, classes a row]; 0 of filler and of rows without a label
+  int64_t trained_tokens = 0;  // targets that are not kIgnore, over the whole batch; of stage cls its labelled rows
+  int64_t real_tokens = 0;     // tokens that are not padding
   std::vector<std::string> sources;  // [A * B] where each row came from; "" for a filler row
 };
 

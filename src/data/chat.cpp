@@ -408,6 +408,10 @@ std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, cons
   return state_->rendered(state_->checked_messages(messages), tools_value(tools_json), true).text;
 }
 
+std::string ChatTemplate::text(const std::vector<Message>& messages, const std::string& tools_json) const {
+  return state_->rendered(state_->checked_messages(messages), tools_value(tools_json), false).text;
+}
+
 std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json) const {
   return state_->tokenizer.encode(prompt_text(messages, tools_json), false);
 }

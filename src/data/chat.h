@@ -33,6 +33,8 @@ class ChatTemplate {
   // These and render() throw UserError when the template refuses the messages. Safe from several threads.
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "") const;
+  // The conversation as it is, without a prompt for another turn.
+  std::string text(const std::vector<Message>& messages, const std::string& tools_json = "") const;
 
   struct Piece {
     std::vector<int32_t> ids;

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "data/classes/class_counts.h"
+#include "data/classes/label_scan.h"
 #include "data/mix.h"
 #include "data/order.h"
 #include "data/preferences.h"
@@ -46,7 +48,7 @@ struct Tally {
     int64_t line = 0;
   };
   int64_t rows = 0, truncated = 0, dropped = 0, empty = 0, bad_rows = 0;
-  std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds;
+  std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds, formats;
   std::vector<Note> notes;
   int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // ChatTemplate::Counts
 
@@ -56,7 +58,7 @@ struct Tally {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
-                                   kinds, notes, rewritten, prompt_thinks, without_end)
+                                   kinds, formats, notes, rewritten, prompt_thinks, without_end)
 
 // Tokenises the rows of one data set into a store.
 class Filling {
@@ -98,6 +100,7 @@ class Filling {
       ++tally_.bad_rows;
       return tally_.note("skipped", file, line, outcome.bad);
     }
+    if (!outcome.format.empty()) ++tally_.formats[std::string(outcome.format)];
     if (!outcome.dropped.empty()) {
       ++tally_.dropped;
       tally_.empty += outcome.empty;
@@ -125,12 +128,14 @@ class Filling {
 
 class Loader {
  public:
-  Loader(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, DataReport& report)
+  Loader(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled,
+         DataReport& report)
       : recipe_(recipe),
         tokenizer_(tokenizer),
         vocab_size_(model_vocab_size),
+        unlabelled_(unlabelled),
         unit_(examples_per_row(recipe.stage)),
-        cache_(recipe),
+        cache_(recipe, unlabelled),
         report_(report) {}
 
   // The rows of all sets one after another, or mixed by mix_strategy.
@@ -149,10 +154,18 @@ class Loader {
     }
     if (all.empty()) nothing_left(names);
     count_duplicates(whole);
-    if (!mixed || recipe_.mix_strategy == "concat" || names.size() < 2) return all;
+    if (!mixed || recipe_.mix_strategy == "concat" || names.size() < 2) {
+      for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(names[set], sizes[set]);
+      return all;
+    }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
-    return select_units(all, mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed()), unit_);
+    const std::vector<int64_t> order = mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed());
+    for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
+      report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
+                                  return row >= first && row < first + sizes[set];
+                                }));
+    return select_units(all, order, unit_);
   }
 
  private:
@@ -171,9 +184,13 @@ class Loader {
     bool damaged = false;
     std::shared_ptr<const TokenStore> store = cache_.find(key, damaged);
     if (!store) {
-      TokenWriter writer(cache_.draft(key));
+      const int64_t classes = recipe_.stage == "cls" ? LabelSet(recipe_).classes_per_row() : 0;
+      TokenWriter writer(cache_.draft(key), classes);
       Filling filling(recipe_, source, writer);
-      filling.run(RowTokeniser(recipe_, tokenizer_, vocab_size_));
+      // A list of 0s and 1s is told from one of labels' numbers by all lists of the set.
+      const bool yes_or_no = recipe_.stage == "cls" && problem_of(recipe_) == Problem::kMultiLabel &&
+                             scan_labels(source).yes_or_no(LabelSet(recipe_).size());
+      filling.run(RowTokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, yes_or_no));
       // A store under the key of what the files were, with rows of what they became, would be wrong for good.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError(
@@ -184,7 +201,7 @@ class Loader {
     std::vector<std::string> files;
     for (const auto& file : source.files) files.push_back(file.string());
     const Examples rows(store, files);
-    count(store->report().get<Tally>(), rows, files);
+    count(store->report().get<Tally>(), rows, files, source.name);
     return rows;
   }
 
@@ -199,7 +216,7 @@ class Loader {
     return select_units(all, rows, unit_);
   }
 
-  void count(const Tally& tally, const Examples& rows, const std::vector<std::string>& files) {
+  void count(const Tally& tally, const Examples& rows, const std::vector<std::string>& files, const std::string& name) {
     report_.rows += tally.rows;
     report_.truncated += tally.truncated;
     report_.dropped += tally.dropped;
@@ -211,6 +228,12 @@ class Loader {
       report_.notes.push_back(fmt::format("{}: {}:{}: {}", note.kind, files[note.file], note.line, note.what));
     for (const auto& [kind, count] : tally.kinds)
       if (count > kNotesOfAKind) report_.notes.push_back(fmt::format("{}: {} more rows", kind, count - kNotesOfAKind));
+    if (tally.formats.size() > 1) {
+      std::string each;
+      for (const auto& [format, count] : tally.formats)
+        each += fmt::format("{}{} {}", each.empty() ? "" : ", ", count, format);
+      report_.notes.push_back(fmt::format("formats: the rows of {} are of several: {}", name, each));
+    }
     if (tally.rewritten)
       report_.notes.push_back(
           fmt::format("template: {} earlier turns are shown in another way than when they were the "
@@ -249,13 +272,15 @@ class Loader {
   [[noreturn]] void nothing_left(const std::vector<std::string>& names) const {
     std::string why;
     for (const std::string& one : report_.notes) why += "\n  " + one;
-    throw UserError("{}: of {} rows none has a trained token left ({} dropped, {} bad){}", fmt::join(names, ", "),
-                    report_.rows, report_.dropped, report_.bad_rows, why);
+    throw UserError("{}: of {} rows none {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
+                    recipe_.stage == "cls" ? "is left" : "has a trained token left", report_.dropped, report_.bad_rows,
+                    why);
   }
 
   const Recipe& recipe_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
+  bool unlabelled_;
   int64_t unit_;  // examples a row makes that belong together
   DataCache cache_;
   DataReport& report_;
@@ -290,19 +315,25 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 
 }  // namespace
 
-Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size) {
+Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled) {
   if (recipe.dataset.empty()) throw UserError("dataset: is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
-  data.train = Loader(recipe, tokenizer, model_vocab_size, data.report).load(recipe.dataset, true);
+  data.train = Loader(recipe, tokenizer, model_vocab_size, unlabelled, data.report).load(recipe.dataset, true);
   const int64_t unit = examples_per_row(recipe.stage);
   if (!recipe.eval_dataset.empty()) {
-    data.eval = Loader(recipe, tokenizer, model_vocab_size, data.eval_report).load(recipe.eval_dataset, false);
+    data.eval =
+        Loader(recipe, tokenizer, model_vocab_size, unlabelled, data.eval_report).load(recipe.eval_dataset, false);
     count_chosen(data.eval, unit, data.eval_report);
   } else if (recipe.val_size > 0) {
     data.eval = split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed), unit);
   }
   count_chosen(data.train, unit, data.report);
+  if (recipe.stage == "cls") {
+    const LabelSet labels(recipe);
+    data.report.labels = format_classes(count_classes(data.train, labels), labels);
+    if (!data.eval.empty()) data.eval_report.labels = format_classes(count_classes(data.eval, labels), labels);
+  }
   return data;
 }
 

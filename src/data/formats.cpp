@@ -16,37 +16,29 @@ template <typename... Args>
   throw BadRow(fmt::format(format, std::forward<Args>(args)...));
 }
 
-const ordered_json* find(const ordered_json& row, const std::string& column) {
-  if (column.empty()) return nullptr;
-  const auto found = row.find(column);
-  return found == row.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string text_of(const ordered_json& value, const std::string& what) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number() || value.is_boolean()) return value.dump();
-  bad("'{}' must be a text, it is {}", what, value.type_name());
+std::string quoted(const std::string& column) {
+  return "'" + column + "'";
 }
 
 std::string text_column(const ordered_json& row, const std::string& column) {
-  const ordered_json* value = find(row, column);
-  return value ? text_of(*value, column) : "";
+  const ordered_json* value = find_column(row, column);
+  return value ? text_of(*value, quoted(column)) : "";
 }
 
 // The content of a message: a text, nothing, or parts of which each is a text.
 std::string content_of(const ordered_json& value, const std::string& what) {
-  if (!value.is_array()) return text_of(value, what);
+  if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
   for (const auto& part : value) {
     if (part.is_string()) {
       text += part.get<std::string>();
       continue;
     }
-    const ordered_json* inner = part.is_object() ? find(part, "text") : nullptr;
+    const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
     if (!inner)
       bad("'{}' has a part of type {}; only text is trained", what,
           part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
-    text += text_of(*inner, what + ".text");
+    text += text_of(*inner, quoted(what + ".text"));
   }
   return text;
 }
@@ -59,7 +51,7 @@ ordered_json parse_text(const std::string& text) {
 
 // `tools` is an array, or its JSON as a text; "" is none.
 std::string tools_of(const ordered_json& row, const std::string& column) {
-  const ordered_json* value = find(row, column);
+  const ordered_json* value = find_column(row, column);
   if (!value) return "";
   ordered_json tools = *value;
   if (tools.is_string()) {
@@ -111,11 +103,11 @@ void unquote_arguments(ordered_json& message) {
 }
 
 bool is_trained(const ordered_json& message) {
-  if (const ordered_json* train = find(message, "train")) {
+  if (const ordered_json* train = find_column(message, "train")) {
     if (!train->is_boolean()) bad("'train' of a message must be true or false, it is {}", train->dump());
     return train->get<bool>();
   }
-  if (const ordered_json* weight = find(message, "weight")) {
+  if (const ordered_json* weight = find_column(message, "weight")) {
     if (*weight != 0 && *weight != 1) bad("'weight' of a message must be 0 or 1, it is {}", weight->dump());
     return *weight == 1;
   }
@@ -124,14 +116,14 @@ bool is_trained(const ordered_json& message) {
 
 Message openai_message(const ordered_json& value) {
   if (!value.is_object()) bad("a message must be an object, it is {}", value.type_name());
-  const ordered_json* role = find(value, "role");
+  const ordered_json* role = find_column(value, "role");
   if (!role || !role->is_string()) bad("a message has no 'role': {}", value.dump().substr(0, 120));
   Message message{.role = role->get<std::string>()};
   static const std::vector<std::string> kRoles = {"system", "developer", "user",   "assistant",
                                                   "tool",   "function",  "ipython"};
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
     bad("the role '{}' is not known; known are {}", message.role, fmt::join(kRoles, " "));
-  if (const ordered_json* content = find(value, "content")) message.content = content_of(*content, "content");
+  if (const ordered_json* content = find_column(value, "content")) message.content = content_of(*content, "content");
   message.train = is_trained(value);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
@@ -170,7 +162,7 @@ void want_order(const std::vector<Message>& messages) {
 }
 
 Sample sharegpt(const ordered_json& row, const DataSource& source, const std::string& column) {
-  const ordered_json* list = find(row, column);
+  const ordered_json* list = find_column(row, column);
   if (!list || !list->is_array()) bad("'{}' must be an array of turns", column);
   const std::string role_tag = source.tag("role_tag", "from"), content_tag = source.tag("content_tag", "value");
   std::map<std::string, std::string> roles = {{source.tag("user_tag", "human"), "user"},
@@ -179,12 +171,12 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
                                               {source.tag("function_tag", "function_call"), "function_call"},
                                               {source.tag("system_tag", "system"), "system"}};
   if (source.tags.empty()) roles.insert({{"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}});
-  Sample sample;
+  Sample sample{.format = "sharegpt"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   for (const auto& turn : *list) {
     if (!turn.is_object()) bad("a turn must be an object, it is {}", turn.type_name());
-    const ordered_json* from = find(turn, role_tag);
+    const ordered_json* from = find_column(turn, role_tag);
     if (!from || !from->is_string()) bad("a turn has no '{}': {}", role_tag, turn.dump().substr(0, 120));
     const auto role = roles.find(from->get<std::string>());
     if (role == roles.end()) {
@@ -192,9 +184,9 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
       for (const auto& item : roles) known += " " + item.first;
       bad("the turn's '{}' is '{}'; known are{}", role_tag, from->get<std::string>(), known);
     }
-    const ordered_json* value = find(turn, content_tag);
-    if (!value) bad("a turn of '{}' has no '{}'", role->first, content_tag);
-    Message message{.role = role->second, .content = content_of(*value, content_tag), .train = is_trained(turn)};
+    if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
+    Message message{.role = role->second, .train = is_trained(turn)};
+    if (const ordered_json* value = find_column(turn, content_tag)) message.content = content_of(*value, content_tag);
     if (message.role == "function_call") {
       message.role = "assistant";
       message.extra_json = tool_calls_json(message.content);
@@ -206,13 +198,12 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
     sample.messages.push_back(std::move(message));
   }
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
-  want_order(sample.messages);
   return sample;
 }
 
 Sample openai(const ordered_json& row, const DataSource& source, const std::string& column) {
-  Sample sample;
-  const ordered_json* list = find(row, column);
+  Sample sample{.format = "openai"};
+  const ordered_json* list = find_column(row, column);
   if (!list) bad("the column '{}' is missing", column);
   sample.messages = openai_messages(*list, column);
   const std::string system = text_column(row, source.column("system", "system"));
@@ -221,7 +212,6 @@ Sample openai(const ordered_json& row, const DataSource& source, const std::stri
   if (!system.empty() && !has_own)
     sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
-  want_order(sample.messages);
   return sample;
 }
 
@@ -230,23 +220,20 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad("the column '{}' is missing", prompt);
-  Sample sample;
-  if (response.empty() && !prompt.empty()) {  // only a text column: plain text
-    sample.kind = Sample::Kind::kText;
-    sample.text = text_column(row, prompt);
-    return sample;
-  }
+  if (response.empty() && !prompt.empty())  // only a text column: plain text
+    return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
+  Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad("the column '{}' is missing", response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   const std::string history = column("history", "history");
-  if (const ordered_json* turns = find(row, history)) {
+  if (const ordered_json* turns = find_column(row, history)) {
     if (!turns->is_array()) bad("'{}' must be an array of pairs, it is {}", history, turns->type_name());
     for (const auto& turn : *turns) {
       if (!turn.is_array() || turn.size() != 2)
         bad("'{}' must hold pairs of texts: {}", history, turn.dump().substr(0, 120));
-      sample.messages.push_back({.role = "user", .content = text_of(turn[0], history)});
-      sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], history)});
+      sample.messages.push_back({.role = "user", .content = text_of(turn[0], quoted(history))});
+      sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], quoted(history))});
     }
   }
   std::string user = text_column(row, prompt);
@@ -255,25 +242,23 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   user += input;
   if (user.empty()) bad("the row asks nothing: '{}' is empty", prompt);
   sample.messages.push_back({.role = "user", .content = user});
-  const std::string answer = text_column(row, response);
-  if (answer.empty()) bad("'{}' is empty: there is nothing to learn", response);
-  sample.messages.push_back({.role = "assistant", .content = answer});
+  sample.messages.push_back({.role = "assistant", .content = text_column(row, response)});
   sample.tools_json = tools_of(row, column("tools", "tools"));
   return sample;
 }
 
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
-  Sample sample;
+  Sample sample{.format = "prompt and completion"};
   auto add = [&](const char* column, const char* role, bool train) {
-    const ordered_json* value = find(row, column);
-    if (!value) bad("'{}' is empty", column);
-    if (value->is_array()) {
+    const ordered_json* value = find_column(row, column);
+    if (!value && !train) bad("'{}' is null", column);
+    if (value && value->is_array()) {
       for (Message& message : openai_messages(*value, column)) {
         message.train = message.train && train;
         sample.messages.push_back(std::move(message));
       }
     } else {
-      sample.messages.push_back({.role = role, .content = text_of(*value, column), .train = train});
+      sample.messages.push_back({.role = role, .content = text_column(row, column), .train = train});
     }
   };
   if (const std::string system = text_column(row, "system"); !system.empty())
@@ -286,7 +271,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
 }
 
 std::vector<int32_t> integers(const ordered_json& row, const char* column) {
-  const ordered_json* list = find(row, column);
+  const ordered_json* list = find_column(row, column);
   if (!list || !list->is_array()) bad("'{}' must be an array of integers", column);
   std::vector<int32_t> out;
   for (const auto& value : *list) {
@@ -298,12 +283,11 @@ std::vector<int32_t> integers(const ordered_json& row, const char* column) {
 }
 
 Sample tokens(const ordered_json& row) {
-  Sample sample;
-  sample.kind = Sample::Kind::kTokens;
+  Sample sample{.kind = Sample::Kind::kTokens, .format = "tokens"};
   sample.input_ids = integers(row, "input_ids");
   if (sample.input_ids.empty()) bad("'input_ids' is empty");
   for (int32_t id : sample.input_ids)
-    if (id < 0) bad("'input_ids' holds the negative id {}", id);
+    if (id < 0 || id >= 1 << 30) bad("'input_ids' holds {}, which is no token's id", id);
   sample.labels = row.contains("labels") ? integers(row, "labels") : sample.input_ids;
   if (sample.labels.size() != sample.input_ids.size())
     bad("{} input_ids but {} labels", sample.input_ids.size(), sample.labels.size());
@@ -329,27 +313,35 @@ Sample tokens(const ordered_json& row) {
 
 }  // namespace
 
+bool is_conversation(const ordered_json& row, const DataSource& source) {
+  if (source.formatting == "sharegpt" || source.formatting == "openai") return true;
+  return source.formatting.empty() &&
+         (has_column(row, "messages") || has_column(row, "conversations") || has_column(row, "conversation"));
+}
+
+Sample read_turns(const ordered_json& row, const DataSource& source) {
+  if (source.formatting == "sharegpt") return sharegpt(row, source, source.column("messages", "conversations"));
+  if (source.formatting == "openai") return openai(row, source, source.column("messages", "messages"));
+  if (has_column(row, "messages")) return openai(row, source, "messages");
+  const char* column = has_column(row, "conversations") ? "conversations" : "conversation";
+  const ordered_json& list = row[column];
+  const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
+  return roles ? openai(row, source, column) : sharegpt(row, source, column);
+}
+
 Sample read_sample(const ordered_json& value, const DataSource& source) {
-  auto has = [&](const char* column) { return find(value, column) != nullptr; };
+  auto has = [&](const char* column) { return find_column(value, column) != nullptr; };
   if (has("input_ids")) return tokens(value);
-  if (source.formatting == "sharegpt") return sharegpt(value, source, source.column("messages", "conversations"));
-  if (source.formatting == "openai") return openai(value, source, source.column("messages", "messages"));
-  if (source.formatting == "alpaca") return alpaca(value, source);
-  if (has("messages")) return openai(value, source, "messages");
-  for (const char* column : {"conversations", "conversation"}) {
-    if (!has(column)) continue;
-    const ordered_json& list = value[column];
-    const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
-    return roles ? openai(value, source, column) : sharegpt(value, source, column);
+  if (is_conversation(value, source)) {
+    Sample sample = read_turns(value, source);
+    want_order(sample.messages);
+    return sample;
   }
+  if (source.formatting == "alpaca") return alpaca(value, source);
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
   for (const char* column : {"text", "content"}) {
-    if (!has(column)) continue;
-    Sample sample;
-    sample.kind = Sample::Kind::kText;
-    sample.text = text_column(value, column);
-    return sample;
+    if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
   if (has("chosen") && has("rejected")) bad("'chosen' and 'rejected' replies are for stage dpo, not for sft or pt");
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})

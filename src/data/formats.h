@@ -3,21 +3,16 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/chat.h"
 #include "data/example.h"
+#include "data/read/columns.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {
-
-// A row that cannot be used, and why; the caller adds file:line and decides by on_bad_row.
-class BadRow : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct Sample {
   enum class Kind { kChat, kText, kTokens };
@@ -28,11 +23,17 @@ struct Sample {
   std::vector<int32_t> input_ids, labels;  // kTokens
   std::vector<Message> rejected;           // of a pair: the conversation with the other reply (preferences.h)
   Preference preference = Preference::kNone;
+  std::string_view format;  // its name in docs/data.md
 };
 
 // Formats, told by the row's columns unless the source says: pre-tokenised (input_ids, labels, attention_mask), openai
 // (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction, input, output, system,
 // history), prompt and completion (texts or messages), text (text or content). Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
+
+// Whether the row is a conversation by the source's format or by its columns; and that conversation (kChat), which may
+// end with any turn. Throws BadRow.
+bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
+Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

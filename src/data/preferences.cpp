@@ -9,18 +9,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-bool has(const ordered_json& row, const std::string& column) {
-  const auto found = row.find(column);
-  return found != row.end() && !found->is_null();
-}
-
 // The column that holds the prompt as a list of turns; "" when none does.
 std::string turns_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "sharegpt") return source.column("messages", "conversations");
   if (source.formatting == "openai") return source.column("messages", "messages");
   if (source.formatting == "alpaca") return "";
   for (const char* column : {"messages", "conversations", "conversation"})
-    if (has(row, column)) return column;
+    if (has_column(row, column)) return column;
   return "";
 }
 
@@ -44,21 +39,21 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
 
 // The row as one of a single reply, that of `column`.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
-  if (!has(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
+  if (!has_column(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
   const ordered_json& reply = row[column];
   if (const std::string turns = turns_column(row, source); !turns.empty()) {
-    if (!has(row, turns)) throw BadRow(fmt::format("the column '{}' is missing", turns));
+    if (!has_column(row, turns)) throw BadRow(fmt::format("the column '{}' is missing", turns));
     ordered_json one = row;
     one[turns] = with_reply(row[turns], reply, source);
     return read_sample(one, source);
   }
-  if (source.formatting.empty() && has(row, "prompt")) {
+  if (source.formatting.empty() && has_column(row, "prompt")) {
     ordered_json one = {{"prompt", row["prompt"]}, {"completion", reply}};
     for (const char* also : {"system", "tools"})
-      if (has(row, also)) one[also] = row[also];
+      if (has_column(row, also)) one[also] = row[also];
     return read_sample(one, source);
   }
-  if (source.formatting == "alpaca" || has(row, "instruction")) {
+  if (source.formatting == "alpaca" || has_column(row, "instruction")) {
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
     if (!alpaca.columns.contains("prompt"))
@@ -77,7 +72,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
                     column, column));
   ordered_json one = {{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}};
   for (const char* also : {"system", "tools"})
-    if (has(row, also)) one[also] = row[also];
+    if (has_column(row, also)) one[also] = row[also];
   return read_sample(one, source);
 }
 
@@ -91,7 +86,7 @@ void want_chat(const Sample& sample) {
 }
 
 std::string judgement_column(const ordered_json& row, const DataSource& source) {
-  return source.column("kto_tag", has(row, "kto_tag") ? "kto_tag" : "label");
+  return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
 }
 
 bool judgement(const ordered_json& value, const std::string& column) {
@@ -135,7 +130,7 @@ Sample read_pair(const ordered_json& row, const DataSource& source) {
 
 Sample read_judged(const ordered_json& row, const DataSource& source) {
   const std::string column = judgement_column(row, source);
-  if (!has(row, column))
+  if (!has_column(row, column))
     throw BadRow(fmt::format("the column '{}' is missing: true for a good reply, false for a bad one", column));
   Sample sample = read_sample(row, source);
   want_chat(sample);
@@ -147,7 +142,7 @@ Sample read_judged(const ordered_json& row, const DataSource& source) {
 Sample read_unjudged(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(row, source);
   const std::string column = judgement_column(row, source);
-  if (sample.kind == Sample::Kind::kChat && has(row, column) && row[column] == false)
+  if (sample.kind == Sample::Kind::kChat && has_column(row, column) && row[column] == false)
     throw BadRow(fmt::format("'{}' is false: a reply judged bad is for stage kto, not for sft", column));
   return sample;
 }

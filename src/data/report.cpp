@@ -1,9 +1,13 @@
 #include "data/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
+#include "data/classes/class_counts.h"
+#include "data/classes/labels.h"
 #include "data/preferences.h"
 
 namespace fettle {
@@ -49,13 +53,12 @@ std::vector<Bucket> histogram(const std::vector<int64_t>& lengths) {
 
 int64_t quantile(const std::vector<int64_t>& sorted, double share) {
   if (sorted.empty()) return 0;
-  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
+  const double within = std::ceil(share * static_cast<double>(sorted.size()));  // as many are at most the result
+  return sorted[static_cast<size_t>(std::max(1.0, within)) - 1];
 }
 
-// What packing would make, or makes, of the positions; pairs are not packed.
-double packed_use(const Datasets& data, const Batches& batches, const Recipe& recipe) {
-  if (recipe.packing || rows_of(recipe.stage) != RowsOf::kReplies) return batches.use();
-  return Batches(data.train, {.max_length = recipe.cutoff_len, .packing = true}).use();
+bool can_be_packed(const Recipe& recipe) {
+  return rows_of(recipe.stage) == RowsOf::kReplies && recipe.stage != "cls";
 }
 
 std::string_view word(Preference preference) {
@@ -70,13 +73,40 @@ int64_t batch_shards(const Recipe& recipe) {
   return shards;
 }
 
-int64_t model_vocabulary(const Recipe& recipe) {
-  const auto file = std::filesystem::path(recipe.model_name_or_path) / "config.json";
+BatchOptions batch_options(const Recipe& recipe, bool packing) {
+  const RowsOf kind = rows_of(recipe.stage);
+  const int64_t rows_each = kind == RowsOf::kReplies ? 1 : 2;
+  return {.micro_batches = recipe.gradient_accumulation_steps,
+          .rows = recipe.per_device_train_batch_size * batch_shards(recipe) * rows_each,
+          .max_length = recipe.cutoff_len,
+          .packing = packing,
+          .pairs = kind == RowsOf::kPairs,
+          .mismatched = kind == RowsOf::kJudged,
+          .shuffle = !recipe.disable_shuffling,
+          .seed = static_cast<uint64_t>(recipe.seed)};
+}
+
+// What packing would make, or makes, of the positions; pairs are not packed.
+double packed_use(const Datasets& data, const Batches& batches, const Recipe& recipe) {
+  if (recipe.packing || !can_be_packed(recipe)) return batches.use();
+  return Batches(data.train, batch_options(recipe, true)).use();
+}
+
+std::filesystem::path config_file(const Recipe& recipe) {
+  return std::filesystem::path(recipe.model_name_or_path) / "config.json";
+}
+
+nlohmann::json model_config(const Recipe& recipe) {
+  const auto file = config_file(recipe);
   std::ifstream in(file);
   if (!in) throw UserError("{}: cannot be read; model_name_or_path must be a Hugging Face model folder", file.string());
-  const auto config = nlohmann::json::parse(in, nullptr, false);
+  auto config = nlohmann::json::parse(in, nullptr, false);
   if (!config.is_object()) throw UserError("{}: is no JSON object", file.string());
-  for (const nlohmann::json* level : {&config, config.contains("text_config") ? &config["text_config"] : &config})
+  return config;
+}
+
+int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::path& file) {
+  for (const nlohmann::json* level : {&config, config.contains("text_config") ? &config.at("text_config") : &config})
     if (level->is_object() && level->contains("vocab_size") && (*level)["vocab_size"].is_number_integer())
       return (*level)["vocab_size"].get<int64_t>();
   throw UserError("{}: vocab_size is missing", file.string());
@@ -121,9 +151,24 @@ std::string format_data_report(const Datasets& data, const Batches& batches, con
   std::string examples = fmt::format("{} {}to train", number(data.train), together == 2 ? "pairs " : "");
   if (!data.eval.empty()) examples += fmt::format(", {} to evaluate", number(data.eval));
   line("examples", examples);
-  line("tokens", fmt::format("{}, {} of them trained ({})", counted(report.tokens), counted(report.trained_tokens),
-                             percent(report.trained_tokens, report.tokens)));
+  if (report.sets.size() > 1) {
+    int64_t all = 0;
+    for (const auto& [name, count] : report.sets) all += count;
+    std::string shares;
+    for (const auto& [name, count] : report.sets)
+      shares += fmt::format("{}{} {} ({})", shares.empty() ? "" : ", ", name, counted(count), percent(count, all));
+    line("sets", shares);
+  }
+  if (recipe.stage == "cls") {
+    line("labels", report.labels);
+    if (!data.eval.empty()) line("", "to evaluate: " + data.eval_report.labels);
+    line("tokens", counted(report.tokens));
+  } else {
+    line("tokens", fmt::format("{}, {} of them trained ({})", counted(report.tokens), counted(report.trained_tokens),
+                               percent(report.trained_tokens, report.tokens)));
+  }
   for (const auto& [role, count] : report.tokens_by_role) {
+    if (recipe.stage == "cls") break;
     const auto trained = report.trained_by_role.find(role);
     line("", fmt::format("{:<12}{:>14}, {:>14} trained", role, counted(count),
                          counted(trained == report.trained_by_role.end() ? 0 : trained->second)));
@@ -141,11 +186,12 @@ std::string format_data_report(const Datasets& data, const Batches& batches, con
        fmt::format("{} dropped ({} empty), {} bad; {} cut to cutoff_len {}; {} duplicates kept", report.dropped,
                    report.empty, report.bad_rows, report.truncated, recipe.cutoff_len, report.duplicates));
   line("batches",
-       fmt::format("{} steps an epoch of {} rows, padded to {}", counted(batches.steps_per_epoch()),
+       fmt::format("{} steps an epoch of {} rows, {}", counted(batches.steps_per_epoch()),
                    batch_shards(recipe) * recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps,
-                   fmt::join(batches.lengths(), " ")));
+                   recipe.packing ? fmt::format("packed up to {}", batches.lengths().back())
+                                  : fmt::format("padded to {}", fmt::join(batches.lengths(), " "))));
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use());
-  line("use", recipe.packing || rows_of(recipe.stage) != RowsOf::kReplies
+  line("use", recipe.packing || !can_be_packed(recipe)
                   ? use
                   : use + fmt::format("; with `packing: true` {:.1f} %", 100 * packed_use(data, batches, recipe)));
   for (const std::string& note : report.notes) line("note", note);
@@ -155,8 +201,11 @@ std::string format_data_report(const Datasets& data, const Batches& batches, con
 
 ordered_json data_report_json(const Datasets& data, const Batches& batches, const Recipe& recipe) {
   auto counts = [](const DataReport& report) {
+    ordered_json sets = ordered_json::array();
+    for (const auto& [name, count] : report.sets) sets.push_back({{"name", name}, {"examples", count}});
     return ordered_json{{"rows", report.rows},
                         {"examples", report.examples},
+                        {"sets", std::move(sets)},
                         {"tokens", report.tokens},
                         {"trained_tokens", report.trained_tokens},
                         {"tokens_by_role", report.tokens_by_role},
@@ -185,23 +234,23 @@ ordered_json data_report_json(const Datasets& data, const Batches& batches, cons
                       {"use", batches.use()},
                       {"packed_use", packed_use(data, batches, recipe)}};
   if (!recipe.eval_dataset.empty()) out["eval_data"] = counts(data.eval_report);
+  if (recipe.stage == "cls") {
+    const LabelSet labels(recipe);
+    out["problem_type"] = recipe.problem_type;
+    out["id2label"] = recipe.id2label;
+    out["classes"] = classes_json(count_classes(data.train, labels), labels);
+    if (!data.eval.empty()) out["eval_classes"] = classes_json(count_classes(data.eval, labels), labels);
+  }
   return out;
 }
 
-int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out) {
-  if (recipe.model_name_or_path.empty()) throw UserError("model_name_or_path: is missing; its tokenizer is needed");
+int run_data(const Recipe& asked, const DataOptions& options, std::ostream& out) {
+  if (asked.model_name_or_path.empty()) throw UserError("model_name_or_path: is missing; its tokenizer is needed");
+  const nlohmann::json config = model_config(asked);
+  const Recipe recipe = settle_labels(asked, config, config_file(asked).string());
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const Datasets data = load_datasets(recipe, tokenizer, model_vocabulary(recipe));
-  const RowsOf kind = rows_of(recipe.stage);
-  const int64_t rows_each = kind == RowsOf::kReplies ? 1 : 2;
-  const Batches batches(data.train, {.micro_batches = recipe.gradient_accumulation_steps,
-                                     .rows = recipe.per_device_train_batch_size * batch_shards(recipe) * rows_each,
-                                     .max_length = recipe.cutoff_len,
-                                     .packing = recipe.packing,
-                                     .pairs = kind == RowsOf::kPairs,
-                                     .mismatched = kind == RowsOf::kJudged,
-                                     .shuffle = !recipe.disable_shuffling,
-                                     .seed = static_cast<uint64_t>(recipe.seed)});
+  const Datasets data = load_datasets(recipe, tokenizer, model_vocabulary(config, config_file(recipe)));
+  const Batches batches(data.train, batch_options(recipe, recipe.packing));
   const int64_t shown = std::clamp<int64_t>(options.rows * examples_per_row(recipe.stage), 0, batches.examples());
   if (options.json) {
     ordered_json report = data_report_json(data, batches, recipe);
@@ -212,6 +261,7 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
                                    {"text", format_example(example, tokenizer, false)},
                                    {"input_ids", example.input_ids},
                                    {"labels", example.labels}});
+      if (!example.classes.empty()) report["samples"].back()["label"] = LabelSet(recipe).describe(example.classes);
       if (example.preference != Preference::kNone) report["samples"].back()["preference"] = word(example.preference);
     }
     out << report.dump(2, ' ', false, ordered_json::error_handler_t::replace) << "\n";
@@ -221,6 +271,12 @@ int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out
   for (int64_t i = 0; i < shown; ++i) {
     const Example example = data.train[i];
     const std::string_view preference = word(example.preference);
+    if (recipe.stage == "cls") {
+      out << fmt::format("\n{}: {} tokens, label {}\n{}\n", example.source, example.length(),
+                         example.classes.empty() ? "missing" : LabelSet(recipe).describe(example.classes),
+                         format_example(example, tokenizer, options.colour));
+      continue;
+    }
     out << fmt::format("\n{}{}{}: {} tokens, {} trained ({})\n{}\n", example.source, preference.empty() ? "" : ", ",
                        preference, example.length(), example.trained_tokens(),
                        options.colour ? "in colour" : "between ⟦ and ⟧",

@@ -4,11 +4,27 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/classes/class_rows.h"
 
 namespace fettle {
+namespace {
 
-RowTokeniser::RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size)
-    : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {}
+// Whether a reply that is to be trained has neither text nor calls.
+bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
+  return std::any_of(messages.begin(), messages.end(), [&](const Message& message) {
+    const bool trained = message.train && (!last_only || &message == &messages.back());
+    const bool blank = message.content.find_first_not_of(" \t\r\n") == std::string::npos;
+    return message.role == "assistant" && trained && blank && message.extra_json.empty();
+  });
+}
+
+}  // namespace
+
+RowTokeniser::RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled,
+                           bool yes_or_no)
+    : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size), unlabelled_(unlabelled) {
+  if (recipe.stage == "cls") labels_.emplace(recipe, yes_or_no);
+}
 
 ChatTemplate::Counts RowTokeniser::counts() const {
   return template_ ? template_->counts() : ChatTemplate::Counts{};
@@ -19,7 +35,12 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   try {
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
+    if (labels_) {
+      classified(row, source, where, outcome);
+      return outcome;
+    }
     Sample sample = sample_of(row, source);
+    outcome.format = sample.format;
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
       case Sample::Kind::kText: text(sample, where, outcome); break;
@@ -53,8 +74,13 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     outcome.bad = "stage pt trains plain text (a column `text` or `content`), this is a conversation; use stage: sft";
     return;
   }
-  std::call_once(template_made_,
-                 [&] { template_ = std::make_unique<const ChatTemplate>(recipe_.template_name, tokenizer_); });
+  if (has_empty_reply(sample.messages, recipe_.mask_history) ||
+      has_empty_reply(sample.rejected, recipe_.mask_history)) {
+    outcome.dropped = "a reply is empty: there is nothing to learn";
+    outcome.empty = true;
+    return;
+  }
+  chat_template();
   std::vector<Example> examples;
   try {
     if (sample.rejected.empty()) {
@@ -74,6 +100,69 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
   for (Example& example : examples)
     if (!fits(example, outcome)) return;
   outcome.examples = std::move(examples);
+}
+
+const ChatTemplate& RowTokeniser::chat_template() const {
+  std::call_once(template_made_,
+                 [&] { template_ = std::make_unique<const ChatTemplate>(recipe_.template_name, tokenizer_); });
+  return *template_;
+}
+
+// A row of stage cls: what it shows as token ids, with its label's classes.
+void RowTokeniser::classified(const Row& row, const DataSource& source, const std::string& where,
+                              Outcome& outcome) const {
+  if (row.value.contains("chosen") && row.value.contains("rejected") && label_column(row.value, source).empty())
+    throw BadRow("a chosen and a rejected reply, and no label: pairs are for stage: rm or dpo");
+  ClassTexts texts = read_class_texts(row.value, source);
+  Example example{.source = where, .classes = labels_->classes(row.value, source, where)};
+  if (example.classes.empty() && !unlabelled_) {
+    const std::string column = label_column(row.value, source);
+    throw BadRow(
+        column.empty()
+            ? "the row has no label: a column label, labels, class, category or score is wanted, or name yours "
+              "as columns.label in dataset_info.json"
+            : fmt::format(
+                  "the row has no label: '{}' is {}", column,
+                  row.value[column].is_string() && row.value[column] != "-100" ? "empty" : row.value[column].dump()));
+  }
+  int64_t whole = 0;
+  if (texts.messages.empty()) {
+    if (texts.first.empty() && texts.second.value_or("").empty()) {
+      outcome.dropped = "the text is empty";
+      outcome.empty = true;
+      return;
+    }
+    Tokenizer::Texts row_of_texts = tokenizer_.encode_texts(texts.first, texts.second, recipe_.cutoff_len);
+    example.input_ids = std::move(row_of_texts.ids);
+    if (texts.second) example.second_text = std::move(row_of_texts.types);
+    whole = row_of_texts.whole;
+  } else {
+    if (!recipe_.default_system.empty() && texts.messages[0].role != "system")
+      texts.messages.insert(texts.messages.begin(), {.role = "system", .content = recipe_.default_system});
+    if (recipe_.template_name.empty() && !tokenizer_.chat_template())
+      throw UserError(
+          "{}: this row is a conversation, and the model has no chat template: conversations are for causal models, of "
+          "which `template` can name one; an encoder reads texts, in a column text, or pairs of them",
+          where);
+    const ChatTemplate& chat = chat_template();
+    try {
+      example.input_ids = tokenizer_.encode(chat.text(texts.messages, texts.tools_json), false);
+    } catch (const UserError& error) {
+      throw BadRow(error.what());
+    }
+    whole = example.length();
+    example.input_ids.resize(static_cast<size_t>(std::min(whole, recipe_.cutoff_len)));
+  }
+  if (whole > recipe_.cutoff_len && !may_be_cut(whole, where, outcome)) return;
+  if (example.input_ids.empty()) {
+    outcome.dropped = "the text has no tokens";
+    outcome.empty = true;
+    return;
+  }
+  check_ids(example);
+  example.labels.assign(example.input_ids.size(), kIgnore);
+  outcome.tokens_by_role["text"] = example.length();
+  outcome.examples.push_back(std::move(example));
 }
 
 // The conversation as token ids with labels; what of it stands within cutoff_len is counted.
@@ -132,23 +221,33 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
 }
 
-// Checks the ids and cuts what is too long; false, with the reason in `outcome`, when nothing is left to train.
-bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
+void RowTokeniser::check_ids(const Example& example) const {
   for (int32_t id : example.input_ids)
     if (vocab_size_ > 0 && id >= vocab_size_)
       throw UserError(
           "{}: token id {} ('{}') is beyond the model's vocabulary of {}; the tokenizer does not belong to "
           "this model, or the model's embedding was never made larger for added tokens",
           example.source, id, tokenizer_.token(id), vocab_size_);
+}
+
+// What is done with a row of more than cutoff_len tokens; false, with the reason in `outcome`, when it is left out.
+bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
+  if (recipe_.overlength == "error")
+    throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop", where,
+                    length, recipe_.cutoff_len);
+  if (recipe_.overlength == "drop") {
+    outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", length, recipe_.cutoff_len);
+    return false;
+  }
+  outcome.truncated_from = length;
+  return true;
+}
+
+// Checks the ids and cuts what is too long; false, with the reason in `outcome`, when nothing is left to train.
+bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
+  check_ids(example);
   if (example.length() > recipe_.cutoff_len) {
-    if (recipe_.overlength == "error")
-      throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop",
-                      example.source, example.length(), recipe_.cutoff_len);
-    if (recipe_.overlength == "drop") {
-      outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", example.length(), recipe_.cutoff_len);
-      return false;
-    }
-    outcome.truncated_from = example.length();
+    if (!may_be_cut(example.length(), example.source, outcome)) return false;
     example.input_ids.resize(static_cast<size_t>(recipe_.cutoff_len));
     example.labels.resize(static_cast<size_t>(recipe_.cutoff_len));
   }

@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/files.h"
-#include "data/dataset.h"
+#include "eval/class_eval.h"
+#include "eval/reward_eval.h"
+#include "eval/row_sets.h"
 
 namespace fettle {
 namespace {
@@ -21,7 +23,9 @@ struct Figure {
 // In the order of the table.
 constexpr Figure kFigures[] = {
     {"loss", true},  {"perplexity", true}, {"token_accuracy"}, {"accuracy"}, {"accuracy_norm"},
-    {"exact_match"}, {"rouge1"},           {"rouge2"},         {"rougeL"},   {"bleu"}};
+    {"exact_match"}, {"rouge1"},           {"rouge2"},         {"rougeL"},   {"bleu"},
+    {"f1_macro"},    {"f1_micro"},         {"majority"},       {"margin"},   {"mean_reward"},
+    {"mse", true},   {"mae", true},        {"pearson"},        {"spearman"}};
 
 // A model to measure: the recipe that opens it.
 struct Contender {
@@ -40,29 +44,15 @@ std::vector<Contender> contenders(const Recipe& recipe) {
   return {{"model", recipe}};
 }
 
-std::string path_of(const Recipe& recipe) {
-  std::string path = recipe.model_name_or_path;
-  for (const std::string& adapter : recipe.adapter_name_or_path) path += " + " + adapter;
-  return path;
-}
-
-EvalSet loss_set(const std::string& name, Recipe recipe, const Tokenizer& tokenizer, int64_t vocab_size) {
-  recipe.eval_dataset.clear();
-  const Datasets data = load_datasets(recipe, tokenizer, vocab_size);
-  return {.name = name, .task = Task::kLoss, .rows = data.eval.empty() ? data.train : data.eval};
+EvalSet loss_set(const RowSet& set) {
+  return {.name = set.name, .task = Task::kLoss, .rows = set.rows};
 }
 
 EvalSet named_set(const std::string& name, const std::string& wanted, const Recipe& recipe, const Tokenizer& tokenizer,
                   int64_t vocab_size) {
   const DataSource source = find_source(name, recipe.dataset_dir);
   const Task task = wanted == "auto" ? detect_task(source) : task_named(wanted);
-  if (task == Task::kLoss) {
-    Recipe alone = recipe;
-    alone.dataset = {name};
-    alone.val_size = 0;
-    alone.mix_strategy = "concat";
-    return loss_set(name, alone, tokenizer, vocab_size);
-  }
+  if (task == Task::kLoss) return loss_set(read_named_set(recipe, name, tokenizer, vocab_size));
   EvalSet set{.name = name, .task = task};
   if (task == Task::kGeneration)
     set.prompts = read_prompts(recipe, source);
@@ -77,8 +67,12 @@ std::vector<EvalSet> read_sets(const Recipe& recipe, const Tokenizer& tokenizer,
     throw UserError("{}: eval_task names {} tasks for {} data sets of eval_dataset; give one for all, or one for each",
                     recipe.where("eval_task"), tasks.size(), recipe.eval_dataset.size());
   std::vector<EvalSet> sets;
-  if (recipe.eval_dataset.empty())
-    sets.push_back(loss_set(fmt::format("{}", fmt::join(recipe.dataset, ", ")), recipe, tokenizer, vocab_size));
+  if (recipe.eval_dataset.empty()) {
+    info("eval_dataset is not given: {} of dataset ({}) {} measured",
+         recipe.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(recipe.dataset, ", "),
+         recipe.val_size > 0 ? "is" : "are");
+    sets.push_back(loss_set(read_own_set(recipe, tokenizer, vocab_size)));
+  }
   for (size_t i = 0; i < recipe.eval_dataset.size(); ++i)
     sets.push_back(named_set(recipe.eval_dataset[i], tasks[tasks.size() > 1 ? i : 0], recipe, tokenizer, vocab_size));
   return sets;
@@ -92,7 +86,7 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
     throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
                     repository.folder().string(), job.model.config.vocab_size, text.tokenizer().vocab_size());
   TrainState state = load_state(devices, job, repository, false);
-  EvalColumn out{contender.name, path_of(contender.recipe), {}};
+  EvalColumn out{contender.name, model_path(contender.recipe), {}};
   for (const EvalSet& set : sets) {
     info("{}: {} ({})", contender.name, set.name, task_name(set.task));
     out.sets.push_back(measure(set, {devices, job, state}, contender.recipe, text));
@@ -101,7 +95,9 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
 }
 
 std::string number(const std::string& figure, double value) {
-  return figure == "loss" ? fmt::format("{:.4f}", value) : fmt::format("{:.2f}", value);
+  const bool exact = figure == "loss" || figure == "margin" || figure == "mean_reward" || figure == "mse" ||
+                     figure == "mae" || figure == "pearson" || figure == "spearman";
+  return exact ? fmt::format("{:.4f}", value) : fmt::format("{:.2f}", value);
 }
 
 std::string verdict(const Figure& figure, double change) {
@@ -167,10 +163,28 @@ ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalC
   return out;
 }
 
+std::string model_path(const Recipe& recipe) {
+  std::string path = recipe.model_name_or_path;
+  for (const std::string& adapter : recipe.adapter_name_or_path) path += " + " + adapter;
+  return path;
+}
+
+std::string write_eval_json(const Recipe& recipe, const std::vector<EvalSet>& sets,
+                            const std::vector<EvalColumn>& models) {
+  const std::string text = eval_json(sets, models).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  if (!recipe.output_dir.empty()) {
+    std::filesystem::create_directories(recipe.output_dir);
+    write_file(std::filesystem::path(recipe.output_dir) / "evaluation.json", text);
+  }
+  return text;
+}
+
 int run_eval(const Recipe& asked, bool json, std::ostream& out) {
   require_keys(asked, {"model_name_or_path"}, "eval");
   if (asked.dataset.empty() && asked.eval_dataset.empty())
     throw UserError("eval: neither eval_dataset nor dataset is given; name the rows to evaluate on");
+  if (asked.stage == "rm") return run_reward_eval(asked, json, out);
+  if (asks_of_classifier(asked)) return run_class_eval(asked, json, out);
   Recipe recipe = asked;
   recipe.train_from_scratch = false;
   if (recipe.stage != "pt") recipe.stage = "sft";  // replies are what is measured, however they were taught
@@ -187,15 +201,10 @@ int run_eval(const Recipe& asked, bool json, std::ostream& out) {
   std::vector<EvalColumn> models;
   for (const Contender& contender : contenders(recipe)) models.push_back(column(contender, devices, sets, text));
 
-  const ordered_json result = eval_json(sets, models);
-  const std::string text_of_result = result.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  if (!recipe.output_dir.empty()) {
-    const std::filesystem::path folder = recipe.output_dir;
-    std::filesystem::create_directories(folder);
-    write_file(folder / "evaluation.json", text_of_result);
-    write_predictions(folder / "generated_predictions.jsonl", sets, models);
-  }
-  out << (json ? text_of_result : format_eval(sets, models));
+  const std::string result = write_eval_json(recipe, sets, models);
+  if (!recipe.output_dir.empty())
+    write_predictions(std::filesystem::path(recipe.output_dir) / "generated_predictions.jsonl", sets, models);
+  out << (json ? result : format_eval(sets, models));
   return 0;
 }
 

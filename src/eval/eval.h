@@ -23,6 +23,13 @@ struct EvalColumn {
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
 
+// The model's folder, and the adapters' behind it.
+std::string model_path(const Recipe& recipe);
+
+// eval_json as text, which also goes to evaluation.json of output_dir where the recipe has one.
+std::string write_eval_json(const Recipe& recipe, const std::vector<EvalSet>& sets,
+                            const std::vector<EvalColumn>& models);
+
 // The sets are eval_dataset's, each by its eval_task; else the rows that val_size sets apart, or else the dataset. With
 // adapter_name_or_path or eval_base_model the base is measured first. Prints the table, or JSON; with output_dir it
 // also goes to evaluation.json there, and replies to generated_predictions.jsonl.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
+#include "data/read/columns.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -22,25 +23,8 @@ const std::vector<std::string> kQuestionColumns = {"question", "query", "prompt"
 const std::vector<std::string> kAnswerColumns = {"answer", "answerKey", "target", "gold", "label"};
 const std::string kLetters = "ABCDEFGHIJ";
 
-const ordered_json* find(const ordered_json& row, const std::string& column) {
-  const auto found = row.find(column);
-  return found == row.end() || found->is_null() ? nullptr : &*found;
-}
-
-const ordered_json* find_any(const ordered_json& row, const std::vector<std::string>& columns) {
-  for (const std::string& column : columns)
-    if (const ordered_json* value = find(row, column)) return value;
-  return nullptr;
-}
-
-std::string text_of(const ordered_json& value, const std::string& what) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number() || value.is_boolean()) return value.dump();
-  bad("{} must be a text, it is {}", what, value.type_name());
-}
-
 std::string question_of(const ordered_json& row) {
-  const ordered_json* value = find_any(row, kQuestionColumns);
+  const ordered_json* value = find_any_column(row, kQuestionColumns);
   if (!value) bad("there is no question: a column {} is wanted", fmt::join(kQuestionColumns, " or "));
   std::string text = text_of(*value, "the question");
   if (text.empty()) bad("the question is empty");
@@ -59,7 +43,7 @@ std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
 
 Choices choices_of(const ordered_json& row) {
   Choices out;
-  if (const ordered_json* given = find_any(row, {"choices", "options"})) {
+  if (const ordered_json* given = find_any_column(row, {"choices", "options"})) {
     const bool labelled = given->is_object() && given->contains("text");
     const ordered_json& list = labelled ? (*given)["text"] : *given;
     if (!list.is_array()) bad("'choices' must be a list of texts, it is {}", list.type_name());
@@ -67,7 +51,7 @@ Choices choices_of(const ordered_json& row) {
     if (labelled && given->contains("label")) out.labels = texts_of((*given)["label"], "a choice's label");
   } else {
     for (char letter : kLetters)
-      if (const ordered_json* value = find(row, std::string(1, letter)))
+      if (const ordered_json* value = find_column(row, std::string(1, letter)))
         out.texts.push_back(text_of(*value, "a choice"));
       else
         break;
@@ -82,7 +66,7 @@ Choices choices_of(const ordered_json& row) {
 }
 
 size_t answer_of(const ordered_json& row, const Choices& choices) {
-  const ordered_json* value = find_any(row, kAnswerColumns);
+  const ordered_json* value = find_any_column(row, kAnswerColumns);
   if (!value) bad("there is no answer: a column {} is wanted", fmt::join(kAnswerColumns, " or "));
   const std::string text = text_of(*value, "the answer");
   for (const auto* names : {&choices.labels, &choices.texts})
@@ -157,6 +141,8 @@ std::string task_name(Task task) {
     case Task::kChoice: return "choice";
     case Task::kLetters: return "letters";
     case Task::kGeneration: return "generation";
+    case Task::kClasses: return "classes";
+    case Task::kReward: return "reward";
   }
   return "";
 }
@@ -172,12 +158,13 @@ Task detect_task(const DataSource& source) {
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
     if (!row.bad.empty()) return false;  // the task that reads it says what is wrong
-    const bool answered = find_any(row.value, kAnswerColumns) != nullptr;
-    if (answered && find_any(row.value, {"choices", "options"}))
+    const bool answered = find_any_column(row.value, kAnswerColumns) != nullptr;
+    if (answered && find_any_column(row.value, {"choices", "options"}))
       task = Task::kChoice;
-    else if ((answered && find(row.value, "A") && find(row.value, "B")) || !headless_row(source, row.value).empty())
+    else if ((answered && find_column(row.value, "A") && find_column(row.value, "B")) ||
+             !headless_row(source, row.value).empty())
       task = Task::kLetters;
-    else if (find_any(row.value, {"reference", "references"}))
+    else if (find_any_column(row.value, {"reference", "references"}))
       task = Task::kGeneration;
     return false;
   });
@@ -200,8 +187,8 @@ std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source)
   std::vector<Prompt> out;
   for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
     Prompt prompt{.where = where};
-    const ordered_json* given = find_any(row, {"references", "reference"});
-    if (!given && find(row, "question")) given = find(row, "answer");
+    const ordered_json* given = find_any_column(row, {"references", "reference"});
+    if (!given && find_column(row, "question")) given = find_column(row, "answer");
     if (given) {
       prompt.messages.push_back({.role = "user", .content = question_of(row)});
       prompt.references = given->is_array() ? texts_of(*given, "a reference")

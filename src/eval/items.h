@@ -11,10 +11,12 @@
 namespace fettle {
 
 enum class Task {
-  kLoss,       // the loss of the rows' trained tokens
-  kChoice,     // which choice is the likeliest after the question
-  kLetters,    // the same of the choices' letters, the choices standing in the prompt
-  kGeneration  // replies beside references
+  kLoss,        // the loss of the rows' trained tokens
+  kChoice,      // which choice is the likeliest after the question
+  kLetters,     // the same of the choices' letters, the choices standing in the prompt
+  kGeneration,  // replies beside references
+  kClasses,     // labels of a classifier (class_eval.h)
+  kReward       // scores of a reward model (reward_eval.h)
 };
 Task task_named(const std::string& name);  // of eval_task, but auto
 std::string task_name(Task task);

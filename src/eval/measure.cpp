@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "eval/text_scores.h"
 #include "step/evaluate.h"
+#include "step/positions.h"
 
 namespace fettle {
 namespace {
@@ -31,6 +32,7 @@ size_t largest(const std::vector<double>& values) {
 }
 
 Measured losses(const EvalSet& set, const EvalModel& model) {
+  check_positions(model.job, set.rows);
   const Evaluation found = Evaluator(model.devices, model.job, set.rows).run(model.state);
   return {{{"loss", found.loss}, {"perplexity", found.perplexity}, {"token_accuracy", 100 * found.accuracy}},
           found.samples,
@@ -131,6 +133,8 @@ Measured measure(const EvalSet& set, const EvalModel& model, const Recipe& recip
     case Task::kChoice:
     case Task::kLetters: return choices(set, model, text);
     case Task::kGeneration: return replies(set, model, recipe, text);
+    case Task::kClasses:
+    case Task::kReward: break;  // their rows are no text to write
   }
   throw InternalError("measure: no such task");
 }

@@ -54,7 +54,10 @@ Program build_piece(const Job& job, int64_t length, int64_t capacity) {
   const Tensor values = program.input("cache/values", shape, partition);
   const Tensor filled = program.input("filled", {DType::kI32, {}}), last = program.input("last", {DType::kI32, {}});
   Forward f = make_forward(job, weights, Remat::kFull);
-  if (job.lora) f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
+  if (job.lora) {
+    f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
+    f.expert_pairs = expert_pairs(*job.lora);
+  }
   f.tokens = program.input("tokens", {DType::kI32, {1, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0) + filled, 0);
   if (job.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});

@@ -67,8 +67,9 @@ class Answering {
  public:
   Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}
 
-  void answer(const Asked& asked) {
+  void answer(const Asked& asked, bool titled = false) {
     session_.check_prompt(asked.ids, asked.where);
+    if (titled) out_ << (count_ > 0 ? "\n" : "") << "==> " << asked.where << " <==\n";
     session_.reply(asked.ids, count_++, [this](const std::string& text) {
       out_ << text << std::flush;
       return out_.good();
@@ -114,7 +115,7 @@ void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, s
   const std::vector<Asked> rows = ask_rows(session, recipe);
   if (rows.empty()) throw UserError("{}: dataset has no row to answer", recipe.where("dataset"));
   info("no prompt: answering {} rows of dataset", rows.size());
-  for (const Asked& row : rows) answering.answer(row);
+  for (const Asked& row : rows) answering.answer(row, rows.size() > 1);
 }
 
 void run_generate(const Recipe& recipe) {

@@ -10,7 +10,8 @@ namespace fettle {
 // Answers recipe.prompt; without one, each line of `in` that is not blank; when `in` is a terminal or has none, the
 // rows of recipe.dataset (at most max_samples), without their answers. Prompts go through the chat template unless the
 // stage is pt or there is none: then the text itself is continued. Writes each reply as it comes, a newline after it,
-// and nothing else to `out`. Prompts are checked before weights are loaded. Throws UserError.
+// to `out`; before those to several rows a line "==> file:line <==". Prompts are checked before weights are loaded.
+// Throws UserError.
 void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out);
 
 // With standard input and output.

@@ -31,6 +31,9 @@ std::vector<int32_t> generation_stops(const ModelRepository& repository) {
 }
 
 Recipe for_inference(Recipe recipe) {
+  if (recipe.stage == "cls" || recipe.stage == "rm")
+    throw UserError("{}: a model of stage: {} gives labels or scores and writes no text; `fettle eval` measures it",
+                    recipe.where("stage"), recipe.stage);
   recipe.train_from_scratch = false;  // what answers is what was trained, never random weights
   return recipe;
 }

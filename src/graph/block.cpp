@@ -21,6 +21,10 @@ int64_t MeshAxes::size_of(const std::string& axis) const {
   return 1;
 }
 
+const char* memory_kind(Memory memory) {
+  return memory == Memory::kHost ? "pinned_host" : "device";
+}
+
 const Shape& Tensor::shape() const {
   internal_check(block_ != nullptr, "shape of a null tensor");
   return block_->node(node_).results[result_];

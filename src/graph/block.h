@@ -38,7 +38,8 @@ struct Attributes {
   std::string config;                                 // custom_call: attributes as StableHLO text
   double splat = 0;                                   // constant: the value of every element ...
   std::shared_ptr<const std::vector<double>> values;  // ... or, when set, all of them
-  Partition partition;                                // sharding_constraint
+  Partition partition;                                // sharding_constraint, place
+  Memory memory = Memory::kDevice;                    // place
   std::shared_ptr<Block> body;                        // scan
   int64_t trips = 0, carries = 0, xs = 0;             // scan: operands are carries, xs, then captured
   bool reverse = false;                               // scan: from the last slice to the first

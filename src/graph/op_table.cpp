@@ -16,6 +16,14 @@ std::vector<Shape> converted(std::span<const Shape> operands, const Attributes& 
   return {operands[0].with_dtype(dtype_from_hf(attributes.text))};
 }
 
+// Operands: the product as it was taken, and what it is the product of.
+std::vector<Shape> float8_dot(std::span<const Shape> operands, const Attributes& attributes) {
+  internal_check(operands.size() == 3, "[float8_dot_c1] {} operands", operands.size());
+  const std::vector<Shape> out = rule::dot_general(operands.subspan(1), {.dot = attributes.dot});
+  internal_check(out[0] == operands[0], "[float8_dot_c2] {} for {}", operands[0].to_string(), out[0].to_string());
+  return out;
+}
+
 std::vector<Shape> bitcast(std::span<const Shape> operands, const Attributes& attributes) {
   const std::vector<Shape> out = converted(operands, attributes);
   internal_check(byte_size(out[0].dtype) == byte_size(operands[0].dtype), "[bitcast_convert_c1] {} as {}",
@@ -85,7 +93,9 @@ constexpr std::array kTable{
     OpRow{Op::kTakeTranspose, "scatter", rule::take_transpose, vjps::take_transpose, nullptr},
     OpRow{Op::kCustomCall, "custom_call", nullptr, nullptr, nullptr},
     OpRow{Op::kCustomGradient, "custom_gradient", rule::identity, vjps::custom_gradient, nullptr},
+    OpRow{Op::kFloat8Dot, "float8_dot", float8_dot, vjps::float8_dot, nullptr},
     OpRow{Op::kOptimizationBarrier, "optimization_barrier", rule::identity_all, vjps::optimization_barrier, nullptr},
+    OpRow{Op::kPlace, "annotate_device_placement", rule::place, vjps::place, nullptr},
     OpRow{Op::kScan, "while", nullptr, vjps::scan, scan_flops},
     OpRow{Op::kShardingConstraint, "sharding_constraint", rule::identity, vjps::sharding_constraint, nullptr},
     OpRow{Op::kStopGradient, "stop_gradient", rule::identity, nullptr, nullptr},

@@ -67,7 +67,9 @@ enum class Op : uint8_t {
   // Structure.
   kCustomCall,
   kCustomGradient,
+  kFloat8Dot,
   kOptimizationBarrier,
+  kPlace,
   kScan,
   kShardingConstraint,
   kStopGradient,

@@ -291,6 +291,13 @@ Tensor sharding_constraint(const Tensor& x, const Partition& partition) {
   return make_node(Op::kShardingConstraint, {x}, {.partition = partition});
 }
 
+Tensor place(const Tensor& x, Memory memory, const Partition& partition, const Tensor& squares) {
+  std::vector<Tensor> operands{sharding_constraint(x, partition)};
+  if (squares) operands.push_back(squares);
+  const Tensor placed = make_node(Op::kPlace, operands, {.partition = partition, .memory = memory});
+  return memory == Memory::kHost ? placed : sharding_constraint(placed, partition);
+}
+
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs) {
   const Tensor first = make_node(Op::kOptimizationBarrier, xs);
   std::vector<Tensor> out;

@@ -87,6 +87,10 @@ Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 // Structure.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
+// x in that memory, split over the mesh as `partition` says. Its gradient lies in the other. What lies in the host's
+// memory may be sliced, updated by a slice, and placed, no more. `squares`, an f32 scalar of any value, is given the
+// sum of the gradient's squares as its own gradient, so that a norm does not read back what went to the host.
+Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
 // `value` (a scalar) whose gradient by inputs[i] is grads[i] times its cotangent: for sums whose gradient is cheapest
 // beside the value.

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -50,36 +51,59 @@ class Printer {
 
   using Names = std::map<std::pair<int32_t, int32_t>, std::string>;
 
-  // Lines of the block's nodes; `names` holds the inputs' names and gains the results'.
-  void nodes(const Block& block, Names& names) {
+  // Prints something that is put off until it is needed.
+  using Later = std::map<std::pair<int32_t, int32_t>, std::function<void()>>;
+
+  // Lines of the block's nodes; `names` holds the inputs' names and gains the results'. What comes from the host's
+  // memory (inputs that are `later`, too) stands where it is first used: its copies are begun in the order of the text.
+  void nodes(const Block& block, Names& names, Later later = {}) {
+    auto need = [&](const std::pair<int32_t, int32_t>& value) {
+      const auto at = later.find(value);
+      if (at == later.end()) return;
+      const std::function<void()> print = std::move(at->second);
+      later.erase(at);
+      print();
+    };
+    auto print_node = [&](int32_t id) {
+      for (const Tensor& operand : block.node(id).operands) need({operand.node(), operand.result()});
+      this->node(block.node(id), id, names);
+    };
     for (int32_t id = 0; id < block.size(); ++id) {
       const Node& node = block.node(id);
       if (node.op == Op::kParameter) continue;
-      std::vector<std::string> operands, types;
-      for (const Tensor& operand : node.operands) {
-        operands.push_back(names.at({operand.node(), operand.result()}));
-        types.push_back(mlir_type(operand.shape()));
-      }
-      if (node.op == Op::kShardingConstraint && !options_.shardings) {
-        names[{id, 0}] = operands[0];
-        continue;
-      }
-      if (node.op == Op::kScan) {
-        scan(node, id, operands, names);
-        continue;
-      }
-      const std::string name = fresh();
-      const size_t results = node.results.size();
-      for (size_t r = 0; r < results; ++r)
-        names[{id, static_cast<int32_t>(r)}] = results == 1 ? name : fmt::format("{}#{}", name, r);
-      const std::string text = expression(node, operands, types);
-      line(results == 1 ? name : fmt::format("{}:{}", name, results), text, node);
+      const bool fetches = node.op == Op::kPlace && node.attributes.memory == Memory::kDevice;
+      const bool of_fetched =
+          node.op == Op::kShardingConstraint && later.contains({node.operands[0].node(), node.operands[0].result()});
+      if (fetches || of_fetched)
+        later[{id, 0}] = [&print_node, id] { print_node(id); };
+      else
+        print_node(id);
     }
+    while (!later.empty()) need(later.begin()->first);
   }
 
   std::string text;
 
  private:
+  void node(const Node& node, int32_t id, Names& names) {
+    std::vector<std::string> operands, types;
+    for (const Tensor& operand : node.operands) {
+      operands.push_back(names.at({operand.node(), operand.result()}));
+      types.push_back(mlir_type(operand.shape()));
+    }
+    if (node.op == Op::kShardingConstraint && !options_.shardings) {
+      names[{id, 0}] = operands[0];
+      return;
+    }
+    if (node.op == Op::kScan) return scan(node, id, operands, names);
+    const std::string name = fresh();
+    const size_t results = node.results.size();
+    for (size_t r = 0; r < results; ++r)
+      names[{id, static_cast<int32_t>(r)}] = results == 1 ? name : fmt::format("{}#{}", name, r);
+    const std::string text = expression(node, operands, types);
+    line(results == 1 ? name : fmt::format("{}:{}", name, results), text, node);
+  }
+
   std::string fresh() { return fmt::format("%{}", next_++); }
 
   void line(const std::string& name, const std::string& expression, const Node& node) {
@@ -146,6 +170,11 @@ class Printer {
             fmt::join(o, ", "), a.config, fmt::join(types, ", "),
             results.size() == 1 ? results[0] : fmt::format("({})", fmt::join(results, ", ")));
       }
+      case Op::kPlace:
+        return fmt::format(
+            "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "
+            "mhlo.frontend_attributes = {{_xla_buffer_placement = \"{}\"}}}} : {}",
+            o[0], memory_kind(a.memory), sig);
       case Op::kOptimizationBarrier: return fmt::format("{} {} : {}", name, fmt::join(o, ", "), fmt::join(types, ", "));
       case Op::kShardingConstraint:
         return fmt::format("sdy.sharding_constraint {} {} : {}", o[0],
@@ -248,6 +277,7 @@ class Printer {
     auto bind = [&](size_t input, const std::string& value) {
       inner[{body.inputs[input].node(), body.inputs[input].result()}] = value;
     };
+    Later later;
     bind(0, index);
     for (int64_t c = 0; c < at.carries; ++c) bind(1 + c, args[1 + c]);
     for (size_t i = at.carries; i < operands.size(); ++i) {
@@ -256,21 +286,28 @@ class Printer {
         bind(1 + i, arg);
         continue;
       }
-      const Shape whole = node.operands[i].shape(), part = body.inputs[1 + i].shape();
-      Dims sizes = whole.dims;
-      sizes[0] = 1;
-      const std::string slice = fresh(), value = fresh();
-      line(slice,
-           fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg,
-                       indices(index, zero, whole.rank()), list(sizes), mlir_type(whole),
-                       repeated(", tensor<i32>", whole.rank()), mlir_type({whole.dtype, sizes})),
-           node);
-      line(value,
-           fmt::format("stablehlo.reshape {} : ({}) -> {}", slice, mlir_type({whole.dtype, sizes}), mlir_type(part)),
-           node);
-      bind(1 + i, value);
+      auto print_slice = [&, i, arg] {
+        const Shape whole = node.operands[i].shape(), part = body.inputs[1 + i].shape();
+        Dims sizes = whole.dims;
+        sizes[0] = 1;
+        const std::string slice = fresh(), value = fresh();
+        line(slice,
+             fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg,
+                         indices(index, zero, whole.rank()), list(sizes), mlir_type(whole),
+                         repeated(", tensor<i32>", whole.rank()), mlir_type({whole.dtype, sizes})),
+             node);
+        line(value,
+             fmt::format("stablehlo.reshape {} : ({}) -> {}", slice, mlir_type({whole.dtype, sizes}), mlir_type(part)),
+             node);
+        bind(1 + i, value);
+      };
+      const Tensor& input = body.inputs[1 + i];
+      if (is_fetched(body, input.node()))
+        later[{input.node(), input.result()}] = print_slice;
+      else
+        print_slice();
     }
-    nodes(body, inner);
+    nodes(body, inner, std::move(later));
     indent_ = pad + "  ";
     std::vector<std::string> returned{next};
     for (int64_t c = 0; c < at.carries; ++c)
@@ -300,6 +337,17 @@ class Printer {
     text += fmt::format("{}}} loc(\"{}\")\n", indent_, node.path);
     for (size_t r = 0; r < node.results.size(); ++r)
       names[{id, static_cast<int32_t>(r)}] = fmt::format("{}#{}", name, 1 + r);
+  }
+
+  // The node lies in the host's memory: the block places it on the device.
+  static bool is_fetched(const Block& block, int32_t value) {
+    for (int32_t id = value + 1; id < block.size(); ++id) {
+      const Node& node = block.node(id);
+      if (node.operands.empty() || node.operands[0].node() != value) continue;
+      if (node.op == Op::kPlace && node.attributes.memory == Memory::kDevice) return true;
+      if (node.op == Op::kShardingConstraint && is_fetched(block, id)) return true;
+    }
+    return false;
   }
 
   // The leading `batch` dims of a table and its ids, which go together.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/op_table.h"
 #include "graph/print.h"
@@ -12,19 +14,19 @@ namespace fettle {
 
 Program::Program(MeshAxes mesh) : mesh_(std::move(mesh)), block_(std::make_shared<Block>()) {}
 
-Tensor Program::input(const std::string& name, const Shape& shape, const Partition& partition) {
-  inputs_.push_back({name, shape, partition, -1});
+Tensor Program::input(const std::string& name, const Shape& shape, const Partition& partition, Memory memory) {
+  inputs_.push_back({name, shape, partition, -1, memory});
   return block_->parameter(shape);
 }
 
 void Program::output(const std::string& name, const Tensor& value, const Partition& partition,
-                     const std::string& donate_input) {
+                     const std::string& donate_input, Memory memory) {
   block_->outputs.push_back(block_->use(value));
-  outputs_.push_back({name, value.shape(), partition});
+  outputs_.push_back({name, value.shape(), partition, memory});
   if (donate_input.empty()) return;
   for (ProgramInput& input : inputs_) {
     if (input.name != donate_input) continue;
-    internal_check(input.shape == value.shape() && input.partition == partition,
+    internal_check(input.shape == value.shape() && input.partition == partition && input.memory == memory,
                    "output {} cannot reuse input {}: {}, {}", name, donate_input, value.shape().to_string(),
                    input.shape.to_string());
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
@@ -33,23 +35,34 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
   throw InternalError("output {} names the unknown input {}", name, donate_input);
 }
 
+bool Program::uses_host_memory() const {
+  return std::ranges::any_of(inputs_, [](const ProgramInput& input) { return input.memory == Memory::kHost; });
+}
+
 std::string Program::text(bool tf32) const {
   const std::shared_ptr<Block> pruned = prune(*block_);
   const bool sharded = mesh_.size() > 1;
   auto sharding = [&](const Partition& partition, const Shape& shape) {
     return sharded ? "sdy.sharding = #sdy.sharding" + mlir_sharding(partition, shape.rank()) : std::string();
   };
+  // Attributes of an argument or result; memory is named only where it is not the device's.
+  auto described = [&](const auto& one) {
+    std::vector<std::string> attributes;
+    if (const std::string s = sharding(one.partition, one.shape); !s.empty()) attributes.push_back(s);
+    if (one.memory != Memory::kDevice)
+      attributes.push_back(fmt::format("mhlo.memory_kind = \"{}\"", memory_kind(one.memory)));
+    return attributes;
+  };
   std::vector<std::string> arguments, results;
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    std::vector<std::string> attributes;
-    if (const std::string s = sharding(inputs_[i].partition, inputs_[i].shape); !s.empty()) attributes.push_back(s);
+    std::vector<std::string> attributes = described(inputs_[i]);
     if (inputs_[i].donated_to >= 0)
       attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", inputs_[i].donated_to));
     arguments.push_back(fmt::format("%arg{}: {} {{{}}} loc(\"{}\")", i, mlir_type(inputs_[i].shape),
                                     fmt::join(attributes, ", "), inputs_[i].name));
   }
   for (const ProgramOutput& output : outputs_)
-    results.push_back(fmt::format("{} {{{}}}", mlir_type(output.shape), sharding(output.partition, output.shape)));
+    results.push_back(fmt::format("{} {{{}}}", mlir_type(output.shape), fmt::join(described(output), ", ")));
 
   std::string text = fmt::format(
       "module @fettle attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} {{\n", mesh_.size());

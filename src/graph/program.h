@@ -16,12 +16,14 @@ struct ProgramInput {
   Shape shape;
   Partition partition;      // empty dims = replicated
   int64_t donated_to = -1;  // output that reuses its memory, or -1
+  Memory memory = Memory::kDevice;
 };
 
 struct ProgramOutput {
   std::string name;
   Shape shape;
   Partition partition;
+  Memory memory = Memory::kDevice;
 };
 
 // Owns the graph while it is built. Use: add inputs, build ops under scope(), set outputs, finish().
@@ -29,15 +31,18 @@ class Program {
  public:
   explicit Program(MeshAxes mesh = {});
 
-  Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {});
-  // `donate_input`: the name of the input of the same shape and partition whose memory this output takes over.
+  Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
+               Memory memory = Memory::kDevice);
+  // `donate_input`: the name of the input of the same shape, partition and memory whose bytes this output takes over.
+  // An output in the host's memory is a value that was placed there.
   void output(const std::string& name, const Tensor& value, const Partition& partition = {},
-              const std::string& donate_input = "");
+              const std::string& donate_input = "", Memory memory = Memory::kDevice);
   Block& block() { return *block_; }
   const MeshAxes& mesh() const { return mesh_; }
 
   const std::vector<ProgramInput>& inputs() const { return inputs_; }
   const std::vector<ProgramOutput>& outputs() const { return outputs_; }
+  bool uses_host_memory() const;  // of any input
 
   // The module "main" as StableHLO with Shardy shardings and locations. f32 matmuls are exact unless `tf32`.
   std::string text(bool tf32 = false) const;

@@ -50,7 +50,8 @@ Flags live_values(const Block& block, const std::vector<bool>& outputs) {
     if (!any) continue;
     std::vector<bool> needed(node.operands.size(), true);
     if (node.op == Op::kScan) needed = scan_needs(node, live[id]).operands;
-    if (node.op == Op::kCustomGradient) needed.assign(node.operands.size(), false), needed[0] = true;
+    if (node.op == Op::kCustomGradient || node.op == Op::kFloat8Dot || node.op == Op::kPlace)
+      needed.assign(node.operands.size(), false), needed[0] = true;
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (needed[i]) live[node.operands[i].node()][node.operands[i].result()] = true;
   }
@@ -73,10 +74,11 @@ class Pruner {
       if (!any || node.op == Op::kParameter) continue;
       if (node.op == Op::kScan) {
         add_scan(id);
-      } else if (node.op == Op::kCustomGradient || node.op == Op::kStopGradient) {
+      } else if (node.op == Op::kCustomGradient || node.op == Op::kStopGradient || node.op == Op::kFloat8Dot) {
         map_[{id, 0}] = map(node.operands[0]);
       } else {
         Node copy = node;
+        if (node.op == Op::kPlace) copy.operands.resize(1);
         for (Tensor& operand : copy.operands) operand = map(operand);
         add(id, std::move(copy));
       }

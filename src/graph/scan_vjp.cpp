@@ -34,7 +34,8 @@ bool is_saved(const Node& node, Remat remat) {
     case Op::kReshape:
     case Op::kTranspose:
     case Op::kStopGradient:
-    case Op::kShardingConstraint: return false;
+    case Op::kShardingConstraint:
+    case Op::kPlace: return false;  // what the host keeps is fetched again
     case Op::kDotGeneral:
     case Op::kScan:
     case Op::kCustomCall: return remat != Remat::kFull;

@@ -193,7 +193,8 @@ std::vector<Shape> dot_general(Shapes o, const Attributes& a) {
         o[0].to_string());
   check(in_range_and_unique(rhs_used, o[1].rank()), "dot_general_c4_c7", "rhs dims {} of {}", to_string(rhs_used),
         o[1].to_string());
-  check(o[0].dtype == o[1].dtype, "dot_general_c13", "{} times {}", o[0].to_string(), o[1].to_string());
+  const bool float8 = is_float8(o[0].dtype) && is_float8(o[1].dtype);  // of either kind
+  check(o[0].dtype == o[1].dtype || float8, "dot_general_c13", "{} times {}", o[0].to_string(), o[1].to_string());
   Shape out{o[0].dtype, {}};
   if (!a.text.empty()) out.dtype = dtype_from_hf(a.text);
   for (size_t i = 0; i < d.lhs_batching.size(); ++i) {
@@ -268,6 +269,12 @@ std::vector<Shape> identity(Shapes o, const Attributes& a) {
   check(a.partition.dims.empty() || static_cast<int64_t>(a.partition.dims.size()) == o[0].rank(), "sharding_c1",
         "{} entries for {}", a.partition.dims.size(), o[0].to_string());
   return {o[0]};
+}
+
+std::vector<Shape> place(Shapes o, const Attributes& a) {
+  check(o.size() == 1 || (o.size() == 2 && o[1] == Shape{DType::kF32, {}}), "place_c1",
+        "{} operands, or a second that is no f32 scalar", o.size());
+  return identity(o, a);
 }
 
 std::vector<Shape> identity_all(Shapes o, const Attributes&) {

@@ -32,6 +32,7 @@ std::vector<Shape> reduce(Shapes operands, const Attributes&);
 std::vector<Shape> take(Shapes operands, const Attributes&);
 std::vector<Shape> take_transpose(Shapes operands, const Attributes&);  // the table's dims but the last in `high`
 std::vector<Shape> identity(Shapes operands, const Attributes&);        // the first operand's
+std::vector<Shape> place(Shapes operands, const Attributes&);           // x and, perhaps, an f32 scalar
 std::vector<Shape> identity_all(Shapes operands, const Attributes&);
 
 }  // namespace fettle::shape_rules

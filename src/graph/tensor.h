@@ -1,4 +1,4 @@
-// Defines Tensor, a value in a graph, and Partition, how its dims lie over mesh axes.
+// Defines Tensor, a value in a graph, and where it lies: Partition, how its dims lie over mesh axes, and Memory.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,10 @@ struct Partition {
   std::vector<std::vector<std::string>> dims;
   bool operator==(const Partition&) const = default;
 };
+
+// Where an array lies: in the device's own memory, or in the host's, from which the device copies.
+enum class Memory : uint8_t { kDevice, kHost };
+const char* memory_kind(Memory memory);  // PJRT's name: "device", "pinned_host"
 
 // A named mesh: axis names with sizes, major first. Devices are numbered row-major.
 struct MeshAxes {

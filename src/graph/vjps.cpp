@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 #include "base/error.h"
+#include "graph/float8.h"
 #include "graph/ops.h"
 
 namespace fettle::vjps {
@@ -185,9 +187,10 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
 
 // The cotangent of one operand: ct [batch, own free, other free] contracted with `other` over the other's free dims
 // gives [batch, own free, other's contracting dims in order]; the permutation puts them where the operand has them.
-Tensor dot_operand_grad(const Tensor& ct, const Tensor& operand, const Tensor& other, const Dims& own_batching,
+// `times` takes that product.
+Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
-                        bool operand_is_lhs) {
+                        bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {
   const Dims own_free = free_dims(operand.rank(), own_batching, own_contracting);
   const Dims other_free = free_dims(other.rank(), other_batching, other_contracting);
   const int64_t batch = static_cast<int64_t>(own_batching.size());
@@ -197,7 +200,7 @@ Tensor dot_operand_grad(const Tensor& ct, const Tensor& operand, const Tensor& o
   const int64_t first = batch + (operand_is_lhs ? static_cast<int64_t>(own_free.size()) : 0);
   for (size_t i = 0; i < other_free.size(); ++i) d.lhs_contracting.push_back(first + static_cast<int64_t>(i));
   d.rhs_contracting = other_free;
-  const Tensor grad = fettle::dot_general(fettle::convert(ct, other.dtype()), other, d, operand.dtype());
+  const Tensor grad = times(d);
 
   // grad's dims: batching, own free, then the other's remaining dims (its contracting ones) in the other's dim order.
   Dims rest = other_contracting;
@@ -212,17 +215,42 @@ Tensor dot_operand_grad(const Tensor& ct, const Tensor& operand, const Tensor& o
   return fettle::transpose(grad, permutation);
 }
 
+// Cotangents of x and y of a product of both; those that are active.
+Tensors dot_grads(const DotDims& d, const Tensor& x, const Tensor& y, bool of_x, bool of_y,
+                  const std::function<Tensor(const DotDims&)>& times_x,
+                  const std::function<Tensor(const DotDims&)>& times_y) {
+  return {
+      of_x ? dot_operand_grad(x, y, d.lhs_batching, d.lhs_contracting, d.rhs_batching, d.rhs_contracting, true, times_y)
+           : Tensor{},
+      of_y
+          ? dot_operand_grad(y, x, d.rhs_batching, d.rhs_contracting, d.lhs_batching, d.lhs_contracting, false, times_x)
+          : Tensor{}};
+}
+
 }  // namespace
 
 Tensors dot_general(const VjpArgs& a) {
-  const DotDims& d = a.attributes().dot;
-  Tensors grads(2);
-  if (a.active[0])
-    grads[0] =
-        dot_operand_grad(ct(a), x(a), y(a), d.lhs_batching, d.lhs_contracting, d.rhs_batching, d.rhs_contracting, true);
-  if (a.active[1])
-    grads[1] = dot_operand_grad(ct(a), y(a), x(a), d.rhs_batching, d.rhs_contracting, d.lhs_batching, d.lhs_contracting,
-                                false);
+  auto times = [&](const Tensor& other, DType result) {
+    return [&a, other, result](const DotDims& d) {
+      return fettle::dot_general(fettle::convert(ct(a), other.dtype()), other, d, result);
+    };
+  };
+  return dot_grads(a.attributes().dot, x(a), y(a), a.active[0], a.active[1], times(x(a), y(a).dtype()),
+                   times(y(a), x(a).dtype()));
+}
+
+Tensors float8_dot(const VjpArgs& a) {
+  const Tensor &left = a.operands[1], &right = a.operands[2];
+  const DType forward = dtype_from_hf(a.attributes().text);
+  const ScaledFloat8 gradient = to_float8(ct(a), dtype_from_hf(a.attributes().config));
+  auto times = [&](const Tensor& other, DType result) {
+    return [&gradient, other, forward, result](const DotDims& d) {
+      return scaled_dot(gradient, to_float8(other, forward), d, result);
+    };
+  };
+  Tensors grads = dot_grads(a.attributes().dot, left, right, a.active[1], a.active[2], times(left, right.dtype()),
+                            times(right, left.dtype()));
+  grads.insert(grads.begin(), Tensor{});
   return grads;
 }
 
@@ -271,6 +299,21 @@ Tensors custom_gradient(const VjpArgs& a) {
 
 Tensors optimization_barrier(const VjpArgs& a) {
   return a.cotangents;
+}
+
+// A gradient lies where its value lies.
+Tensors place(const VjpArgs& a) {
+  const Attributes& at = a.attributes();
+  const Tensor held = fettle::sharding_constraint(ct(a), at.partition);
+  const Memory back = at.memory == Memory::kDevice ? Memory::kHost : Memory::kDevice;
+  Tensors out{fettle::place(held, back, at.partition)};
+  if (a.operands.size() > 1) {
+    Dims all;
+    for (int64_t d = 0; d < held.rank(); ++d) all.push_back(d);
+    const Tensor exact = fettle::convert(held, DType::kF32);
+    out.push_back(fettle::reduce_sum(exact * exact, all));
+  }
+  return out;
 }
 
 Tensors sharding_constraint(const VjpArgs& a) {

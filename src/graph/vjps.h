@@ -43,7 +43,9 @@ Tensors reduce(const VjpArgs&);
 Tensors take(const VjpArgs&);
 Tensors take_transpose(const VjpArgs&);
 Tensors custom_gradient(const VjpArgs&);
+Tensors float8_dot(const VjpArgs&);
 Tensors optimization_barrier(const VjpArgs&);
+Tensors place(const VjpArgs&);
 Tensors scan(const VjpArgs&);  // in scan_vjp.cpp
 Tensors sharding_constraint(const VjpArgs&);
 

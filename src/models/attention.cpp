@@ -30,10 +30,13 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
     const Tensor slopes = literal(options.slopes, {DType::kF32, {1, k, 1, g, 1}});
     scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance_TS, DType::kF32), {1, 1, t, 1, s});
   }
-  Tensor seen_TS = compare(distance_TS, "GE", constant(0, DType::kI32));
-  if (options.window) seen_TS = logical_and(seen_TS, compare(distance_TS, "LT", options.window));
-  const Tensor same_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
-  const Tensor seen_B1T1S = reshape(logical_and(same_BTS, seen_TS), {b, 1, t, 1, s});
+  Tensor seen_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
+  if (options.causal) {
+    Tensor seen_TS = compare(distance_TS, "GE", constant(0, DType::kI32));
+    if (options.window) seen_TS = logical_and(seen_TS, compare(distance_TS, "LT", options.window));
+    seen_BTS = logical_and(seen_BTS, seen_TS);
+  }
+  const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
   const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMasked, DType::kF32));
   const Tensor top = stop_gradient(expand(reduce_max(masked, {-1}), -1));
   const Tensor weight = exp(masked - top);
@@ -109,6 +112,7 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
   const Keys keys{k_BTKH, v_BTKH, index_T, f.segments};
   const int64_t block = f.attention_block;
   if (t <= block || t % block != 0) return attend(q_BTNH, index_T, f.segments, keys, options);
+  if (!options.causal) return blockwise(q_BTNH, f.segments, keys, options, block);
   // Keys after a query are never seen: each quarter of the queries reads only the keys up to its end.
   const int64_t groups = (t / block) % 4 == 0 ? 4 : (t / block) % 2 == 0 ? 2 : 1;
   const int64_t part = t / groups;

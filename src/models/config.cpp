@@ -91,6 +91,9 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.tie_word_embeddings = flag("tie_word_embeddings", tied_by_default);
   config.initializer_range = number("initializer_range", 0.02);
   config.dtype = dtype_from_hf(text("dtype", text("torch_dtype", "float32")));
+  if (is_float8(config.dtype))
+    throw UserError("{}: dtype is {}: weights in 8-bit floats are not read; wanted is bfloat16, float16 or float32",
+                    file_, hf_name(config.dtype));
   if (const nlohmann::json* eos = find("eos_token_id")) {
     for (const nlohmann::json& id : eos->is_array() ? *eos : nlohmann::json::array({*eos}))
       if (id.is_number_integer()) config.eos_token_id.push_back(id.get<int32_t>());

@@ -81,6 +81,9 @@ struct ModelConfig {
   double logit_softcap = 0;      // and so the logits
   bool normalised_head = false;  // rows of the head are scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
+  int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
+  int64_t type_vocab_size = 0;  // of encoders: kinds of token types
+  int64_t first_position = 0;   // of the table of learned positions: those before it are for padding (roberta)
   RopeParameters rope;
   std::optional<RopeParameters> local_rope;  // of layers with a window, when theirs differs
   std::vector<int64_t> window;               // by layer: keys a query sees, itself included; 0 = all before it

@@ -232,6 +232,7 @@ Tensor decoder_forward(Forward& f) {
 
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader)) {
+  const std::string name = architecture.substr(0, architecture.find("ForCausalLM"));
   return {.model_type = model_type,
           .architecture = architecture,
           .layer_prefix = kLayer,
@@ -242,7 +243,8 @@ Family decoder_family(const std::string& model_type, const std::string& architec
           .weights = decoder_weights,
           .forward = decoder_forward,
           .linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
-                      "mlp.up_proj", "mlp.down_proj"}};
+                      "mlp.up_proj", "mlp.down_proj"},
+          .classifier = {.architecture = name + "ForSequenceClassification"}};
 }
 
 }  // namespace fettle

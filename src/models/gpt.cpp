@@ -1,5 +1,6 @@
 #include "models/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -66,7 +67,11 @@ ModelConfig read_gpt_config(const ConfigReader& r, const std::string& default_ac
   return c;
 }
 
-std::vector<WeightRow> gpt_weights(const ModelConfig& c, bool conv1d) {
+namespace {
+
+// The linear weights are [in, out].
+template <bool kConv1d>
+std::vector<WeightRow> weights(const ModelConfig& c) {
   const int64_t d = c.hidden_size, f = c.intermediate_size;
   std::vector<WeightRow> rows{
       {"transformer.wte.weight", {c.vocab_size, d}, {"vocab", "embed"}},
@@ -77,17 +82,17 @@ std::vector<WeightRow> gpt_weights(const ModelConfig& c, bool conv1d) {
     rows.push_back({name + ".bias", {d}, {"norm"}, Init::kZeros});
   };
   auto add_linear = [&](const std::string& name, int64_t out, const char* out_axis, int64_t in, const char* in_axis) {
-    if (conv1d)
+    if (kConv1d)
       rows.push_back({name + ".weight", {in, out}, {in_axis, out_axis}});
     else
       rows.push_back({name + ".weight", {out, in}, {out_axis, in_axis}});
     rows.push_back({name + ".bias", {out}, {std::string(out_axis) == "embed" ? "norm" : out_axis}, Init::kZeros});
   };
   add_norm(kLayer + "ln_1");
-  const WeightRow qkv = qkv_row(c, conv1d);
+  const WeightRow qkv = qkv_row(c, kConv1d);
   rows.push_back(qkv);
   WeightRow bias{kLayer + "attn.c_attn.bias", {qkv.dims[0]}, {qkv.axes[0]}, Init::kZeros};
-  if (conv1d) bias.dims = {3, d}, bias.axes = {"", "heads"}, bias.fused = 0;
+  if (kConv1d) bias.dims = {3, d}, bias.axes = {"", "heads"}, bias.fused = 0;
   rows.push_back(bias);
   add_linear(kLayer + "attn.c_proj", d, "embed", d, "heads");
   add_norm(kLayer + "ln_2");
@@ -98,27 +103,35 @@ std::vector<WeightRow> gpt_weights(const ModelConfig& c, bool conv1d) {
   return rows;
 }
 
-Tensor gpt_forward(Forward& f, bool conv1d) {
+template <bool kConv1d>
+Tensor forward(Forward& f) {
   const ModelConfig& c = f.config;
   const AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim))};
   const Tensor places = convert(take(f.weights.at("transformer.wpe.weight"), f.positions), f.compute);
   const Tensor x_BTD = embed(f, f.weights.at("transformer.wte.weight"), f.tokens) + places;
   const Tensor out_BTD = run_layers(f, kLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer.weights, "ln_1", x), conv1d);
-    const auto [q, k, v] = split_heads(f, qkv, conv1d);
+    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer.weights, "ln_1", x), kConv1d);
+    const auto [q, k, v] = split_heads(f, qkv, kConv1d);
     const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
-    const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, conv1d);
-    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer.weights, "ln_2", y), conv1d);
+    const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, kConv1d);
+    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer.weights, "ln_2", y), kConv1d);
     const Tensor hidden = f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
-    return y + linear(f, layer, "mlp.c_proj", hidden, conv1d);
+    return y + linear(f, layer, "mlp.c_proj", hidden, kConv1d);
   });
   return norm(c, f.weights, "transformer.ln_f", out_BTD);
 }
 
-Family gpt_family(const std::string& model_type, const std::string& architecture) {
+}  // namespace
+
+Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out) {
   Family family;
+  family.fan_in_fan_out = fan_in_fan_out;
+  family.weights = fan_in_fan_out ? weights<true> : weights<false>;
+  family.forward = fan_in_fan_out ? forward<true> : forward<false>;
   family.model_type = model_type;
   family.architecture = architecture;
+  const size_t end = std::min(architecture.find("LMHead"), architecture.find("For"));
+  family.classifier.architecture = architecture.substr(0, end) + "ForSequenceClassification";
   family.layer_prefix = kLayer;
   family.embedding = "transformer.wte.weight";
   family.head = "lm_head.weight";

@@ -7,10 +7,8 @@
 namespace fettle {
 
 ModelConfig read_gpt_config(const ConfigReader& reader, const std::string& default_activation);
-// `conv1d`: linear weights are [in, out]. q|k|v lie one after the other, but by heads in a Linear of many key heads.
-std::vector<WeightRow> gpt_weights(const ModelConfig& config, bool conv1d);
-Tensor gpt_forward(Forward& f, bool conv1d);
-// A Family that lacks its config, weights and forward.
-Family gpt_family(const std::string& model_type, const std::string& architecture);
+// A Family that lacks its `read`. With `fan_in_fan_out` linear weights are [in, out] (Conv1D) and q|k|v lie one after
+// the other; else they are a Linear's, and q|k|v of many key heads lie by heads.
+Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out);
 
 }  // namespace fettle

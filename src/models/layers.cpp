@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "graph/float8.h"
 #include "graph/ops.h"
 
 namespace fettle {
@@ -12,7 +13,10 @@ Tensor linear(const Forward& f, const Layer& layer, const std::string& module, c
   PathScope scope(module);
   const Tensor weight = convert(layer[module + ".weight"], f.compute);
   const int64_t in = transposed ? 0 : weight.rank() - 1;
-  Tensor y = dot_general(x, weight, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}});
+  const DotDims dims{.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}};
+  // Routers choose: what rounding changes there is another expert.
+  const bool eight_bits = f.float8 && module != f.config.experts.router;
+  Tensor y = eight_bits ? float8_dot(x, weight, dims, *f.float8) : dot_general(x, weight, dims);
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }
@@ -61,6 +65,11 @@ Tensor activation(const std::string& name, const Tensor& x) {
                   name);
 }
 
+Tensor log_sigmoid(const Tensor& x) {
+  const Tensor larger = stop_gradient(maximum(-x, constant(0, x.dtype())));
+  return -(larger + log(exp(-larger) + exp(-x - larger)));
+}
+
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   Tensor rows = convert(take(table_VD, ids_BT), f.compute);
   if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
@@ -72,7 +81,7 @@ namespace {
 // Layers whose weights lie in the same stacks, with the names as within a layer.
 struct Segment {
   int64_t first = 0;
-  std::vector<std::string> names;
+  std::vector<std::string> names, stack_names;
   std::vector<Tensor> stacks;
 };
 
@@ -86,6 +95,7 @@ std::vector<Segment> segments_of(const Forward& f, const std::string& layer_pref
     Segment& segment = by_first[first];
     segment.first = first;
     segment.names.push_back(name.substr(layer_prefix.size(), cut - layer_prefix.size()));
+    segment.stack_names.push_back(name);
     segment.stacks.push_back(weight);
   }
   std::vector<Segment> out;
@@ -105,7 +115,8 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
                          const std::vector<Tensor>& slices) -> ScanStep {
       const Tensor index = segment.first == 0 ? nth : nth + static_cast<double>(segment.first);
       Layer layer{index, {}};
-      for (size_t i = 0; i < segment.names.size(); ++i) layer.weights[segment.names[i]] = slices[i];
+      for (size_t i = 0; i < segment.names.size(); ++i)
+        layer.weights[segment.names[i]] = f.fetch ? f.fetch(segment.stack_names[i], slices[i]) : slices[i];
       if (f.unpack) f.unpack(layer);
       if (!f.cache) {
         if (f.router) f.router = carried.back();

@@ -26,6 +26,9 @@ Tensor soft_cap(const Tensor& x, double cap);
 // UserError.
 Tensor activation(const std::string& name, const Tensor& x);
 
+// log(1 / (1 + exp(-x))); nothing overflows, and the slope at 0 is right.
+Tensor log_sigmoid(const Tensor& x);
+
 // Rows of the embedding times its scale, in f.compute, held to the residual stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 

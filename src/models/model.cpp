@@ -48,7 +48,7 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all{llama_family(),       mistral_family(), qwen2_family(),    qwen3_family(),
                                        gemma2_family(),      gemma3_family(),  phi3_family(),     starcoder2_family(),
                                        gpt_bigcode_family(), gpt2_family(),    baichuan_family(), mixtral_family(),
-                                       qwen3_moe_family()};
+                                       qwen3_moe_family(),   bert_family(),    roberta_family(),  xlm_roberta_family()};
   return all;
 }
 
@@ -82,11 +82,71 @@ int64_t Model::parameters() const {
   return total;
 }
 
-Model make_model(const nlohmann::json& config, const std::string& file) {
+namespace {
+
+const std::string kClassifierArchitecture = "ForSequenceClassification";
+
+std::string architecture_of(const nlohmann::json& config) {
+  const auto names = config.find("architectures");
+  const bool has = names != config.end() && names->is_array() && !names->empty() && names->front().is_string();
+  return has ? names->front().get<std::string>() : "";
+}
+
+// Refuses what the family does not do.
+void check_use(const Family& family, const nlohmann::json& config, const std::string& file, int64_t num_labels) {
+  if (num_labels > 0 && family.classifier.architecture.empty()) {
+    std::vector<std::string> able;
+    for (const Family& one : families())
+      if (!one.classifier.architecture.empty()) able.push_back(one.model_type);
+    throw UserError("{}: {} has no classifier in Transformers; those that have are {}", file, family.model_type,
+                    fmt::join(able, ", "));
+  }
+  if (num_labels > 0) return;
+  if (family.encoder)
+    throw UserError("{}: {} is an encoder, which writes no text; it learns labels of texts: set stage: cls", file,
+                    family.model_type);
+  if (labels_of(config) > 0)
+    throw UserError(
+        "{}: the model is a classifier ({}) without a head for text; set stage: cls, or rm for one that scores "
+        "replies, or take the model that it was made of",
+        file, architecture_of(config));
+}
+
+// The head's rows in the place of the language model's.
+void make_classifier(Model& model, int64_t num_labels) {
+  model.config.num_labels = num_labels;
+  model.config.tie_word_embeddings = false;
+  const ClassifierHead& head = model.family->classifier;
+  const int64_t d = model.config.hidden_size;
+  std::erase_if(model.weights, [&](const WeightRow& row) { return row.name == model.family->head; });
+  for (const std::string& module : head.modules) {
+    const int64_t out = module == head.modules.back() ? num_labels : d;
+    model.weights.push_back({.name = module + ".weight", .dims = {out, d}, .axes = {"", "embed"}, .head = true});
+    if (head.bias)
+      model.weights.push_back(
+          {.name = module + ".bias", .dims = {out}, .axes = {"norm"}, .init = Init::kZeros, .head = true});
+  }
+}
+
+}  // namespace
+
+Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   Model model{&family_of(config, file), {}, {}};
+  check_use(*model.family, config, file, num_labels);
   model.config = model.family->read(ConfigReader(config, file));
   model.weights = model.family->weights(model.config);
+  if (num_labels > 0) make_classifier(model, num_labels);
   return model;
+}
+
+int64_t labels_of(const nlohmann::json& config) {
+  if (!architecture_of(config).ends_with(kClassifierArchitecture)) return 0;
+  const auto names = config.find("id2label");
+  if (names != config.end() && names->is_object() && !names->empty()) return static_cast<int64_t>(names->size());
+  const auto number = config.find("num_labels");
+  constexpr int64_t kTransformersDefault = 2;
+  return number != config.end() && number->is_number_integer() && number->get<int64_t>() > 0 ? number->get<int64_t>()
+                                                                                             : kTransformersDefault;
 }
 
 std::string stack_name(const WeightRow& row) {

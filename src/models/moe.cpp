@@ -166,10 +166,15 @@ struct Blocks {
   int64_t count;     // at most
 };
 
+// Tokens of a block, of s that are sent to experts.
+int64_t block_size(const ModelConfig& c, int64_t s) {
+  const auto fair = static_cast<uint64_t>(std::max<int64_t>(1, s / c.num_experts));
+  return std::clamp(static_cast<int64_t>(std::bit_floor(fair)), kSmallestBlock, kLargestBlock);
+}
+
 Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes& routes) {
   const int64_t n = devices.tokens(), k = c.experts_per_token, s = n * k, r = c.num_experts / devices.size(2);
-  const auto fair = static_cast<uint64_t>(std::max<int64_t>(1, s / c.num_experts));
-  const int64_t z = std::clamp(static_cast<int64_t>(std::bit_floor(fair)), kSmallestBlock, kLargestBlock);
+  const int64_t z = block_size(c, s);
   // A token goes to an expert once at most.
   const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
   auto dims = [&](const Dims& own) { return devices.with(kOfExperts, own); };
@@ -207,11 +212,14 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
           .count = count};
 }
 
-// The weights of an expert's linear layer [E, O, I] as rows [4 dims, R, O I / tp]; `tp` splits dim 1 or 2.
-Tensor rows_of_experts(const Forward& f, const Layer& layer, const std::string& module, const DeviceDims& devices,
-                       int64_t split_dim) {
-  const Tensor weight = convert(layer[module + ".weight"], f.compute);
+// The weights of all experts [E, O, I] as rows [4 dims, R, O I / tp]; `tp` splits dim 1 or 2, or (0) none.
+Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
   const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
+  if (split_dim == 0) {
+    const Dims flat{r, weight.dim(1) * weight.dim(2)};
+    const Tensor rows = reshape(weight, {p, flat[0], flat[1]});
+    return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 4, 5}), kAll);
+  }
   Tensor parts;
   if (split_dim == 1)
     parts = transpose(reshape(weight, {p, r, t, weight.dim(1) / t, weight.dim(2)}), {0, 2, 1, 3, 4});
@@ -221,6 +229,56 @@ Tensor rows_of_experts(const Forward& f, const Layer& layer, const std::string& 
   const Tensor rows = reshape(parts, {p, t, flat[0], flat[1]});
   return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
 }
+
+// A linear layer of each expert: its weight's rows and, when there is a pair, those of lora_A and lora_B. `out` and
+// `in` are of one device.
+struct ExpertLinear {
+  int64_t out, in;
+  Tensor weights, a, b;
+  int64_t rank = 0;
+};
+
+class ExpertLinears {
+ public:
+  ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
+      : f_(f), layer_(layer), devices_(devices) {}
+
+  // Of gate and up, whose outputs tp splits; `half` is the pair's: 0 the gate's, 1 up's.
+  ExpertLinear hidden(const std::string& module, int64_t half) const {
+    const int64_t inner = f_.config.intermediate_size;
+    ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
+    if (!f_.expert_pairs || f_.expert_pairs->gate_up.empty()) return out;
+    const Tensor b = part(f_.expert_pairs->gate_up + ".lora_B.weight");
+    add_pair(out, f_.expert_pairs->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    return out;
+  }
+  // Of down, whose inputs tp splits.
+  ExpertLinear down(const std::string& module) const {
+    ExpertLinear out{
+        f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};
+    if (!f_.expert_pairs || f_.expert_pairs->down.empty()) return out;
+    add_pair(out, f_.expert_pairs->down, 2, by_expert(part(f_.expert_pairs->down + ".lora_B.weight")), 0);
+    return out;
+  }
+
+ private:
+  Tensor part(const std::string& name) const { return convert(layer_[name], f_.compute); }
+  Tensor rows(const std::string& name, int64_t split_dim) const {
+    return rows_of_experts(devices_, part(name), split_dim);
+  }
+  // lora_B [O, r, E] -> [E, O, r].
+  static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
+  void add_pair(ExpertLinear& linear, const std::string& pair, int64_t split_a, const Tensor& b_EOr,
+                int64_t split_b) const {
+    linear.a = rows(pair + ".lora_A.weight", split_a);
+    linear.b = rows_of_experts(devices_, b_EOr, split_b);
+    linear.rank = b_EOr.dim(2);
+  }
+
+  const Forward& f_;
+  const Layer& layer_;
+  const DeviceDims& devices_;
+};
 
 }  // namespace
 
@@ -239,16 +297,16 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
   PathScope scope("experts");
   const ModelConfig& c = f.config;
   const DeviceDims devices(f, x_BTD);
-  const int64_t n = devices.tokens(), d = c.hidden_size, inner = c.intermediate_size / devices.size(3);
+  const int64_t n = devices.tokens(), d = c.hidden_size;
   const Tensor x_nD = devices.split(x_BTD);
   Tensor mask;
   if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
   const Blocks blocks = make_blocks(c, devices, route(f, layer, x_nD, mask));
 
   const Tensor tokens = devices.spread(x_nD, kData, kAll);
-  const Tensor gates = rows_of_experts(f, layer, c.experts.gate, devices, 1);
-  const Tensor ups = rows_of_experts(f, layer, c.experts.up, devices, 1);
-  const Tensor downs = rows_of_experts(f, layer, c.experts.down, devices, 2);
+  const ExpertLinears linears(f, layer, devices);
+  const ExpertLinear gate = linears.hidden(c.experts.gate, 0), up = linears.hidden(c.experts.up, 1),
+                     down = linears.down(c.experts.down);
   const Tensor zeros = devices.hold(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
   const ScanStep sums =
       scan(blocks.count, {zeros}, {blocks.tokens_Z, blocks.weights_Z, blocks.expert_1},
@@ -256,20 +314,32 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
              const Tensor ids = devices.spread(block[0], kOfExperts, kAll);
              const Tensor routed = devices.spread(block[1], kOfExperts, kAll);
              const Tensor expert = devices.spread(block[2], kOfExperts, kAll);
-             auto times = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype) {
+             auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype) {
                const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
                const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {5}};
                return devices.hold(dot_general(x, weight, contract, dtype), kAll);
              };
+             auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
+               const Tensor y = product(x, linear.weights, {linear.out, linear.in}, dtype);
+               if (!linear.a) return y;
+               const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
+               return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_pairs->scale;
+             };
              const Tensor x = devices.hold(take(tokens, ids), kAll);
-             const Tensor hidden = activation(c.hidden_act, times(x, gates, {inner, d}, f.compute)) *
-                                   times(x, ups, {inner, d}, f.compute);
-             const Tensor y = times(hidden, downs, {d, inner}, DType::kF32) * expand(routed, -1);
+             const Tensor hidden = activation(c.hidden_act, times(x, gate, f.compute)) * times(x, up, f.compute);
+             const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
              return {{devices.hold(add_rows(carried[0], ids, y), kAll)}, {}};
            },
            {.limit = blocks.used});
   const Tensor out = devices.hold(reduce_sum(sums.carries[0], {2, 3}), kData);
   return f.sharding.constrain(devices.join(convert(out, f.compute)), {"batch", "length", "act_embed"});
+}
+
+int64_t balanced_blocks(const ModelConfig& c, const MeshAxes& mesh, int64_t rows, int64_t length) {
+  const int64_t devices = mesh.size_of("dp") * mesh.size_of("fsdp") * mesh.size_of("sp"), ep = mesh.size_of("ep");
+  const int64_t sent = rows * length / devices * c.experts_per_token, of_device = c.num_experts / ep;
+  const int64_t of_expert = (sent + c.num_experts - 1) / c.num_experts, z = block_size(c, sent);
+  return of_device * ((of_expert + z - 1) / z);
 }
 
 Tensor no_routes(const ModelConfig& config) {

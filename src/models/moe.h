@@ -14,6 +14,10 @@ void add_expert_rows(std::vector<WeightRow>& rows, const ModelConfig& config, co
 // The layer's mixture of x_BTD. Adds to f.router when there is one.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);
 
+// Blocks of tokens that the experts of one device go through in a layer when `rows` x `length` tokens (of a
+// micro-batch, all devices) spread evenly over all experts. A program's loop over them ends when the router's are done.
+int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
+
 // What Forward::router starts from.
 Tensor no_routes(const ModelConfig& config);
 // f32 scalar: 1 when all experts are used alike (eq. 4 to 6 of Switch Transformer), as Transformers computes it. Of

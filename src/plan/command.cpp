@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/repository.h"
+#include "data/classes/labels.h"
 #include "plan/fit.h"
 #include "plan/report.h"
 #include "step/shards.h"
@@ -22,6 +23,10 @@ std::optional<FitBy> fit_by(const std::string& word) {
 }
 
 int show_shards(const Recipe& recipe, const PlanOptions& options, const ConfigFile& config, std::ostream& out) {
+  if (recipe.mesh_is_auto())
+    info(
+        "mesh: auto is chosen by compiling, which --shards does not: shown are all devices on fsdp; give the mesh that "
+        "`fettle plan` chose");
   const MachineSize machine = machine_size(recipe);
   const Job job = make_job(recipe, config.json, config.file, machine.count());
   const std::vector<PlacedArray> arrays = placed_arrays(job, job.longest_row());
@@ -35,14 +40,21 @@ int show_shards(const Recipe& recipe, const PlanOptions& options, const ConfigFi
   return 0;
 }
 
+// Rows are not read when their labels are named or counted: a plan needs no more of them.
+Recipe with_labels(Recipe recipe, const ConfigFile& config) {
+  if (recipe.num_labels || !recipe.id2label.empty()) recipe.dataset.clear();
+  return settle_labels(recipe, config.json, config.file);
+}
+
 }  // namespace
 
-int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out) {
-  require_keys(recipe, {"model_name_or_path"}, "plan");
+int run_plan(const Recipe& asked, const PlanOptions& options, std::ostream& out) {
+  require_keys(asked, {"model_name_or_path"}, "plan");
   const std::optional<FitBy> by = fit_by(options.fit);
   const ModelRepository repository =
-      ModelRepository::open(recipe.model_name_or_path, ModelRepository::Weights::kIgnored);
+      ModelRepository::open(asked.model_name_or_path, ModelRepository::Weights::kIgnored);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
+  const Recipe recipe = with_labels(asked, config);
   if (options.shards) return show_shards(recipe, options, config, out);
   const Machine machine = Machine::of(recipe);
 

@@ -78,8 +78,10 @@ double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contra
   return flops;
 }
 
-void add_flops(Cost& cost, double flops, int64_t bits) {
-  (bits > 16 ? cost.flops_f32 : cost.flops_bf16) += flops;
+// Of products whose factors are `widest` and narrower.
+void add_flops(Cost& cost, double flops, const HloArray& widest) {
+  const bool float8 = widest.bits == 8 && widest.dtype.starts_with('f');
+  (widest.bits > 16 ? cost.flops_f32 : float8 ? cost.flops_f8 : cost.flops_bf16) += flops;
 }
 
 // A whole number in the backend's JSON, which writes them as text.
@@ -111,7 +113,7 @@ bool add_library_flops(const HloComputation& computation, const HloInstruction& 
   if (target.starts_with("__cublas$") || target.starts_with("__triton_gemm")) {
     const Dims contracting = numbers(config, "/gemm_backend_config/dot_dimension_numbers/lhs_contracting_dimensions");
     if (contracting.empty()) return false;
-    add_flops(cost, dot_flops(call.results[0], lhs, contracting), lhs.bits);
+    add_flops(cost, dot_flops(call.results[0], lhs, contracting), lhs);
     return true;
   }
   if (target.starts_with("__cudnn$fmha")) {
@@ -119,8 +121,7 @@ bool add_library_flops(const HloComputation& computation, const HloInstruction& 
     if (scores.size() != 4 || lhs.dims.empty()) return false;
     // Two products each way over the scores; backward makes the scores again and has four of its own.
     const double products = target.ends_with("Backward") ? 5 : 2;
-    add_flops(cost, products * 2.0 * static_cast<double>(product(scores)) * static_cast<double>(lhs.dims.back()),
-              lhs.bits);
+    add_flops(cost, products * 2.0 * static_cast<double>(product(scores)) * static_cast<double>(lhs.dims.back()), lhs);
     return true;
   }
   return false;
@@ -139,16 +140,16 @@ void add_arithmetic(const HloModule& module, const HloComputation& computation, 
     const HloInstruction& left = operand(computation, instruction, 0);
     const HloInstruction& right = operand(computation, instruction, 1);
     if (left.results.empty() || right.results.empty()) return;
-    const int64_t bits = std::max(left.results[0].bits, right.results[0].bits);
+    const HloArray &a = left.results[0], &b = right.results[0], &widest = a.bits < b.bits ? b : a;
     if (instruction.opcode == "dot") {
-      add_flops(cost, dot_flops(instruction.results[0], left.results[0], instruction.dot.lhs_contracting), bits);
+      add_flops(cost, dot_flops(instruction.results[0], left.results[0], instruction.dot.lhs_contracting), widest);
     } else {
       const HloArray& kernel = right.results[0];
       const int64_t outputs = instruction.convolution_outputs;
       double each = static_cast<double>(kernel.elements());
       if (outputs >= 0 && outputs < static_cast<int64_t>(kernel.dims.size()) && kernel.dims[outputs] > 0)
         each /= static_cast<double>(kernel.dims[outputs]);
-      add_flops(cost, 2.0 * static_cast<double>(instruction.results[0].elements()) * each, bits);
+      add_flops(cost, 2.0 * static_cast<double>(instruction.results[0].elements()) * each, widest);
     }
   } else if (instruction.opcode == "custom-call") {
     if (!add_library_flops(computation, instruction, cost)) cost.counted = false;
@@ -174,9 +175,28 @@ double memory_bytes(const HloModule& module, const HloComputation& computation, 
 
 }  // namespace
 
+double bytes_read(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
+                  size_t i) {
+  if (i == 0 && kSlices.contains(instruction.opcode)) return instruction.bytes();
+  if (i == 0 && instruction.opcode == "dynamic-update-slice") return 0;
+  const double whole = operand(computation, instruction, i).bytes();
+  if (instruction.opcode != "fusion" || instruction.called.empty()) return whole;
+  const HloComputation& inner = module.computations[instruction.called[0]];
+  double bytes = 0;
+  for (int p = 0; p < static_cast<int>(inner.instructions.size()); ++p)
+    if (inner.instructions[p].opcode == "parameter" &&
+        inner.instructions[p].parameter_number == static_cast<int64_t>(i))
+      bytes += read_bytes(module, inner, p);
+  return bytes;
+}
+
+double bytes_written(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  return std::min(instruction.bytes(), written_bytes(module, computation, instruction));
+}
+
 Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
   Cost cost;
-  if (kFree.contains(instruction.opcode)) return cost;
+  if (kFree.contains(instruction.opcode) || instruction.custom_call_target == "AllocateBuffer") return cost;
   add_arithmetic(module, computation, instruction, cost);
   cost.memory_bytes = memory_bytes(module, computation, instruction);
   return cost;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "models/model.h"
 
 namespace fettle {
@@ -72,7 +73,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 
 StepPlan largest_fit(const Recipe& recipe, const ConfigFile& config, const Machine& machine, FitBy by) {
   if (machine.memory_limit() == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
-  const Model model = make_model(config.json, config.file);
+  const Model model = make_model(config.json, config.file, num_labels_of(recipe));
   const auto sp = recipe.mesh.find("sp");
   const int64_t splits = sp == recipe.mesh.end() ? 1 : sp->second;
   const int64_t start = by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len;

@@ -39,6 +39,8 @@ void add_arrays(const hlo::Shape& shape, const std::string& instruction, std::ve
                  type >= 0 && type < static_cast<int>(kElementTypes.size()) ? kElementTypes[type].bits : 0,
                  {shape.dimensions().begin(), shape.dimensions().end()}};
   if (const int64_t bits = shape.layout().element_size_in_bits(); bits > 0 && bits < array.bits) array.bits = bits;
+  constexpr int64_t kHostSpace = 5;  // XLA's Layout::kHostMemorySpace
+  array.host = shape.layout().memory_space() == kHostSpace;
   int64_t size = 128;  // no array is so large that its bits are not counted in 63
   for (int64_t dim : array.dims) {
     if (dim < 0 || __builtin_mul_overflow(size, dim, &size))
@@ -185,6 +187,25 @@ HloModule read_hlo(std::string_view bytes) {
   to.scheduled = from.schedule().sequences().contains(from.entry_computation_id());
   check_order(to);
   return to;
+}
+
+std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
+  std::vector<Executions> out(module.computations.size());
+  out[module.entry].all = 1;
+  // Callers come after what they call.
+  for (int c = static_cast<int>(module.computations.size()) - 1; c >= 0; --c) {
+    if (out[c].all == 0) continue;
+    for (const HloInstruction& instruction : module.computations[c].instructions) {
+      if (instruction.opcode == "fusion" && !into_fusions) continue;
+      const double times =
+          instruction.opcode == "while" ? static_cast<double>(std::max<int64_t>(1, instruction.trip_count)) : 1;
+      for (int called : instruction.called) {
+        out[called].all += out[c].all * times;
+        out[called].asynchronous += (instruction.opcode == "async-start" ? out[c].all : out[c].asynchronous) * times;
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace fettle

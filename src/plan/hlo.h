@@ -20,6 +20,7 @@ struct HloArray {
   std::string_view dtype;  // XLA's spelling in lower case: "pred", "bf16", "f8e4m3fn"
   int64_t bits = 0;        // of one element
   Dims dims;
+  bool host = false;  // in the host's memory
 
   int64_t elements() const { return product(dims); }
   int64_t bytes() const { return (elements() * bits + 7) / 8; }
@@ -73,6 +74,14 @@ struct HloModule {
 
   const HloComputation& entry_computation() const { return computations[entry]; }
 };
+
+// How often a step runs a computation, loops multiplied (those whose trip count the compiler does not know count once),
+// and how many of these runs are started and awaited later.
+struct Executions {
+  double all = 0, asynchronous = 0;
+};
+// Of each of the module's computations; those that fusions alone call have none unless `into_fusions`.
+std::vector<Executions> executions_of(const HloModule& module, bool into_fusions);
 
 // Reads CompiledProgram::optimized_program() of format "hlo_with_config" (an xla.HloModuleProtoWithConfig).
 // Throws DeviceError on bytes that are none, or whose parts refer to what is not there.

@@ -10,6 +10,8 @@
 namespace fettle {
 namespace {
 
+constexpr int64_t kMostDevices = 65'536;
+
 struct TargetWords {
   std::string name;
   int64_t hosts = 1;
@@ -23,6 +25,9 @@ TargetWords parse_target(const std::string& text) {
     throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
   TargetWords words{match[1], match[4].matched ? std::stoll(match[4]) : 1, std::nullopt};
   if (match[5].matched) words.devices = std::stoll(match[5]);
+  if (words.hosts * words.devices.value_or(1) > kMostDevices)
+    throw UserError("target: {} is {} devices; at most {} are planned for", text, words.hosts * *words.devices,
+                    kMostDevices);
   return words;
 }
 
@@ -80,6 +85,10 @@ Machine Machine::of(const Recipe& recipe) {
 
 std::string Machine::title() const {
   return here_ != nullptr ? here_->title() : fmt::format("{} x {}", count(), target_->title);
+}
+
+const std::string& Machine::capability() const {
+  return here_ != nullptr ? here_->capability() : target_->chip.capability;
 }
 
 int64_t Machine::memory_limit() const {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 
 namespace fettle {
 namespace {

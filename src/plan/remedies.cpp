@@ -25,6 +25,7 @@ class Search {
       fewer_rows();
       shorter_rows();
     }
+    offload();
     more_devices();
     if (r.finetuning_type == "full" && !r.train_from_scratch) {
       Recipe changed = r;
@@ -80,6 +81,20 @@ class Search {
       changed.cutoff_len = length;
       if (attempt(fmt::format("cutoff_len: {}", length), changed, machine_)) return;
     }
+  }
+
+  // The optimizer's state first, which is read and written once a step; weights are read twice.
+  void offload() {
+    Recipe changed = plan_.recipe;
+    const std::string state = size_text(plan_.memory.optimizer);
+    if (!changed.offload_optimizer) {
+      changed.offload_optimizer = true;
+      if (attempt(fmt::format("offload_optimizer: true ({} to the host's memory)", state), changed, machine_)) return;
+    }
+    if (changed.offload_param) return;
+    changed.offload_param = true;
+    attempt(plan_.recipe.offload_optimizer ? "offload_param: true" : "offload_param: true with offload_optimizer: true",
+            changed, machine_);
   }
 
   void more_devices() {

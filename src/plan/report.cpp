@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/size_text.h"
+
 namespace fettle {
 namespace {
 
@@ -26,19 +28,28 @@ std::string format_traffic(const std::vector<Traffic>& rows) {
   return text;
 }
 
+std::string format_host_traffic(const HostTraffic& traffic) {
+  if (traffic.bytes() == 0) return "";
+  return fmt::format(
+      "one device copies in a step: {} from the host's memory, {} to it; {:.0f} of {:.0f} copies asynchronous\n",
+      bytes_text(traffic.to_device), bytes_text(traffic.to_host), traffic.asynchronous, traffic.executions);
+}
+
 std::string format_time(const StepPlan& plan) {
   const Timeline& t = *plan.timeline;
   const double tokens = static_cast<double>(plan.tokens());
   std::string text = "time of a step:\n";
-  text += fmt::format("  at least  {:>10} by arithmetic, {} by memory, {} by links (data sheets' rates)\n",
-                      seconds_text(t.arithmetic_bound), seconds_text(t.memory_bound), seconds_text(t.link_bound));
+  text += fmt::format("  at least  {:>10} by arithmetic, {} by memory, {} by links{} (data sheets' rates)\n",
+                      seconds_text(t.arithmetic_bound), seconds_text(t.memory_bound), seconds_text(t.link_bound),
+                      t.host_bound > 0 ? ", " + seconds_text(t.host_bound) + " by the host's link" : "");
   text += fmt::format("            {:>10} = {:.4g} tokens/s at most\n", seconds_text(plan.seconds_bound()),
                       tokens / plan.seconds_bound());
-  text +=
-      fmt::format("  schedule  {:>10} = {:.4g} tokens/s: arithmetic {}, memory {}, transfers {} of which {} hidden\n",
-                  seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds),
-                  seconds_text(t.memory_seconds), seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
-  text += fmt::format("  assuming  {}\n", fmt::join(describe(Assumptions{}), ", "));
+  text += fmt::format(
+      "  schedule  {:>10} = {:.4g} tokens/s: {} in kernels that arithmetic limits, {} in those that memory "
+      "limits, transfers {} of which {} hidden\n",
+      seconds_text(t.seconds), tokens / t.seconds, seconds_text(t.arithmetic_seconds), seconds_text(t.memory_seconds),
+      seconds_text(t.transfer_seconds), seconds_text(t.hidden_seconds));
+  text += fmt::format("  assuming  {}\n", fmt::join(describe(t.assumptions), ", "));
   constexpr size_t kShown = 5;
   text += "  most of it in:\n";
   for (size_t i = 0; i < std::min(kShown, t.largest.size()); ++i)
@@ -84,7 +95,7 @@ nlohmann::json time_json(const StepPlan& plan) {
           {"hidden_seconds", t.hidden_seconds},
           {"exposed_seconds", t.exposed_seconds},
           {"largest", largest},
-          {"assumptions", describe(Assumptions{})}};
+          {"assumptions", describe(t.assumptions)}};
 }
 
 nlohmann::json mesh_json(const std::map<std::string, int64_t>& mesh) {
@@ -123,6 +134,8 @@ nlohmann::json to_json(const PlanResult& result) {
                       {"tokens", plan.tokens()},
                       {"collective_bytes", static_cast<int64_t>(collective_bytes(plan.traffic))},
                       {"collectives", traffic_json(plan.traffic)},
+                      {"from_host_bytes", plan.host_traffic.to_device},
+                      {"to_host_bytes", plan.host_traffic.to_host},
                       {"schedule", time_json(plan)},
                       {"seconds_bound", nullptr},
                       {"bounds", nullptr},
@@ -131,7 +144,8 @@ nlohmann::json to_json(const PlanResult& result) {
     step["seconds_bound"] = plan.seconds_bound();
     step["bounds"] = {{"arithmetic_seconds", plan.timeline->arithmetic_bound},
                       {"memory_seconds", plan.timeline->memory_bound},
-                      {"link_seconds", plan.timeline->link_bound}};
+                      {"link_seconds", plan.timeline->link_bound},
+                      {"host_seconds", plan.timeline->host_bound}};
     step["tokens_per_second_bound"] = static_cast<double>(plan.tokens()) / plan.seconds_bound();
   }
   nlohmann::json out{{"per_device", to_json(plan.memory)},
@@ -158,6 +172,7 @@ std::string format_plan(const StepPlan& plan) {
   text += fmt::format("{:.3g} FLOPs a step (matrix products over all devices, recomputation included)\n",
                       static_cast<double>(plan.flops));
   text += format_traffic(plan.traffic);
+  text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);
   return text;
 }

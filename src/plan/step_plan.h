@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/host_copies.h"
 #include "plan/machine.h"
 #include "plan/timeline.h"
 #include "plan/traffic.h"
@@ -27,11 +28,13 @@ struct StepPlan {
   MemoryTable memory;
   int64_t flops = 0;  // of a step, over all devices: matrix products, recomputation included
   std::vector<Traffic> traffic;
+  HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // none when the machine's rates are not known
   double compile_seconds = 0;
 
   int64_t tokens() const { return rows * length; }
-  // The hardware cannot go below: the longest of arithmetic, memory and links, at data sheets' rates. 0: not known.
+  // The hardware cannot go below: the longest of arithmetic, memory, links and the host's link, at data sheets' rates.
+  // 0: not known.
   double seconds_bound() const;
 };
 

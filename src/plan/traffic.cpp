@@ -106,20 +106,13 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
 }
 
 std::vector<Traffic> traffic_of(const HloModule& module, const MeshAxes& mesh, int64_t devices_per_host) {
-  // Executions of each computation; callers come after what they call.
-  std::vector<double> executions(module.computations.size(), 0), asynchronous = executions;
-  executions[module.entry] = 1;
+  const std::vector<Executions> executions = executions_of(module, true);
   std::map<std::tuple<std::string, std::string, int64_t, bool>, Traffic> rows;
   for (int c = static_cast<int>(module.computations.size()) - 1; c >= 0; --c) {
     const HloComputation& computation = module.computations[c];
-    if (executions[c] == 0) continue;
+    const auto [all, asynchronous] = executions[c];
+    if (all == 0) continue;
     for (const HloInstruction& instruction : computation.instructions) {
-      const double times =
-          instruction.opcode == "while" ? static_cast<double>(std::max<int64_t>(1, instruction.trip_count)) : 1;
-      for (int called : instruction.called) {
-        executions[called] += executions[c] * times;
-        asynchronous[called] += (instruction.opcode == "async-start" ? executions[c] : asynchronous[c]) * times;
-      }
       const auto transfer = transfer_of(computation, instruction, module.devices, mesh, devices_per_host);
       if (!transfer) continue;
       Traffic& row = rows[{transfer->collective, transfer->axes, transfer->group, transfer->across_hosts()}];
@@ -127,11 +120,11 @@ std::vector<Traffic> traffic_of(const HloModule& module, const MeshAxes& mesh, i
       row.axes = transfer->axes;
       row.group = transfer->group;
       row.across_hosts = transfer->across_hosts();
-      row.executions += executions[c];
-      row.asynchronous += instruction.opcode.ends_with("-start") ? executions[c] : asynchronous[c];
-      row.payload_bytes += executions[c] * transfer->payload_bytes;
-      row.link_bytes += executions[c] * transfer->link_bytes;
-      row.network_bytes += executions[c] * transfer->network_bytes;
+      row.executions += all;
+      row.asynchronous += instruction.opcode.ends_with("-start") ? all : asynchronous;
+      row.payload_bytes += all * transfer->payload_bytes;
+      row.link_bytes += all * transfer->link_bytes;
+      row.network_bytes += all * transfer->network_bytes;
     }
   }
   std::vector<Traffic> sorted;

@@ -1,32 +1,21 @@
 #include "report/plot.h"
 
-#include <cairo-svg.h>
-#include <cairo.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <memory>
-#include <regex>
 
-#include "base/error.h"
-#include "checkpoint/files.h"
+#include "report/canvas.h"
 
 namespace fettle {
 namespace {
 
 using Points = std::vector<LossCurves::Point>;
 
-constexpr double kWidth = 800, kHeight = 500;  // points of the svg; the png has kScale pixels for each
-constexpr double kScale = 2;
+constexpr double kWidth = 800, kHeight = 500;
 constexpr double kLeft = 72, kRight = 24, kTop = 56, kBottom = 56;
 constexpr size_t kMostPoints = 2000;  // more would only make the svg large
 
-struct Colour {
-  double red, green, blue, alpha = 1;
-};
-constexpr Colour kInk{0.13, 0.15, 0.19}, kFaint{0.42, 0.45, 0.5}, kGrid{0.9, 0.91, 0.93};
 constexpr Colour kRaw{0.15, 0.39, 0.92, 0.28}, kSmooth{0.11, 0.31, 0.85}, kEvaluation{0.92, 0.35, 0.05};
 
 Points finite(const Points& points) {
@@ -99,80 +88,6 @@ std::string tick_text(double value, double tick) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-class Canvas {
- public:
-  explicit Canvas(cairo_t* cairo) : cairo_(cairo) {
-    cairo_set_line_join(cairo_, CAIRO_LINE_JOIN_ROUND);
-    cairo_set_line_cap(cairo_, CAIRO_LINE_CAP_ROUND);
-  }
-
-  void fill(Colour c) {
-    set(c);
-    cairo_paint(cairo_);
-  }
-  void line(double x0, double y0, double x1, double y1, Colour c, double width) {
-    cairo_move_to(cairo_, x0, y0);
-    cairo_line_to(cairo_, x1, y1);
-    stroke(c, width);
-  }
-  void dot(double x, double y, double radius, Colour c) {
-    cairo_new_sub_path(cairo_);
-    cairo_arc(cairo_, x, y, radius, 0, 2 * M_PI);
-    set(c);
-    cairo_fill(cairo_);
-  }
-  // `along`: 0 begins at x, 0.5 is centred on it, 1 ends there.
-  void text(double x, double y, const std::string& text, double along, double size, Colour c, bool bold = false) {
-    font(size, bold);
-    set(c);
-    cairo_move_to(cairo_, x - along * width_of(text), y);
-    cairo_show_text(cairo_, text.c_str());
-  }
-  void text_upwards(double x, double y, const std::string& text, double size, Colour c) {
-    cairo_save(cairo_);
-    cairo_translate(cairo_, x, y);
-    cairo_rotate(cairo_, -M_PI / 2);
-    this->text(0, 0, text, 0.5, size, c);
-    cairo_restore(cairo_);
-  }
-  // Cut with an ellipsis to be no wider than `most`.
-  void title(double x, double y, std::string title, double most) {
-    font(17, true);
-    std::string shown = title;
-    while (!title.empty() && width_of(shown) > most) {
-      while ((title.back() & 0xc0) == 0x80) title.pop_back();  // a whole UTF-8 character
-      title.pop_back();
-      shown = title + "…";
-    }
-    text(x, y, shown, 0, 17, kInk, true);
-  }
-  double width_of(const std::string& text) {
-    cairo_text_extents_t extents;
-    cairo_text_extents(cairo_, text.c_str(), &extents);
-    return extents.x_advance;
-  }
-  void path(const std::vector<std::pair<double, double>>& at, Colour c, double width) {
-    if (at.size() == 1) return dot(at[0].first, at[0].second, 4, c);
-    cairo_new_path(cairo_);  // showing text leaves a current point
-    for (const auto& [x, y] : at) cairo_line_to(cairo_, x, y);
-    stroke(c, width);
-  }
-
- private:
-  void set(Colour c) { cairo_set_source_rgba(cairo_, c.red, c.green, c.blue, c.alpha); }
-  void font(double size, bool bold) {
-    cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
-                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
-    cairo_set_font_size(cairo_, size);
-  }
-  void stroke(Colour c, double width) {
-    set(c);
-    cairo_set_line_width(cairo_, width);
-    cairo_stroke(cairo_);
-  }
-  cairo_t* cairo_;
-};
-
 struct Series {
   std::string label;
   Points points;
@@ -212,8 +127,7 @@ void draw_axes(Canvas& canvas, const Axis& steps, const Axis& losses) {
   canvas.text_upwards(20, (kTop + bottom) / 2, "loss", 13, kInk);
 }
 
-void draw(cairo_t* cairo, const LossCurves& curves) {
-  Canvas canvas(cairo);
+void draw(Canvas& canvas, const LossCurves& curves) {
   canvas.fill({1, 1, 1});
   const Axis steps = step_axis(curves), losses = loss_axis(curves);
   draw_axes(canvas, steps, losses);
@@ -239,33 +153,6 @@ void draw(cairo_t* cairo, const LossCurves& curves) {
   canvas.title(kLeft, 32, curves.title, x - kLeft);
 }
 
-// cairo numbers the surfaces of a process; the file is to be the same every time.
-std::string without_surface_number(const std::string& svg) {
-  static const std::regex kNumbered("\"surface[0-9]+\"");
-  return std::regex_replace(svg, kNumbered, "\"plot\"");
-}
-
-cairo_status_t append(void* closure, const unsigned char* data, unsigned int length) {
-  static_cast<std::string*>(closure)->append(reinterpret_cast<const char*>(data), length);
-  return CAIRO_STATUS_SUCCESS;
-}
-
-void check(cairo_status_t status) {
-  internal_check(status == CAIRO_STATUS_SUCCESS, "cairo cannot draw the loss plot: {}", cairo_status_to_string(status));
-}
-
-// Draws on `surface`, takes what `finish` then makes of it, and destroys it.
-void draw_on(cairo_surface_t* surface, double scale, const LossCurves& curves,
-             const std::function<cairo_status_t(cairo_surface_t*)>& finish) {
-  const std::unique_ptr<cairo_surface_t, void (*)(cairo_surface_t*)> owner(surface, cairo_surface_destroy);
-  check(cairo_surface_status(surface));
-  const std::unique_ptr<cairo_t, void (*)(cairo_t*)> cairo(cairo_create(surface), cairo_destroy);
-  cairo_scale(cairo.get(), scale, scale);
-  draw(cairo.get(), curves);
-  check(cairo_status(cairo.get()));
-  check(finish(surface));
-}
-
 }  // namespace
 
 LossCurves loss_curves(const std::vector<LogRecord>& history, std::string title) {
@@ -288,17 +175,7 @@ std::vector<double> smooth(const std::vector<double>& values) {
 
 void write_loss_plot(const std::filesystem::path& stem, const LossCurves& given) {
   const LossCurves curves{given.title, finite(given.training), finite(given.evaluation)};
-  std::string png, svg;
-  draw_on(cairo_image_surface_create(CAIRO_FORMAT_RGB24, static_cast<int>(kWidth * kScale),
-                                     static_cast<int>(kHeight * kScale)),
-          kScale, curves,
-          [&](cairo_surface_t* surface) { return cairo_surface_write_to_png_stream(surface, append, &png); });
-  draw_on(cairo_svg_surface_create_for_stream(append, &svg, kWidth, kHeight), 1, curves, [](cairo_surface_t* surface) {
-    cairo_surface_finish(surface);
-    return cairo_surface_status(surface);
-  });
-  write_file(stem.string() + ".png", png);
-  write_file(stem.string() + ".svg", without_surface_number(svg));
+  write_picture(stem, kWidth, kHeight, [&](Canvas& canvas) { draw(canvas, curves); });
 }
 
 }  // namespace fettle

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "graph/ops.h"
 #include "report/log_files.h"
 #include "runtime/targets.h"
@@ -24,11 +25,6 @@ std::string with_commas(int64_t value) {
   std::string digits = std::to_string(value);
   for (size_t at = digits.size(); at > (value < 0 ? 4u : 3u);) digits.insert(at -= 3, ",");
   return digits;
-}
-
-std::string size_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  return value < 1e8 ? fmt::format("{:.1f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
 }
 
 // Letters and digits alone, lower case.
@@ -88,7 +84,7 @@ std::string format_progress(const ProgressView& view) {
                                       : with_commas(std::llround(*view.tokens_per_second)) + " tokens/s");
   if (view.share) add(fmt::format("{:.0f}% of peak", 100 * *view.share));
   if (view.memory_bytes > 0)
-    add(size_text(view.memory_bytes) + (view.memory_limit > 0 ? " of " + size_text(view.memory_limit) : ""));
+    add(size_text(view.memory_bytes, 1) + (view.memory_limit > 0 ? " of " + size_text(view.memory_limit, 1) : ""));
   if (view.seconds_left) add(format_duration(*view.seconds_left) + " left");
   return text;
 }

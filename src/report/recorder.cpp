@@ -84,12 +84,12 @@ void Recorder::overflow(int64_t step, double loss_scale) {
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
   last_evaluation_ = evaluation;
-  if (evaluation.preferences.empty()) {
+  if (evaluation.figures.empty()) {
     info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
          evaluation.perplexity, 100 * evaluation.accuracy);
   } else {
     std::string text;
-    for (const auto& [name, value] : evaluation.preferences) text += fmt::format(", {} {:.4g}", name, value);
+    for (const auto& [name, value] : evaluation.figures) text += fmt::format(", {} {:.4g}", name, value);
     info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
   }
   log({.values = evaluation.metrics()}, {.current_steps = step,
@@ -104,17 +104,17 @@ std::map<std::string, double> Recorder::results() const {
   std::map<std::string, double> out{
       {"epoch", state_.epoch},
       {"train_loss", total_loss_ / std::max<double>(1, static_cast<double>(total_steps_))},
-      {"train_runtime", progress_.elapsed_seconds()},
+      {"train_runtime", seconds_},
       {"total_flos", state_.total_flos},
       {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
   if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
   if (job_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(overflows_);
-  if (progress_.elapsed_seconds() > 0)
-    out["train_steps_per_second"] = static_cast<double>(total_steps_) / progress_.elapsed_seconds();
+  if (seconds_ > 0) out["train_steps_per_second"] = static_cast<double>(total_steps_) / seconds_;
   return out;
 }
 
-void Recorder::write(const std::filesystem::path& folder) const {
+void Recorder::write(const std::filesystem::path& folder) {
+  seconds_ = progress_.elapsed_seconds();
   write_trainer_state(folder / "trainer_state.json", state_);
   write_results(folder, "train", results());
   if (last_evaluation_) write_results(folder, "eval", last_evaluation_->metrics());
@@ -131,6 +131,7 @@ void Recorder::finish() const {
 void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices) {
   for (const std::string& note : data.notes) info("data: {}", note);
+  if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)
     info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, job.recipe.cutoff_len);
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);

@@ -26,7 +26,7 @@ class Recorder {
   void evaluation(const Evaluation& evaluation, int64_t step);
   const TrainerState& trainer_state() const { return state_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
-  void write(const std::filesystem::path& folder) const;
+  void write(const std::filesystem::path& folder);
   // Says the run's figures.
   void finish() const;
 
@@ -44,6 +44,7 @@ class Recorder {
   int64_t loss_steps_ = 0, total_steps_ = 0;
   double save_stall_ = 0;  // seconds that training waited for checkpoints
   int64_t overflows_ = 0;
+  double seconds_ = 0;  // the run's, when its figures were written
   std::optional<Evaluation> last_evaluation_;
 };
 

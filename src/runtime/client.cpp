@@ -20,6 +20,19 @@ PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* dev
   return args;
 }
 
+// The attribute of this name when it is text, else "".
+std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* description, std::string_view name) {
+  PJRT_ARGS(PJRT_DeviceDescription_Attributes_Args, args);
+  args.device_description = description;
+  PJRT_CALL(api, PJRT_DeviceDescription_Attributes, args);
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const PJRT_NamedValue& value = args.attributes[i];
+    if (value.type == PJRT_NamedValue_kString && std::string_view(value.name, value.name_size) == name)
+      return {value.string_value, value.value_size};
+  }
+  return "";
+}
+
 DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
   args.device = device;
@@ -38,6 +51,7 @@ DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
           .id = id.id,
           .process_index = process.process_index,
           .kind = std::string(kind.device_kind, kind.device_kind_size),
+          .capability = text_attribute(api, args.device_description, "compute_capability"),
           .memory_bytes = memory.bytes_limit_is_set ? memory.bytes_limit : 0};
 }
 
@@ -156,6 +170,10 @@ int Client::process_index() const {
 
 int64_t Client::memory_in_use(int ordinal) const {
   return device_memory(handle_->api(), handle_->devices.at(ordinal)).bytes_in_use;
+}
+
+bool Client::has_memory(const std::string& kind) const {
+  return std::ranges::any_of(handle_->memories(0), [&](const auto& memory) { return memory.first == kind; });
 }
 
 std::string Client::encoded_options(const CompileOptions& options) const {

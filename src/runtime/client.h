@@ -26,6 +26,7 @@ struct DeviceInfo {
   int64_t id = 0;   // PJRT's global id
   int process_index = 0;
   std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
+  std::string capability;    // "9.0", "gfx942"; "" when the plugin does not say (CPU)
   int64_t memory_bytes = 0;  // what one device may allocate; CPU: this machine's free memory / devices; 0 = unknown
 };
 
@@ -41,6 +42,8 @@ class Client {
   const std::string& platform_version() const;     // free text of the plugin
   const std::vector<DeviceInfo>& devices() const;  // the devices this process drives
   int process_index() const;
+  // Whether the devices reach memory of the kind, as in ArgInfo.
+  bool has_memory(const std::string& kind) const;
   // Bytes in use on a device now, 0 when the plugin does not say (CPU).
   int64_t memory_in_use(int ordinal) const;
 

@@ -32,16 +32,21 @@ int ClientHandle::ordinal_of(const PJRT_Device* device) const {
   return static_cast<int>(found - devices.begin());
 }
 
-PJRT_Memory* ClientHandle::memory(int ordinal, const std::string& kind) const {
-  if (kind.empty() || kind == "device") return nullptr;
+std::vector<std::pair<std::string, PJRT_Memory*>> ClientHandle::memories(int ordinal) const {
   PJRT_ARGS(PJRT_Device_AddressableMemories_Args, args);
   args.device = devices[ordinal];
   PJRT_CALL(api(), PJRT_Device_AddressableMemories, args);
+  std::vector<std::pair<std::string, PJRT_Memory*>> out;
+  for (size_t i = 0; i < args.num_memories; ++i) out.emplace_back(kind_of(api(), args.memories[i]), args.memories[i]);
+  return out;
+}
+
+PJRT_Memory* ClientHandle::memory(int ordinal, const std::string& kind) const {
+  if (kind.empty() || kind == "device") return nullptr;
   std::string known;
-  for (size_t i = 0; i < args.num_memories; ++i) {
-    const std::string name = kind_of(api(), args.memories[i]);
-    if (name == kind) return args.memories[i];
-    known += (i == 0 ? "" : ", ") + name;
+  for (const auto& [name, memory] : memories(ordinal)) {
+    if (name == kind) return memory;
+    known += (known.empty() ? "" : ", ") + name;
   }
   throw DeviceError("device {} of plugin {} has no memory of kind \"{}\"; it has {}", ordinal, plugin->name(), kind,
                     known);

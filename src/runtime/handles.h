@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/buffer.h"
@@ -23,6 +24,8 @@ struct ClientHandle {
 
   const PJRT_Api& api() const { return plugin->api(); }
   int ordinal_of(const PJRT_Device* device) const;  // throws InternalError for a device of another client
+  // What the device reaches, by kind.
+  std::vector<std::pair<std::string, PJRT_Memory*>> memories(int ordinal) const;
   // The device's memory of a kind; null for "" and "device", the default. Throws DeviceError naming the kinds there
   // are.
   PJRT_Memory* memory(int ordinal, const std::string& kind) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors.h"
 
@@ -146,6 +147,11 @@ bool load_stand_ins(const fs::path& folder) {
 // What plugins read from the environment when they start; the user's own settings win.
 void set_environment(const Vendor& vendor) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);  // XLA logs much at its default level
+  if (!vendor.pinned_limit.empty()) {
+    constexpr int64_t kGiB = int64_t{1} << 30, kDefault = 64;
+    const std::string all = std::to_string(std::max(kDefault, free_host_memory() / kGiB));
+    setenv(std::string(vendor.pinned_limit).c_str(), all.c_str(), /*overwrite=*/0);
+  }
   std::string flags = environment("XLA_FLAGS");
   const std::string_view name = vendor.xla_flag.substr(0, vendor.xla_flag.find('='));
   if (name.empty() || flags.find(name) != std::string::npos) return;

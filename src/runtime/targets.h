@@ -35,7 +35,10 @@ struct Target {
   double link_gb_per_s = 0;     // to the other devices of its host, all links together
   int link_peers = 0;           // devices that the links reach directly, each by its share; 0: a switch, any by all
   double network_gb_per_s = 0;  // to other hosts: this device's share of the host's network adapters
+  double host_gb_per_s = 32;    // to its host's memory and back, each way: PCIe x16, or what the maker has instead
   Chip chip;
+  // Where there are products of 8-bit floats (float8_of): every maker's data sheets give them twice the rate.
+  double f8_tflops() const { return 2 * bf16_tflops; }
   std::string config;  // text of a stream_executor.GpuTargetConfigProto for Topology::create
 };
 

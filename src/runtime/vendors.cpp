@@ -1,6 +1,7 @@
 #include "runtime/vendors.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace fettle {
 namespace {
@@ -10,12 +11,24 @@ int64_t sum_of_parts(const MemoryStats& stats) {
   return stats.argument + stats.output - stats.alias + stats.temp;
 }
 
-// The GPU plugins count pinned host arguments as device memory.
-int64_t reported_less_host(const MemoryStats& stats) {
-  return stats.reported_peak > 0 ? stats.reported_peak - stats.host_argument : sum_of_parts(stats);
+// The GPU plugins' peak counts pinned host memory as the device's, and of temporaries the larger of the two only.
+int64_t reported_or_parts(const MemoryStats& stats) {
+  const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
+  return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
 }  // namespace
+
+std::optional<Float8> float8_of(std::string_view capability) {
+  if (capability.empty() || capability.starts_with("gfx950") || capability.starts_with("gfx12")) return Float8{};
+  if (capability.starts_with("gfx942")) return Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ};
+  if (capability.starts_with("gfx")) return std::nullopt;
+  int major = 0, minor = 0;
+  const char* const end = capability.data() + capability.size();
+  const auto [at, error] = std::from_chars(capability.data(), end, major);
+  if (error == std::errc() && at != end) std::from_chars(at + 1, end, minor);
+  return major > 8 || (major == 8 && minor >= 9) ? std::optional(Float8{}) : std::nullopt;
+}
 
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
@@ -34,7 +47,8 @@ const std::vector<Vendor>& vendors() {
           .library_bytes = 800'000'000,
           .communication_bytes = 1'200'000'000,
           .xla_flag = "",
-          .peak_bytes = reported_less_host,
+          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
+          .peak_bytes = reported_or_parts,
       },
       {
           .name = "cuda",
@@ -50,7 +64,8 @@ const std::vector<Vendor>& vendors() {
           .library_bytes = 800'000'000,
           .communication_bytes = 1'200'000'000,
           .xla_flag = "",
-          .peak_bytes = reported_less_host,
+          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
+          .peak_bytes = reported_or_parts,
       },
       {
           .name = "cpu",

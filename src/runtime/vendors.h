@@ -1,9 +1,11 @@
 // Defines Vendor: what differs between plugins, one row each, with the reason.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/shape.h"
 #include "runtime/compiled_program.h"
 
 namespace fettle {
@@ -31,9 +33,16 @@ struct Vendor {
   // Host memory that compiling a step takes, by measurement: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
   std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
+  // The environment variable that says how many GiB of the host's memory may be pinned (64 without it); "" = no limit.
+  std::string_view pinned_limit = "";
   // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
+
+// The 8-bit floats whose products the device of this capability ("8.9", "gfx942:sramecc+:xnack-") takes; none when it
+// has no such products. "" (the CPU) emulates them. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets
+// (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
+std::optional<Float8> float8_of(std::string_view capability);
 
 // All rows, the most wanted first.
 const std::vector<Vendor>& vendors();

@@ -5,16 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/size_text.h"
+
 namespace fettle {
 namespace {
 
 constexpr int64_t kShown = 8;  // boxes in a direction; more are cut in the middle
-
-std::string bytes_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (value >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
-  return value < 1e5 ? fmt::format("{:.2f} KB", value / 1e3) : fmt::format("{:.2f} MB", value / 1e6);
-}
 
 std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
@@ -139,7 +135,7 @@ std::string format_table(const std::vector<PlacedArray>& arrays, const MeshAxes&
   std::vector<std::vector<std::string>> rows{{"array", "shape", "dtype", "split over", "a device", "whole"}};
   for (const PlacedArray& a : arrays)
     rows.push_back({a.name, to_string(a.shape.dims), std::string(stablehlo_name(a.shape.dtype)), to_string(a.partition),
-                    bytes_text(a.bytes_per_device(mesh)), bytes_text(a.bytes())});
+                    size_text(a.bytes_per_device(mesh)), size_text(a.bytes())});
   std::vector<size_t> widths(rows[0].size());
   for (const auto& row : rows)
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());

@@ -18,7 +18,7 @@ const std::string kPrefix = "base_model.model.";
 
 // A layer without a pair gets another's, which is never looked at.
 DeviceBuffer load_from(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
-                       const AdapterFolder& adapter, const LoraOptions& options) {
+                       const AdapterFolder& adapter, const LoraOptions& options, const std::string& memory_kind = "") {
   const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
   auto find = [&](const std::string& name) -> StoredTensor {
     const TensorEntry* entry = adapter.file.find(kPrefix + name);
@@ -28,7 +28,7 @@ DeviceBuffer load_from(const Devices& devices, const Job& job, const WeightRow& 
     return {&adapter.file, entry};
   };
   return load_row(devices.client(), row, job.model.config, dtype,
-                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {});
+                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {}, memory_kind);
 }
 
 // Runs a program of arrays that are on the devices; outputs named as inputs replace them.
@@ -40,7 +40,7 @@ void apply(Devices& devices, const Program& program, const Bindings& inputs,
 }  // namespace
 
 AdapterFolder open_adapter(const std::filesystem::path& folder) {
-  return read_adapter(folder, {.dora = true, .modules_to_save = true});
+  return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
 }
 
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
@@ -50,6 +50,18 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   options.fan_in_fan_out = model.family->fan_in_fan_out;
   options.dora = config.use_dora;
   options.saved = config.modules_to_save;
+  if (config.task_type == "SEQ_CLS" && !model.classifies())
+    throw UserError(
+        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one that scores "
+        "replies",
+        file);
+  // PEFT lists the names that heads may have; a model has one of them.
+  if (model.classifies())
+    std::erase_if(options.saved, [&](const std::string& name) {
+      const bool of_peft = name == "classifier" || name == "score";
+      return of_peft &&
+             std::ranges::none_of(model.weights, [&](const WeightRow& row) { return saved_with(row.name, name); });
+    });
   size_t known = 0;
   // The tensors say exactly which modules have a pair.
   for (const std::string& linear : model.family->linears) {
@@ -70,6 +82,15 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     known += layers.size() * (options.dora ? 3 : 2);
   }
   if (static_cast<int64_t>(options.layers.size()) == model.config.num_hidden_layers) options.layers.clear();
+  if (!config.target_parameters.empty()) {
+    options.parameters = expert_parameters(model, config.target_parameters);
+    if (!options.layers.empty())
+      throw UserError("{}: pairs of experts beside linear layers with pairs on some layers only are not supported",
+                      file);
+    for (const WeightRow& row : expert_pair_rows(model, options))
+      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
+        known += adapter.file.find(kPrefix + row.stored_name(layer)) != nullptr ? 1 : 0;
+  }
   std::set<std::string> saved;
   for (const WeightRow& row : saved_rows(model, options))
     for (int64_t i = 0; i < row.stored_count(model.config); ++i) saved.insert(row.stored_name(i));
@@ -77,18 +98,58 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())
     throw UserError(
-        "{}: {} tensors, of which {} belong to linear layers or saved modules of this {} model; is it another model's "
-        "adapter?",
+        "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "another model's adapter? Pairs outside of the blocks (a pooler's, of PEFT's all-linear) are not supported: "
+        "merge "
+        "it with PEFT",
         file, adapter.tensors.size(), known, model.family->model_type);
   return options;
 }
 
 DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter) {
-  return load_from(devices, job, row, job.trained_dtype, adapter, *job.lora);
+  return load_from(devices, job, row, job.trained_dtype, adapter, *job.lora, memory_kind(job.weight_memory(row)));
 }
+
+namespace {
+
+// The pairs of experts onto gate, up and down of all of them.
+void merge_experts(Devices& devices, const Job& job, const AdapterFolder& adapter, const LoraOptions& options,
+                   TrainState& state) {
+  const ModelConfig& c = job.model.config;
+  const std::vector<WeightRow> rows = expert_pair_rows(job.model, options);
+  for (size_t i = 0; i < rows.size(); i += 2) {
+    const bool down = options.parameters[i / 2].ends_with("down_proj");
+    const std::vector<std::string> modules =
+        down ? std::vector{c.experts.down} : std::vector{c.experts.gate, c.experts.up};
+    std::map<std::string, DeviceBuffer> parts;
+    Program program(job.sharding.mesh());
+    BuildScope scope(program.block());
+    Bindings inputs;
+    std::vector<Tensor> pair;
+    for (const WeightRow& row : {rows[i], rows[i + 1]}) {
+      parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));
+      pair.push_back(program.input(row.name, stacked_shape(row, c, DType::kF32), job.partition(row)));
+    }
+    for (auto& [part, buffer] : parts) inputs[part] = &buffer;
+    for (size_t half = 0; half < modules.size(); ++half) {
+      const WeightRow& base = job.model.row(job.model.family->layer_prefix + modules[half] + ".weight");
+      const std::string frozen = frozen_input(base);
+      if (!state.buffers.contains(frozen)) continue;  // trained whole from here on
+      inputs[frozen] = &state.buffers.at(frozen);
+      const Tensor weight = program.input(frozen, stacked_shape(base, c, job.frozen_dtype), job.partition(base));
+      const int64_t out = base.dims[1];
+      const Tensor b = slice(pair[1], 1, static_cast<int64_t>(half) * out, static_cast<int64_t>(half + 1) * out);
+      program.output(frozen, merged_experts(weight, pair[0], b, options.scale()), job.partition(base), frozen);
+    }
+    apply(devices, program, inputs, state.buffers);
+  }
+}
+
+}  // namespace
 
 void merge_adapter(Devices& devices, const Job& job, const AdapterFolder& adapter, TrainState& state) {
   const LoraOptions options = adapter_options(adapter, job.model);
+  merge_experts(devices, job, adapter, options, state);
   for (const std::string& module : options.modules) {
     const std::string name = job.model.family->layer_prefix + module;
     const WeightRow& base = job.model.row(name + ".weight");
@@ -101,6 +162,7 @@ void merge_adapter(Devices& devices, const Job& job, const AdapterFolder& adapte
     const Tensor weight = program.input(frozen, shape, job.partition(base));
     LoraOptions one = options;
     one.modules = {module};
+    one.parameters.clear();
     std::vector<Tensor> tensors;
     for (const WeightRow& row : lora_rows(job.model, one)) {
       parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));

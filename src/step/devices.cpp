@@ -48,13 +48,35 @@ std::string Devices::title() const {
   return fmt::format("{} ({} device{})", kind, count_, count_ == 1 ? "" : "s");
 }
 
+namespace {
+
+UserError no_host_memory(const Client& client) {
+  return UserError(
+      "offload_optimizer and offload_param need arrays in pinned memory of the host, which plugin {} does not have or "
+      "cannot compile for; remove the keys, or take a newer plugin (`make setup`, `make plugins`)",
+      client.plugin().name());
+}
+
+}  // namespace
+
+void Devices::require_host_memory() const {
+  if (!client_.has_memory(memory_kind(Memory::kHost))) throw no_host_memory(client_);
+}
+
 Executable Devices::compile(const Program& program) {
+  if (program.uses_host_memory()) require_host_memory();
   const CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
   const std::string text = program.text(tf32_);
   if (const char* folder = std::getenv("FETTLE_DUMP"))
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
-  if (cache_) return cache_->compile(client_, text, signature_of(program), options);
-  return client_.compile(text, signature_of(program), options);
+  try {
+    if (cache_) return cache_->compile(client_, text, signature_of(program), options);
+    return client_.compile(text, signature_of(program), options);
+  } catch (const DeviceError& error) {
+    // Plugins of before 2026 have the memory but not the op, or not on several devices.
+    if (std::string(error.what()).find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
+    throw;
+  }
 }
 
 std::map<std::string, DeviceBuffer> run(const Executable& executable, const Bindings& inputs) {

@@ -24,7 +24,10 @@ class Devices {
   // Bytes one device may use; 0 when the plugin does not say.
   int64_t memory_limit() const { return client_.devices()[0].memory_bytes; }
   std::string title() const;  // "cpu (1 device)"
+  const std::string& capability() const { return client_.devices()[0].capability; }
 
+  // Throws UserError when the plugin cannot keep arrays in the host's memory.
+  void require_host_memory() const;
   // Compiles, or takes from the compile cache.
   Executable compile(const Program& program);
 

@@ -13,6 +13,7 @@ struct ProgramRows {
   HostArray loss, tokens;    // f32 [rows]
   HostArray correct;         // the same; not of preferences
   HostArray metrics;         // of preferences
+  HostArray logits;          // of classifiers
   int64_t rows_of_each = 1;  // sequences of the batch
 };
 
@@ -26,7 +27,7 @@ ProgramRows run_rows(const Devices& devices, const Job& job, const Executable& p
     const auto found = outputs.find(name);
     return found == outputs.end() ? HostArray() : found->second.download();
   };
-  return {get("loss"), get("tokens"), get("correct"), get("metrics"), sequences_per_row(job.recipe)};
+  return {get("loss"), get("tokens"), get("correct"), get("metrics"), get("logits"), sequences_per_row(job.recipe)};
 }
 
 BatchOptions eval_batches(const Job& job) {
@@ -35,7 +36,7 @@ BatchOptions eval_batches(const Job& job) {
           .rows = rows * job.batch_shards() * sequences_per_row(job.recipe),
           .max_length = job.recipe.cutoff_len,
           .multiple = job.row_multiple(),
-          .pairs = job.recipe.stage == "dpo",
+          .pairs = job.recipe.stage == "dpo" || job.recipe.stage == "rm",
           .mismatched = job.recipe.stage == "kto",
           .shuffle = false};
 }
@@ -48,8 +49,8 @@ std::map<std::string, double> Evaluation::metrics() const {
       {"eval_runtime", seconds},
       {"eval_samples", static_cast<double>(samples)},
       {"eval_samples_per_second", seconds > 0 ? static_cast<double>(samples) / seconds : 0}};
-  for (const auto& [name, value] : preferences) out["eval_" + name] = value;
-  if (preferences.empty()) {
+  for (const auto& [name, value] : figures) out["eval_" + name] = value;
+  if (figures.empty()) {
     out["eval_perplexity"] = perplexity;
     out["eval_accuracy"] = accuracy;
     out["eval_tokens"] = static_cast<double>(tokens);
@@ -80,6 +81,16 @@ std::vector<double> Evaluator::losses(TrainState& state) {
   return out;
 }
 
+std::vector<float> Evaluator::logits(TrainState& state) {
+  std::vector<float> out;
+  for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
+    const RowLosses rows = this->rows(state, batches_.at(s));
+    for (float logit : rows.logits.as<float>()) out.push_back(logit);
+  }
+  out.resize(static_cast<size_t>(batches_.examples() * job_.model.config.num_labels));  // filler stands behind the last
+  return out;
+}
+
 Evaluation Evaluator::run(TrainState& state) {
   const auto start = std::chrono::steady_clock::now();
   double loss = 0, tokens = 0, correct = 0;
@@ -89,7 +100,7 @@ Evaluation Evaluator::run(TrainState& state) {
     for (int64_t r = 0; r < rows.loss.shape().elements(); ++r) {
       loss += rows.loss.as<float>()[r];
       tokens += rows.tokens.as<float>()[r];
-      if (!has_preferences(job_.recipe)) correct += rows.correct.as<float>()[r];
+      if (rows.correct.shape().rank() > 0) correct += rows.correct.as<float>()[r];
     }
     if (has_preferences(job_.recipe))
       for (int64_t i = 0; i < kPreferenceSums; ++i) sums[i] += rows.metrics.as<float>()[i];
@@ -98,7 +109,7 @@ Evaluation Evaluator::run(TrainState& state) {
   out.tokens = static_cast<int64_t>(tokens);
   out.samples = batches_.rows();
   out.loss = loss / std::max(tokens, 1.0);
-  if (has_preferences(job_.recipe)) out.preferences = preference_metrics(job_.recipe, sums);
+  if (has_preferences(job_.recipe)) out.figures = preference_metrics(job_.recipe, sums);
   out.perplexity = std::exp(out.loss);
   out.accuracy = correct / std::max(tokens, 1.0);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

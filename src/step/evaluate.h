@@ -13,9 +13,10 @@ namespace fettle {
 struct Evaluation {
   double loss = 0;  // sum of token losses / trained tokens; of preferences the mean over their rows
   double perplexity = 0;
-  double accuracy = 0;                        // share of trained tokens whose likeliest prediction is right
-  std::map<std::string, double> preferences;  // rewards/chosen, ... (preference.h); perplexity and accuracy are not set
-  int64_t tokens = 0;                         // trained ones; of preferences their rows
+  double accuracy = 0;                    // share of trained tokens whose likeliest prediction is right
+  std::map<std::string, double> figures;  // of preferences rewards/chosen, ... (preference.h), of classes accuracy, ...
+                                          // (class_evaluation.h); then perplexity and token accuracy are not set
+  int64_t tokens = 0;                     // trained ones; of preferences their rows
   int64_t samples = 0;
   double seconds = 0;
 
@@ -31,6 +32,8 @@ class Evaluator {
   Evaluation run(TrainState& state);
   // Each example's loss, summed over its trained tokens, in their order. Not of preferences.
   std::vector<double> losses(TrainState& state);
+  // Of stage cls: each example's logits, row-major [examples, num_labels], in their order.
+  std::vector<float> logits(TrainState& state);
 
  private:
   struct RowLosses;

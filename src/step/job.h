@@ -29,6 +29,8 @@ struct Job {
   // adapter's pairs there is none: the reference is the base without them.
   std::vector<WeightRow> reference;
   DType compute = DType::kF32;  // of activations and matmuls
+  // What the layers' matmuls take, in training with recipe.fp8; none: `compute`. See use_float8_of.
+  std::optional<Float8> float8;
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   ShardingRules sharding;
@@ -45,6 +47,12 @@ struct Job {
   // of the layers.
   std::vector<int64_t> layers_of(const WeightRow& row) const;
   Partition partition(const WeightRow& row) const;  // of the stacked array
+  // The host's: layers under offload_param, masters under offload_optimizer.
+  Memory weight_memory(const WeightRow& row) const;
+  // A trained f32 matrix of the layers that the step computes with in 16 bits: with its optimizer state in the host's
+  // memory it lies there too, and each step makes itself a copy in 16 bits on the device. Not beside a reference model.
+  bool has_master(const WeightRow& row) const;
+  Memory state_memory() const { return recipe.offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Positions of a row are a multiple of this: 8, and the devices of sp.
   int64_t row_multiple() const;
   // Positions of the longest row: cutoff_len rounded up to the multiple.
@@ -53,6 +61,10 @@ struct Job {
   static bool decays(const WeightRow& row) { return row.stored_dims().size() > 1 || is_magnitude(row); }
 };
 
+// Labels of the classifier that a recipe asks for: of stage cls its num_labels, of stage rm 1 score, else 0 (a language
+// model). Throws UserError when stage cls has no num_labels.
+int64_t num_labels_of(const Recipe& recipe);
+
 // Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.
 enum class Purpose { kTraining, kInference };
 
@@ -60,6 +72,10 @@ enum class Purpose { kTraining, kInference };
 // from the adapter that is continued from. Throws UserError on combinations that make no sense.
 Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
              Purpose purpose = Purpose::kTraining);
+
+// Gives the job the 8-bit floats of the hardware it runs on, when the recipe asks for them. `capability` is Machine's
+// or Devices'; `title` its name for messages. Throws UserError when it has none.
+void use_float8_of(Job& job, const std::string& capability, const std::string& title);
 
 // Names of program inputs and outputs.
 std::string frozen_input(const WeightRow& row);
@@ -79,6 +95,7 @@ struct StateArray {
   Shape shape;
   LogicalAxes axes;
   Partition partition;
+  Memory memory = Memory::kDevice;
 };
 std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row);
 

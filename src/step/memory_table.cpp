@@ -11,10 +11,11 @@
 namespace fettle {
 namespace {
 
-// Bytes of one device's part of the rows.
-int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dtype) {
+// Bytes of one device's part of the rows, of those that lie in that memory.
+int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dtype, Memory memory) {
   int64_t total = 0;
   for (const WeightRow& row : rows) {
+    if (job.weight_memory(row) != memory) continue;
     const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
     const Partition partition = job.sharding.partition(stacked_axes(row), dims, row.name);
     total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(row.dtype.value_or(dtype));
@@ -22,24 +23,41 @@ int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dt
   return total;
 }
 
-int64_t frozen_bytes(const Job& job) {
-  return shard_bytes(job, job.frozen, job.frozen_dtype) + shard_bytes(job, job.reference, job.reference_dtype());
+int64_t frozen_bytes(const Job& job, Memory memory) {
+  return shard_bytes(job, job.frozen, job.frozen_dtype, memory) +
+         shard_bytes(job, job.reference, job.reference_dtype(), memory);
 }
 
-int64_t optimizer_bytes(const Job& job) {
+int64_t trained_bytes(const Job& job, Memory memory) {
+  return shard_bytes(job, job.trained, job.trained_dtype, memory);
+}
+
+int64_t optimizer_bytes(const Job& job, Memory memory) {
   int64_t total = 0;
   for (const WeightRow& row : job.trained)
     for (const StateArray& array : optimizer_state(job, row))
-      total += layout_of(array.partition, array.shape.dims, job.sharding.mesh()).boxes[0].elements() *
-               byte_size(array.shape.dtype);
+      if (array.memory == memory)
+        total += layout_of(array.partition, array.shape.dims, job.sharding.mesh()).boxes[0].elements() *
+                 byte_size(array.shape.dtype);
   return total;
 }
 
 int64_t batch_bytes(const Job& job, int64_t length) {
-  const Dims dims{job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch(), length};
-  const Partition partition = job.sharding.partition({"", "batch", "length"}, dims, "the batch");
-  constexpr int64_t kArrays = 4;  // tokens, targets, positions, segments
-  return kArrays * layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(DType::kI32);
+  int64_t total = 0;
+  const Dims rows{job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch()};
+  for (const BatchArray& array : batch_arrays(job, rows, length)) {
+    const Dims& dims = array.shape.dims;
+    const Partition partition = job.sharding.partition(array.axes, dims, "the batch");
+    total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(array.shape.dtype);
+  }
+  return total;
+}
+
+// What offload_param takes off a device.
+int64_t layer_bytes(const Job& job) {
+  Job moved = job;
+  moved.recipe.offload_param = true;
+  return frozen_bytes(moved, Memory::kHost) + trained_bytes(moved, Memory::kHost);
 }
 
 struct Line {
@@ -69,6 +87,10 @@ std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
   activations.push_back(fmt::format("a cutoff_len below {}", r.cutoff_len));
   if (!job.lora) weights.push_back("finetuning_type: lora");
   if (job.compute == DType::kF32) weights.push_back("bf16: true");
+  if (!r.offload_optimizer && table.optimizer > 0)
+    weights.push_back(fmt::format("offload_optimizer: true ({} to the host's memory)", size_text(table.optimizer)));
+  if (!r.offload_param)
+    weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(job))));
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
   std::vector<std::string>& first = table.temporaries * 2 > table.peak ? activations : weights;
   std::vector<std::string>& second = &first == &activations ? weights : activations;
@@ -78,16 +100,9 @@ std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
 
 }  // namespace
 
-std::string size_text(int64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  if (std::abs(value) >= 1e9) return fmt::format("{:.2f} GB", value / 1e9);
-  if (std::abs(value) < 1e5) return fmt::format("{:.2f} KB", value / 1e3);
-  return fmt::format("{:.2f} MB", value / 1e6);
-}
-
 int64_t held_bytes(const Job& job, int64_t length) {
-  return frozen_bytes(job) + shard_bytes(job, job.trained, job.trained_dtype) + optimizer_bytes(job) +
-         batch_bytes(job, length);
+  return frozen_bytes(job, Memory::kDevice) + trained_bytes(job, Memory::kDevice) +
+         optimizer_bytes(job, Memory::kDevice) + batch_bytes(job, length);
 }
 
 MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
@@ -97,12 +112,19 @@ MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stat
                     .peak = stats.peak,
                     .allowance = allowance,
                     .limit = limit};
-  table.frozen = frozen_bytes(job);
-  table.trained = shard_bytes(job, job.trained, job.trained_dtype);
-  table.gradients = shard_bytes(job, job.trained, DType::kF32);
-  table.optimizer = optimizer_bytes(job);
+  table.frozen = frozen_bytes(job, Memory::kDevice);
+  table.trained = trained_bytes(job, Memory::kDevice);
+  table.gradients = shard_bytes(job, job.trained, DType::kF32, Memory::kDevice);
+  table.optimizer = optimizer_bytes(job, Memory::kDevice);
+  table.host_frozen = frozen_bytes(job, Memory::kHost);
+  table.host_trained = trained_bytes(job, Memory::kHost);
+  table.host_optimizer = optimizer_bytes(job, Memory::kHost);
+  table.host_temporaries =
+      std::max<int64_t>(0, stats.host_argument + stats.host_output - stats.host_alias + stats.host_temp - table.host());
   table.batch = batch_bytes(job, length);
-  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(job, length));
+  // Where the host's memory is the device's (CPU), the plugin tells them not apart, and the peak is of both.
+  const int64_t in_peak = stats.host_argument == 0 ? table.host() : 0;
+  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(job, length) - in_peak);
   return table;
 }
 
@@ -122,6 +144,11 @@ std::string format_memory_table(const MemoryTable& table) {
   if (table.allowance > 0)
     text += fmt::format("\n  {:<26}{:>12}  (context, workspaces, communication: a guess)", "allowance for libraries",
                         size_text(table.allowance));
+  if (table.host() > 0)
+    text +=
+        fmt::format("\n  {:<26}{:>12}  weights {}, optimizer state {}, gradients and scratch {}",
+                    "in the host's memory", size_text(table.host()), size_text(table.host_frozen + table.host_trained),
+                    size_text(table.host_optimizer), size_text(table.host_temporaries));
   if (table.limit == 0) return text + "\n  the device's limit is not known";
   text += fmt::format("\n  {:<26}{:>12}\n  {:<26}{:>12}", "limit", size_text(table.limit), "head-room",
                       size_text(table.head_room()));
@@ -139,7 +166,12 @@ nlohmann::json to_json(const MemoryTable& table) {
                      {"batch_bytes", table.batch},
                      {"temporary_bytes", table.temporaries},
                      {"peak_bytes", table.peak},
-                     {"allowance_bytes", table.allowance}};
+                     {"allowance_bytes", table.allowance},
+                     {"host_bytes", table.host()},
+                     {"host_frozen_bytes", table.host_frozen},
+                     {"host_trained_bytes", table.host_trained},
+                     {"host_optimizer_bytes", table.host_optimizer},
+                     {"host_temporary_bytes", table.host_temporaries}};
   out["limit_bytes"] = table.limit > 0 ? nlohmann::json(table.limit) : nlohmann::json(nullptr);
   out["head_room_bytes"] = table.limit > 0 ? nlohmann::json(table.head_room()) : nlohmann::json(nullptr);
   return out;
@@ -157,6 +189,15 @@ void require_fit(const Job& job, const MemoryTable& table) {
       table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "", table.device,
       size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
       fmt::join(remedies(job, table), "; "));
+}
+
+void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
+  const int64_t needed = table.host() * devices;
+  if (free == 0 || needed <= free) return;
+  throw DoesNotFit(
+      "offload_optimizer and offload_param lay {} into the host's memory, of which {} are free: leave one of them out, "
+      "take pure_bf16: true, optim: adamw_8bit or quantization_bit, or more devices on fsdp",
+      size_text(needed), size_text(free));
 }
 
 }  // namespace fettle

@@ -5,12 +5,14 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/size_text.h"
 #include "runtime/compiled_program.h"
 #include "step/job.h"
 
 namespace fettle {
 
-// Bytes of one device. Weights, optimizer state and batch are counted from the shardings; the peak is the compiler's.
+// Bytes of one device, and of its share of the host's memory. Weights, optimizer state and batch are counted from the
+// shardings; the peak is the compiler's.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
   int64_t frozen = 0;     // base weights
@@ -23,8 +25,12 @@ struct MemoryTable {
   int64_t peak = 0;         // the compiler's count at the worst moment
   int64_t allowance = 0;    // for what the compiler does not see: context, libraries, communication buffers
   int64_t limit = 0;        // what the device has; 0 = not known
+  // In the host's memory, of this device: not among the above.
+  int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
+  int64_t host_temporaries = 0;  // gradients: what the compiler adds to those three
 
   int64_t head_room() const { return limit - peak - allowance; }
+  int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
   bool fits() const { return limit == 0 || peak + allowance <= limit; }
 };
 
@@ -43,10 +49,9 @@ std::string format_memory_table(const MemoryTable& table);
 // Sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
 
-// "12.34 GB" (10^9 bytes), MB or KB.
-std::string size_text(int64_t bytes);
-
 // Throws DoesNotFit with the shortfall, the largest part and which keys make it smaller, unless the table fits.
 void require_fit(const Job& job, const MemoryTable& table);
+// The same of the host: `free` bytes for the shares of `devices` devices. Passes when `free` is 0: not known.
+void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -1,9 +1,11 @@
 #include "step/preference.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "data/example.h"
 #include "graph/ops.h"
+#include "models/layers.h"
 
 namespace fettle {
 namespace {
@@ -13,12 +15,6 @@ enum Sum { kChosen, kRejected, kRewardChosen, kRewardRejected, kRight, kLogpsCho
 
 Tensor zero() {
   return constant(0, DType::kF32);
-}
-
-// Nothing overflows, and the slope is right at 0 too, where a run begins.
-Tensor log_sigmoid(const Tensor& x) {
-  const Tensor larger = stop_gradient(maximum(-x, zero()));
-  return -(larger + log(exp(-larger) + exp(-x - larger)));
 }
 
 // The first (0) or second (1) sequence of each row: [.., S] -> [.., R].
@@ -110,14 +106,23 @@ PreferenceLoss judged_loss(const Recipe& r, const SequenceLogps& in) {
   return {loss, stack_sums({good, bad, reward * good, reward * bad, none, logp * good, logp * bad, none, real * kl})};
 }
 
+// Bradley and Terry's model of which reply is preferred, as TRL's RewardTrainer has it.
+PreferenceLoss scores_loss(const SequenceLogps& in) {
+  const Tensor real = real_rows(in.tokens_S);
+  const Tensor good = side(in.trained_S, 0), bad = side(in.trained_S, 1), none = zeros_like(real);
+  const Tensor right = one_if(compare(good, "GT", bad));
+  return {-log_sigmoid(good - bad) * real,
+          stack_sums({real, real, good * real, bad * real, right * real, none, none, none, none})};
+}
+
 }  // namespace
 
 bool has_preferences(const Recipe& recipe) {
-  return recipe.stage == "dpo" || recipe.stage == "kto";
+  return recipe.stage == "dpo" || recipe.stage == "kto" || recipe.stage == "rm";
 }
 
 bool has_reference(const Recipe& recipe) {
-  return has_preferences(recipe) && recipe.pref_loss != "orpo" && recipe.pref_loss != "simpo";
+  return has_preferences(recipe) && recipe.stage != "rm" && recipe.pref_loss != "orpo" && recipe.pref_loss != "simpo";
 }
 
 int64_t sequences_per_row(const Recipe& recipe) {
@@ -129,12 +134,20 @@ Tensor real_rows(const Tensor& tokens_S) {
 }
 
 PreferenceLoss preference_loss(const Recipe& recipe, const SequenceLogps& in) {
+  if (recipe.stage == "rm") return scores_loss(in);
   return recipe.stage == "kto" ? judged_loss(recipe, in) : pairs_loss(recipe, in);
 }
 
 std::map<std::string, double> preference_metrics(const Recipe& recipe, std::span<const float> sums) {
   std::map<std::string, double> out;
   const double chosen = sums[kChosen], rejected = sums[kRejected];
+  if (recipe.stage == "rm") {
+    const double pairs = std::max(chosen, 1.0);
+    out["accuracy"] = sums[kRight] / pairs;
+    out["margin"] = (sums[kRewardChosen] - sums[kRewardRejected]) / pairs;
+    out["mean_reward"] = (sums[kRewardChosen] + sums[kRewardRejected]) / (2 * pairs);
+    return out;
+  }
   if (chosen > 0) {
     out["rewards/chosen"] = sums[kRewardChosen] / chosen;
     out["logps/chosen"] = sums[kLogpsChosen] / chosen;

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "step/placement.h"
+
 namespace fettle {
 namespace {
 
@@ -45,9 +47,8 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
 
   const ModelConfig& c = job.model.config;
   const int64_t rows = job.sequences_per_micro_batch();
-  for (const char* name : {"tokens", "targets", "positions", "segments"})
-    add("batch", name, name, {DType::kI32, {job.recipe.gradient_accumulation_steps, rows, length}},
-        {"", "batch", "length"});
+  for (const BatchArray& array : batch_arrays(job, {job.recipe.gradient_accumulation_steps, rows}, length))
+    add("batch", array.name, array.name, array.shape, array.axes);
   const std::string kind = "activations of a layer and micro-batch";
   add(kind, "residual stream", "residual stream", {job.compute, {rows, length, c.hidden_size}},
       {"batch", "length", "act_embed"});

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/load.h"
 #include "checkpoint/load_quantised.h"
 #include "data/order.h"
@@ -19,22 +20,29 @@ Layout row_layout(const Job& job, const WeightRow& row) {
   return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
 }
 
+std::string kind_of(const Job& job, const WeightRow& row) {
+  return memory_kind(job.weight_memory(row));
+}
+
 // The base's weights, read or made at random, with the adapters that are merged into them.
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Job& job, const ModelRepository& repository)
       : devices_(devices), job_(job), repository_(repository), meter_(repository.total_bytes()) {
+    if (job.recipe.offload_param || job.recipe.offload_optimizer) devices.require_host_memory();
     if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
     for (const std::string& folder : job.merged) merged_.push_back(open_adapter(folder));
   }
   DeviceBuffer row(const WeightRow& row, DType dtype) {
     const Layout layout = row_layout(job_, row);
-    if (job_.recipe.train_from_scratch)
+    const bool made = row.head && !has(row.name);
+    if (made && !job_.recipe.train_from_scratch) info("{} is not in the checkpoint: it starts afresh", row.name);
+    if (made || job_.recipe.train_from_scratch)
       return random_row(devices_.client(), row, job_.model.config, dtype, layout,
-                        static_cast<uint64_t>(job_.recipe.seed));
+                        static_cast<uint64_t>(job_.recipe.seed), kind_of(job_, row));
     return load_row(
         devices_.client(), row, job_.model.config, dtype, layout, [&](const std::string& name) { return find(name); },
-        [&](int64_t bytes) { meter_.add(bytes); });
+        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, row));
   }
   void frozen_into(TrainState& state) {
     for (const WeightRow& one : job_.frozen)
@@ -57,8 +65,10 @@ class BaseWeights {
       state.buffers.emplace(
           reference_input(one),
           adapter ? load_trained(devices_, job_, one, *adapter)
-                  : load_row(devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
-                             [&](const std::string& name) { return other ? other->find(name) : find(name); }, {}));
+                  : load_row(
+                        devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
+                        [&](const std::string& name) { return other ? other->find(name) : find(name); }, {},
+                        kind_of(job_, one)));
   }
   void finish() { meter_.finish(); }
 
@@ -68,8 +78,13 @@ class BaseWeights {
     for (const WeightRow& part : weight.parts) layouts.push_back(row_layout(job_, part));
     std::vector<DeviceBuffer> parts = load_quantised(
         devices_.client(), weight, job_.model.config, layouts, [&](const std::string& name) { return find(name); },
-        [&](int64_t bytes) { meter_.add(bytes); });
+        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, weight.base));
     for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
+  }
+  bool has(const std::string& name) const {
+    for (const AdapterFolder& adapter : merged_)
+      if (adapter.find(name, AdapterPart::kSaved) != nullptr) return true;
+    return repository_.contains(name);
   }
   // The last merged adapter that saved the tensor whole has it, or else the base.
   StoredTensor find(const std::string& name) const {
@@ -101,7 +116,7 @@ std::vector<StateArray> trained_arrays(const Job& job) {
   std::vector<StateArray> arrays;
   for (const WeightRow& row : job.trained) {
     const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
-    arrays.push_back({trained_input(row), shape, stacked_axes(row), job.partition(row)});
+    arrays.push_back({trained_input(row), shape, stacked_axes(row), job.partition(row), job.weight_memory(row)});
     for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
     if (job.pissa && is_lora(row)) arrays.push_back({start_array(row), shape, stacked_axes(row), job.partition(row)});
   }
@@ -120,17 +135,20 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
   if (!job.adapter.empty()) adapter = open_adapter(job.adapter);
   for (const WeightRow& row : job.trained) {
     DeviceBuffer weight;
-    if (adapter)
+    // The head is not in an adapter that was trained to write.
+    const bool given = adapter && !(row.head && adapter->find(row.name, AdapterPart::kSaved) == nullptr);
+    if (given)
       weight = load_trained(devices, job, row, *adapter);
     else if (is_lora(row))
       weight = random_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row),
-                          static_cast<uint64_t>(job.recipe.seed));
+                          static_cast<uint64_t>(job.recipe.seed), kind_of(job, row));
     else
       weight = base.row(row, job.trained_dtype);
     if (optimizer)
       for (const StateArray& array : optimizer_state(job, row)) {
         Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
-        state.buffers.emplace(array.name, DeviceBuffer::zeros(client, array.shape, std::move(layout)));
+        state.buffers.emplace(array.name,
+                              DeviceBuffer::zeros(client, array.shape, std::move(layout), memory_kind(array.memory)));
       }
     state.buffers.emplace(trained_input(row), std::move(weight));
   }
@@ -151,7 +169,8 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
     const Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
     for (const Box& box : layout.parts()) checkpoint.verify(array.name, box);
     auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
-    state.buffers.emplace(array.name, fill_in_pieces(devices.client(), array.shape, layout, read));
+    state.buffers.emplace(array.name,
+                          fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
     checkpoint.release(array.name);
   }
   BaseWeights base(devices, job, repository);
@@ -165,25 +184,17 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
 std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch,
                                                  bool flat) {
   std::map<std::string, DeviceBuffer> out;
-  auto put = [&](const char* name, const HostArray& array) {
-    Dims dims = array.shape().dims;
-    LogicalAxes axes{"", "batch", "length"};
-    axes.resize(dims.size());
-    if (flat) {
-      dims[1] *= dims[0];
-      dims.erase(dims.begin());
-      axes.erase(axes.begin());
-    }
-    const Layout layout = layout_of(job.sharding.partition(axes, dims, "the batch"), dims, job.sharding.mesh());
-    HostArray shaped({array.shape().dtype, dims});
-    std::memcpy(shaped.data(), array.data(), array.bytes());
-    out.emplace(name, DeviceBuffer::upload(devices.client(), shaped, layout));
-  };
-  put("batch/tokens", batch.tokens);
-  put("batch/targets", batch.targets);
-  put("batch/positions", batch.positions);
-  put("batch/segments", batch.segments);
-  if (job.recipe.stage == "kto") put("batch/preferences", batch.preferences);
+  const Dims& dims = batch.tokens.shape().dims;
+  for (const BatchArray& array : batch_arrays(job, flat ? Dims{dims[0] * dims[1]} : Dims{dims[0], dims[1]}, dims[2])) {
+    const HostArray& from = batch.*array.from;
+    HostArray shaped(array.shape);
+    internal_check(from.bytes() == shaped.bytes(), "upload_batch: {} has {}, the program wants {}", array.name,
+                   from.shape().to_string(), array.shape.to_string());
+    std::memcpy(shaped.data(), from.data(), from.bytes());
+    const Partition partition = job.sharding.partition(array.axes, array.shape.dims, "the batch");
+    const Layout layout = layout_of(partition, array.shape.dims, job.sharding.mesh());
+    out.emplace("batch/" + array.name, DeviceBuffer::upload(devices.client(), shaped, layout));
+  }
   return out;
 }
 

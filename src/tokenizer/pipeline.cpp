@@ -42,16 +42,32 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// How many bytes of the normalized text have become of the first character of `text`: what is left when the others
-// are taken away.
-size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer) {
+// How many bytes of the normalized text have become of the first character of `text` that `precompiled` leaves: what is
+// left when the others are taken away.
+size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
+                      const Normalizer& precompiled) {
   size_t first = 0;
-  next_char(text, first);
+  std::string character;
+  do {
+    const size_t begin = first;
+    next_char(text, first);
+    character = text.substr(begin, first - begin);
+    if (precompiled) precompiled(character);
+  } while (character.empty() && first < text.size());
   if (normalized == text) return first;
   std::string rest(text.substr(first));
   normalizer(rest);
   const auto common = std::mismatch(normalized.rbegin(), normalized.rend(), rest.rbegin(), rest.rend());
   return static_cast<size_t>(normalized.rend() - common.first);
+}
+
+// The Precompiled one of a normalizer, or of those that are done one after another.
+Normalizer find_precompiled(const JsonField& field) {
+  if (const auto list = field.find("normalizers"))
+    for (const JsonField& one : list->elements())
+      if (Normalizer found = find_precompiled(one)) return found;
+  const auto type = field.find("type");
+  return type && type->string() == "Precompiled" ? read_normalizer(field) : Normalizer();
 }
 
 }  // namespace
@@ -62,7 +78,10 @@ Pipeline read_tokenizer_json(const std::filesystem::path& path) {
                     "decoder", "model"});
   Pipeline pipeline;
   pipeline.model = read_model(file.at("model"));
-  if (auto field = file.find("normalizer")) pipeline.normalizer = read_normalizer(*field);
+  if (auto field = file.find("normalizer")) {
+    pipeline.normalizer = read_normalizer(*field);
+    pipeline.precompiled = find_precompiled(*field);
+  }
   if (auto field = file.find("pre_tokenizer")) pipeline.pre_tokenizer = read_pre_tokenizer(*field);
   if (auto field = file.find("post_processor")) pipeline.post_processor = PostProcessor::read(*field);
   if (auto field = file.find("decoder")) pipeline.decoder = read_decoder(*field);
@@ -87,6 +106,11 @@ std::optional<int32_t> Pipeline::id_of(const std::string& token) const {
 }
 
 void Pipeline::encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const {
+  encode_alone(text, ids);
+  post_processor.apply(ids, add_special_tokens);
+}
+
+void Pipeline::encode_alone(std::string_view text, std::vector<int32_t>& ids) const {
   Pieces pieces(text);
   added.split_given(pieces);
   if (normalizer || !prefix.empty()) {
@@ -94,7 +118,7 @@ void Pipeline::encode(std::string_view text, bool add_special_tokens, std::vecto
       std::string part(piece.text);
       if (normalizer) normalizer(part);
       const bool asked = pre_tokenizer.asks_for_start && normalizer && piece.at_start();
-      const size_t start_bytes = asked ? bytes_of_start(piece.text, part, normalizer) : piece.start_bytes;
+      const size_t start_bytes = asked ? bytes_of_start(piece.text, part, normalizer, precompiled) : piece.start_bytes;
       if ((prefix_alone || !part.empty()) && (prefix_always || piece.at_start())) part.insert(0, prefix);
       emit(Piece{pieces.own(std::move(part)), Piece::kNoId, start_bytes});
     });
@@ -103,7 +127,6 @@ void Pipeline::encode(std::string_view text, bool add_special_tokens, std::vecto
   pre_tokenizer.apply(pieces);
   ids.reserve(text.size() / 3 + 8);
   model->encode(pieces.list(), ids);
-  post_processor.apply(ids, add_special_tokens);
 }
 
 std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

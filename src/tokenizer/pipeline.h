@@ -20,6 +20,7 @@ struct Pipeline {
   std::unique_ptr<Model> model;
   AddedTokens added;
   Normalizer normalizer;       // empty: none, as the decoder
+  Normalizer precompiled;      // that part of it: the text begins with the first character that it does not remove
   std::string prefix;          // put before the normalized text,
   bool prefix_always = false;  // after every added token too
   bool prefix_alone = false;   // also before a text of which nothing is left
@@ -32,6 +33,7 @@ struct Pipeline {
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
+  void encode_alone(std::string_view text, std::vector<int32_t>& ids) const;  // without the post-processor
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 };
 

@@ -2,11 +2,30 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace fettle {
 namespace {
 
+using PairPiece = PostProcessor::PairPiece;
+
+void add_tokens(std::vector<PairPiece>& pieces, const std::vector<int32_t>& ids, uint8_t type) {
+  for (int32_t id : ids) pieces.push_back({PairPiece::Kind::kToken, id, type});
+}
+
+// The texts one behind the other, each between `before` and `after`.
+std::vector<PairPiece> one_after_another(const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
+  std::vector<PairPiece> pieces;
+  for (uint8_t type : {uint8_t{0}, uint8_t{1}}) {
+    add_tokens(pieces, before, type);
+    pieces.push_back({type == 0 ? PairPiece::Kind::kFirst : PairPiece::Kind::kSecond, 0, type});
+    add_tokens(pieces, after, type);
+  }
+  return pieces;
+}
+
 // The id of ["[SEP]", 102].
-int32_t read_pair(const JsonField& field) {
+int32_t read_token(const JsonField& field) {
   const std::vector<JsonField> pair = field.elements();
   if (pair.size() != 2) field.fail("wanted a token and its id");
   return static_cast<int32_t>(pair[1].integer());
@@ -22,7 +41,8 @@ PostProcessor PostProcessor::read(const JsonField& field) {
 
 PostProcessor PostProcessor::around(std::vector<int32_t> before, std::vector<int32_t> after) {
   PostProcessor result;
-  result.templates_.push_back({{std::move(before), std::move(after)}});
+  std::vector<PairPiece> pair = one_after_another(before, after);
+  result.templates_.push_back({{std::move(before), std::move(after)}, std::move(pair)});
   return result;
 }
 
@@ -32,7 +52,14 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
                      "pair", "special_tokens"});
   if (type == "ByteLevel") return {};  // it changes offsets only
   if (type == "BertProcessing" || type == "RobertaProcessing") {
-    return {{{{read_pair(field.at("cls"))}, {read_pair(field.at("sep"))}}}};
+    const int32_t cls = read_token(field.at("cls")), sep = read_token(field.at("sep"));
+    const bool roberta = type == "RobertaProcessing";
+    const uint8_t second = roberta ? 0 : 1;  // RoBERTa has one token type, and two separators between the texts
+    std::vector<PairPiece> pair = {{PairPiece::Kind::kToken, cls}, {PairPiece::Kind::kFirst}};
+    add_tokens(pair, roberta ? std::vector{sep, sep} : std::vector{sep}, 0);
+    pair.push_back({PairPiece::Kind::kSecond, 0, second});
+    add_tokens(pair, {sep}, second);
+    return {{{{cls}, {sep}}, std::move(pair)}};
   }
   if (type == "Sequence") {
     std::vector<Template> result;
@@ -53,21 +80,44 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
         "Sequence, TemplateProcessing",
         type);
   }
-  Template result{{{}}};
+  auto ids_of = [&field](const JsonField& piece) {
+    const JsonField id = piece.at("SpecialToken").at("id");
+    const auto token = field.at("special_tokens").find(id.string());
+    if (!token) id.fail("the token '{}' is not in special_tokens of the template", id.string());
+    std::vector<int32_t> ids;
+    for (const JsonField& each : token->at("ids").elements()) ids.push_back(static_cast<int32_t>(each.integer()));
+    return ids;
+  };
+  Template result{{{}}, {}};
   for (const JsonField& piece : field.at("single").elements()) {
     if (auto sequence = piece.find("Sequence")) {
       if (sequence->at("id").string() != "A") sequence->fail("a template for one text can only use sequence A");
       result.between.emplace_back();
       continue;
     }
-    const JsonField id = piece.at("SpecialToken").at("id");
-    const auto token = field.at("special_tokens").find(id.string());
-    if (!token) id.fail("the token '{}' is not in special_tokens of the template", id.string());
-    for (const JsonField& each : token->at("ids").elements()) {
-      result.between.back().push_back(static_cast<int32_t>(each.integer()));
+    for (int32_t id : ids_of(piece)) result.between.back().push_back(id);
+  }
+  if (const auto pair = field.find("pair")) {
+    for (const JsonField& piece : pair->elements()) {
+      const auto sequence = piece.find("Sequence");
+      const JsonField about = sequence ? *sequence : piece.at("SpecialToken");
+      const auto type = static_cast<uint8_t>(about.at("type_id").integer());
+      if (sequence)
+        result.pair.push_back(
+            {about.at("id").string() == "A" ? PairPiece::Kind::kFirst : PairPiece::Kind::kSecond, 0, type});
+      else
+        add_tokens(result.pair, ids_of(piece), type);
     }
+  } else {
+    result.pair = one_after_another({}, {});
   }
   return {result};
+}
+
+std::vector<PairPiece> PostProcessor::pair() const {
+  if (templates_.size() > 1)
+    throw UserError("pairs of texts: the tokenizer's post_processor has several templates, of which none is for pairs");
+  return templates_.empty() ? one_after_another({}, {}) : templates_[0].pair;
 }
 
 std::pair<std::vector<int32_t>, std::vector<int32_t>> PostProcessor::ids_around() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
 
@@ -89,6 +90,61 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
   std::vector<int32_t> ids;
   state_->pipeline.encode(text, add_special_tokens, ids);
   return ids;
+}
+
+Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::optional<std::string>& second,
+                                         int64_t max_length) const {
+  using Kind = PostProcessor::PairPiece::Kind;
+  const PostProcessor& post = state_->pipeline.post_processor;
+  auto alone = [&](std::string_view text) {
+    std::string valid;
+    if (!is_valid_utf8(text)) text = valid = replace_invalid_utf8(text);
+    std::vector<int32_t> ids;
+    state_->pipeline.encode_alone(text, ids);
+    return ids;
+  };
+  auto cut = [](std::vector<int32_t>& ids, int64_t length) {
+    if (static_cast<int64_t>(ids.size()) > length) ids.resize(static_cast<size_t>(length));
+  };
+  std::vector<int32_t> a = alone(first), b;
+  std::vector<PostProcessor::PairPiece> pieces;
+  std::vector<int32_t> around;
+  if (second) {
+    b = alone(*second);
+    pieces = post.pair();
+  } else {
+    post.apply(around, true);
+  }
+  const auto special = second ? std::ranges::count(pieces, Kind::kToken, &PostProcessor::PairPiece::kind)
+                              : static_cast<int64_t>(around.size());
+  const auto length_a = static_cast<int64_t>(a.size()), length_b = static_cast<int64_t>(b.size());
+  const int64_t room = max_length - special;
+  if (room < 1)
+    throw UserError("cutoff_len: {} tokens leave no room for a text between the {} special tokens", max_length,
+                    special);
+  Texts out{.whole = length_a + length_b + special};
+  if (out.whole > max_length) {
+    // The longer one is cut to what the shorter leaves, but both to a half each where that is less than the shorter.
+    const int64_t shorter = std::min(length_a, length_b), half = room / 2;
+    const bool both = second && shorter > half;
+    const int64_t small = both ? half : shorter, large = room - small;
+    const bool a_is_longer = length_a > length_b;
+    cut(a, a_is_longer ? large : small);
+    cut(b, a_is_longer ? small : large);
+  }
+  if (!second) {
+    post.apply(a, true);
+    out.types.assign(a.size(), 0);
+    out.ids = std::move(a);
+    return out;
+  }
+  for (const PostProcessor::PairPiece& piece : pieces) {
+    const std::vector<int32_t> token = {piece.id};
+    const std::vector<int32_t>& ids = piece.kind == Kind::kToken ? token : piece.kind == Kind::kFirst ? a : b;
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    out.types.resize(out.ids.size(), piece.type);
+  }
+  return out;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

@@ -31,6 +31,17 @@ class Tokenizer {
   // bytes.decode("utf-8", "replace") has it. Added tokens in the text are recognised. With `add_special_tokens`, the
   // post-processor's bos/eos are added. Safe to call from several threads at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
+
+  // A text or two as one row with the post-processor's special tokens, cut to `max_length` as tokenizer(text,
+  // text_pair, truncation=True, max_length=...) of Transformers does it: at the end of the longer text, so that the
+  // special tokens stay. Throws UserError when there is no room for them, and for a pair that the post-processor does
+  // not know.
+  struct Texts {
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> types;  // token types: 1 where the second text stands, if the tokenizer has them
+    int64_t whole = 0;           // tokens before it was cut
+  };
+  Texts encode_texts(std::string_view first, const std::optional<std::string>& second, int64_t max_length) const;
   // Invalid UTF-8 in the result is replaced by U+FFFD, as the reference does.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 

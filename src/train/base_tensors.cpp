@@ -20,7 +20,7 @@ FindTensor find_in(const ModelRepository& repository) {
 }  // namespace
 
 BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
-                         const std::optional<Quantisation>& format)
+                         const std::optional<Quantisation>& format, TensorNames names)
     : repository_(repository), model_(model), format_(format) {
   std::map<std::string, const WeightRow*> quantised;
   std::set<std::string> parts;
@@ -32,11 +32,20 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           quantised[name] = &row;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, row, *format).names);
         }
+  std::map<std::string, std::string> of_rows;  // by what they are stored as
+  if (names == TensorNames::kOfRows)
+    for (const WeightRow& row : model.weights)
+      for (int64_t i = 0; i < row.stored_count(model.config); ++i)
+        if (const std::string name = row.stored_name(i); repository.contains(name))
+          of_rows[repository.find(name).entry->name] = name;
   for (const TensorFile& file : repository.files())
     for (const TensorEntry& entry : file.entries()) {
-      const auto at = quantised.find(entry.name);
+      const auto row = of_rows.find(entry.name);
+      if (names == TensorNames::kOfRows && row == of_rows.end()) continue;
+      const std::string& name = row == of_rows.end() ? entry.name : row->second;
+      const auto at = quantised.find(name);
       if (at == quantised.end() && parts.contains(entry.name)) continue;
-      BaseTensor tensor{entry.name, entry.shape, {&file, &entry}};
+      BaseTensor tensor{name, entry.shape, {&file, &entry}};
       if (at != quantised.end()) {
         tensor.quantised = at->second;
         tensor.shape.dims = at->second->stored_dims();
@@ -45,6 +54,11 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
       index_[tensor.name] = all_.size();
       all_.push_back(std::move(tensor));
     }
+}
+
+void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
+  index_[name] = all_.size();
+  all_.push_back({name, stored.entry->shape.with_dtype(model_.config.dtype), stored});
 }
 
 const BaseTensor& BaseTensors::find(const std::string& name) const {

@@ -18,10 +18,18 @@ struct BaseTensor {
   const WeightRow* quantised = nullptr;  // the row of a weight that goes through codes
 };
 
+// All tensors as they are stored, or those that the model's rows have, under the rows' names (of a classifier that is
+// made of another model).
+enum class TensorNames { kStored, kOfRows };
+
 // Refers to the repository and the model. `format`: of the linear layers, in the checkpoint or by the recipe.
 class BaseTensors {
  public:
-  BaseTensors(const ModelRepository& repository, const Model& model, const std::optional<Quantisation>& format);
+  BaseTensors(const ModelRepository& repository, const Model& model, const std::optional<Quantisation>& format,
+              TensorNames names = TensorNames::kStored);
+  // One that the repository lacks; what it is stored in outlives this.
+  void add(const std::string& name, const StoredTensor& stored);
+  bool contains(const std::string& name) const { return index_.contains(name); }
 
   const std::vector<BaseTensor>& all() const { return all_; }  // as they are stored
   // Throws UserError when there is none.

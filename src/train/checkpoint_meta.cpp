@@ -14,6 +14,7 @@ using Json = nlohmann::json;
 Json identity(const Job& job) {
   const Recipe& r = job.recipe;
   Json out{{"model_type", job.model.family->model_type},
+           {"stage", r.stage},
            {"finetuning_type", job.lora             ? "lora"
                                : job.frozen.empty() ? "full"
                                                     : "freeze"},
@@ -26,6 +27,17 @@ Json identity(const Job& job) {
     out["lora_alpha"] = job.lora->alpha;
     out["use_rslora"] = job.lora->rslora;
   }
+  if (r.stage == "dpo")
+    out.update({{"pref_loss", r.pref_loss},
+                {"pref_beta", r.pref_beta},
+                {"pref_ftx", r.pref_ftx},
+                {"dpo_label_smoothing", r.dpo_label_smoothing},
+                {"simpo_gamma", r.simpo_gamma}});
+  if (r.stage == "cls") out.update({{"problem_type", r.problem_type}, {"id2label", r.id2label}});
+  if (r.stage == "kto")
+    out.update({{"pref_beta", r.pref_beta},
+                {"kto_chosen_weight", r.kto_chosen_weight},
+                {"kto_rejected_weight", r.kto_rejected_weight}});
   out["quantization"] = job.quantised.empty() ? "none" : job.quantised[0].format.name();
   return out;
 }
@@ -97,11 +109,14 @@ Json checkpoint_meta(const Job& job, int64_t step, const DataIdentity& data, con
 void check_meta(const StateReader& state, const Job& job) {
   const Json wanted = identity(job), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
+    // Earlier versions wrote fewer keys.
+    if (!found.contains(key) && key != "quantization") return;
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
   // What explains the most comes first.
   check("model_type");
+  check("stage");
   check("finetuning_type");
   check("optim");
   check_arrays(state, job);

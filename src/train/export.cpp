@@ -7,21 +7,25 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
+#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
 #include "data/order.h"
 #include "graph/ops.h"
+#include "models/classifier.h"
 #include "models/loss.h"
 #include "step/adapter_arrays.h"
 #include "step/quantised_rows.h"
 #include "step/step.h"
 #include "step/train_state.h"
 #include "train/base_tensors.h"
+#include "train/classifier_config.h"
 
 namespace fettle {
 namespace {
@@ -46,12 +50,44 @@ HostArray transposed(const HostArray& x) {
   return out;
 }
 
+// An expert's weight in the checkpoint: which rows of which parameter of all experts it is.
+struct ExpertWeight {
+  std::string parameter;  // of expert_parameters
+  int64_t layer, expert, experts;
+  int64_t first_row;  // of the parameter's
+};
+
+// All of the model's, by name.
+std::map<std::string, ExpertWeight> expert_weights(const Model& model) {
+  std::map<std::string, ExpertWeight> out;
+  const ModelConfig& c = model.config;
+  if (c.num_experts == 0) return out;
+  const std::vector<std::string> parameters = expert_parameters(model, {"gate_up_proj", "down_proj"});
+  auto add = [&](const std::string& module, const std::string& parameter, int64_t first_row) {
+    const WeightRow& row = model.row(model.family->layer_prefix + module + ".weight");
+    for (int64_t i = 0; i < row.stored_count(c); ++i)
+      out[row.stored_name(i)] = {parameter, i / c.num_experts, i % c.num_experts, c.num_experts, first_row};
+  };
+  add(c.experts.gate, parameters[0], 0);
+  add(c.experts.up, parameters[0], c.intermediate_size);
+  add(c.experts.down, parameters[1], 0);
+  return out;
+}
+
 // What adapters, one after another, change of a base: with their shapes checked.
 class Changes {
  public:
-  Changes(const BaseTensors& base, const std::vector<std::string>& folders, bool fan_in_fan_out)
-      : fan_in_fan_out_(fan_in_fan_out) {
-    for (const std::string& folder : folders) adapters_.push_back(open_adapter(folder));
+  Changes(const BaseTensors& base, const std::vector<AdapterFolder>& adapters, const Model& model)
+      : adapters_(adapters),
+        fan_in_fan_out_(model.family->fan_in_fan_out),
+        layer_prefix_(model.family->layer_prefix),
+        experts_(expert_weights(model)) {
+    for (const AdapterFolder& adapter : adapters_) {
+      const bool experts = !adapter.config.target_parameters.empty();
+      options_.push_back(experts ? adapter_options(adapter, model) : LoraOptions{});
+      for (const WeightRow& row : expert_pair_rows(model, options_.back()))
+        for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) check_expert_pair(adapter, row, layer);
+    }
     for (const AdapterFolder& adapter : adapters_)
       for (const AdapterTensor& tensor : adapter.tensors) check(base, adapter, tensor);
   }
@@ -65,6 +101,7 @@ class Changes {
   std::vector<Change> of(const std::string& weight) const {
     std::vector<Change> out;
     if (!weight.ends_with(".weight")) return out;
+    if (const auto expert = experts_.find(weight); expert != experts_.end()) return of_expert(expert->second);
     const std::string module = weight.substr(0, weight.size() - std::string(".weight").size());
     for (const AdapterFolder& adapter : adapters_) {
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
@@ -90,8 +127,49 @@ class Changes {
   }
 
  private:
+  std::vector<Change> of_expert(const ExpertWeight& weight) const {
+    std::vector<Change> out;
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      const LoraOptions& options = options_[i];
+      if (std::ranges::find(options.parameters, weight.parameter) == options.parameters.end()) continue;
+      const std::string module =
+          name_of_layer(layer_prefix_ + pair_of_parameter(options, weight.parameter), weight.layer);
+      auto part = [&](AdapterPart which) {
+        return adapters_[i].file.read(*adapters_[i].find(module, which)).to(DType::kF32);
+      };
+      const HostArray a = part(AdapterPart::kLoraA), b = part(AdapterPart::kLoraB);
+      const int64_t rank = options.rank, in = a.shape().dims[1];
+      const bool down = weight.parameter.ends_with("down_proj");
+      const int64_t rows = down ? b.shape().dims[0] : b.shape().dims[0] / 2;
+      // a [E r, in]: an expert's rows together; b [out, r E]: an expert's columns apart.
+      HostArray left({DType::kF32, {rows, rank}}), right({DType::kF32, {rank, in}});
+      for (int64_t o = 0; o < rows; ++o)
+        for (int64_t k = 0; k < rank; ++k)
+          left.as<float>()[o * rank + k] =
+              b.as<float>()[((weight.first_row + o) * rank + k) * weight.experts + weight.expert];
+      std::copy_n(a.as<float>().data() + weight.expert * rank * in, rank * in, right.as<float>().data());
+      out.push_back({std::move(left), std::move(right), options.scale(), std::nullopt, false});
+    }
+    return out;
+  }
+
+  // Their shapes are the model's, which base has been checked against.
+  void check_expert_pair(const AdapterFolder& adapter, const WeightRow& row, int64_t layer) const {
+    const TensorEntry* entry = adapter.file.find("base_model.model." + row.stored_name(layer));
+    if (entry == nullptr || entry->shape.dims != row.stored_dims())
+      throw UserError("{}: {} is {}, wanted {}; it is another model's adapter", adapter.file.path().string(),
+                      row.stored_name(layer), entry == nullptr ? "missing" : entry->shape.to_string(),
+                      to_string(row.stored_dims()));
+  }
+
+  bool of_experts(const AdapterFolder& adapter, const AdapterTensor& tensor) const {
+    const size_t holder = tensor.module.find(".mlp.experts");
+    return !adapter.config.target_parameters.empty() && holder != std::string::npos;
+  }
+
   void check(const BaseTensors& base, const AdapterFolder& adapter, const AdapterTensor& tensor) const {
     if (tensor.part != AdapterPart::kLoraA && tensor.part != AdapterPart::kSaved) return;
+    if (of_experts(adapter, tensor)) return;
     const bool pair = tensor.part == AdapterPart::kLoraA;
     const Dims& weight = base.find(pair ? tensor.module + ".weight" : tensor.module).shape.dims;
     Dims wanted = tensor.entry->shape.dims;
@@ -102,8 +180,11 @@ class Changes {
                       adapter.file.path().string(), tensor.module, to_string(wanted), to_string(weight));
   }
 
-  std::vector<AdapterFolder> adapters_;
+  const std::vector<AdapterFolder>& adapters_;
+  std::vector<LoraOptions> options_;  // of adapters_
   bool fan_in_fan_out_;
+  std::string layer_prefix_;
+  std::map<std::string, ExpertWeight> experts_;
 };
 
 // Adds rows [first, first + w's rows) of the change to `w`, on all cores.
@@ -230,19 +311,79 @@ NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype) 
 }
 
 // What is written are plain weights, whatever the base is held in.
-void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::filesystem::path& folder) {
+void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::optional<nlohmann::json>& other,
+                  const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
-  nlohmann::json config = base.config();
-  if (config.erase("quantization_config") == 0 && !dtype) return;
+  nlohmann::json config = other.value_or(base.config());
+  if (config.erase("quantization_config") == 0 && !dtype && !other) return;
   if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
   if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
   write_json_file(folder / "config.json", config);
 }
 
-// The recipe for comparing: the exact forward pass in f32.
-Recipe exact(Recipe recipe) {
+// Labels of the classifier that is exported: the adapters' head tells, or else config.json; 0 of a language model.
+int64_t exported_labels(const Family& family, const nlohmann::json& config,
+                        const std::vector<AdapterFolder>& adapters) {
+  int64_t labels = labels_of(config);
+  for (const AdapterFolder& adapter : adapters) {
+    if (adapter.config.task_type != "SEQ_CLS") continue;
+    const std::string name = family.classifier.modules.back() + ".weight";
+    const TensorEntry* head = adapter.find(name, AdapterPart::kSaved);
+    if (head == nullptr)
+      throw UserError("{}: a classifier's adapter (task_type SEQ_CLS) without '{}'; save it again with that module",
+                      adapter.file.path().string(), name);
+    labels = head->shape.dims[0];
+  }
+  return labels == 0 && family.encoder ? 1 : labels;  // an encoder alone is copied whatever its head may be
+}
+
+// Not so where the base model was saved alone: adapters call modules as the whole model does.
+bool named_as_rows(const ModelRepository& base, const Model& model) {
+  const std::string name = model.weights.front().stored_name(0);
+  return base.find(name).entry->name == name;
+}
+
+// The head that the base lacks comes from the last adapter that has it.
+void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
+  for (const WeightRow& row : model.weights) {
+    if (!row.head || tensors.contains(row.name)) continue;
+    const TensorEntry* found = nullptr;
+    for (const AdapterFolder& adapter : adapters | std::views::reverse)
+      if (const TensorEntry* entry = adapter.find(row.name, AdapterPart::kSaved)) {
+        tensors.add(row.name, {&adapter.file, found = entry});
+        break;
+      }
+    if (found == nullptr)
+      throw UserError("neither the base nor {} has '{}'; train the adapter with it in additional_target",
+                      adapters.back().file.path().string(), row.name);
+  }
+}
+
+// config.json of base and adapters: labels are named by the recipe, else by the file beside the last adapter.
+nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const Model& model) {
+  std::vector<std::string> names = recipe.id2label;
+  std::string problem = recipe.problem_type;
+  const std::filesystem::path beside = std::filesystem::path(recipe.adapter_name_or_path.back()) / kAdapterLabels;
+  const nlohmann::json config = std::filesystem::exists(beside) ? read_json_file(beside) : base.config();
+  if (labels_of(config) == model.config.num_labels) {
+    if (problem.empty() && recipe.stage != "rm" && config.contains("problem_type") &&
+        config["problem_type"].is_string())
+      problem = config["problem_type"];
+    for (int64_t i = 0; recipe.id2label.empty() && i < model.config.num_labels; ++i)
+      names.push_back(
+          config.value("id2label", nlohmann::json::object()).value(std::to_string(i), "LABEL_" + std::to_string(i)));
+  }
+  return classifier_config(base.config(), model, problem, names);
+}
+
+// The recipe for comparing: the exact forward pass in f32 of what is exported.
+Recipe exact(Recipe recipe, int64_t labels) {
+  recipe.stage = labels > 0 ? "cls" : "sft";
+  if (labels > 0) recipe.num_labels = labels;
+  recipe.problem_type = "single_label_classification";
   recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
   recipe.lora_dtype = "float32";
+  recipe.offload_param = recipe.offload_optimizer = false;
   return recipe;
 }
 
@@ -265,11 +406,16 @@ std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
     const Tensor tokens = program.input("tokens", ids);
     auto output = [&](const char* name, bool adapted) {
       Forward f = make_forward(job, weights, Remat::kFull);
-      if (adapted) f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
+      if (adapted) {
+        f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
+        f.expert_pairs = expert_pairs(*job.lora);
+      }
       f.tokens = tokens;
       f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
       f.segments = full(1, ids);
-      program.output(name, logits(f, job.model.family->forward(f), head_of(job.model, weights)));
+      const Tensor hidden = job.model.family->forward(f);
+      program.output(name, job.model.classifies() ? class_logits(f, job.model, hidden)
+                                                  : logits(f, hidden, head_of(job.model, weights)));
     };
     output("without", false);
     if (job.lora) output("with", true);
@@ -321,10 +467,10 @@ double tolerance(DType dtype) {
 }
 
 void compare(ExportReport& report, Devices& devices, const Recipe& recipe, const std::filesystem::path& written,
-             DType dtype) {
-  const std::optional<Logits> reference = compute_logits(devices, exact(recipe));
+             DType dtype, int64_t labels) {
+  const std::optional<Logits> reference = compute_logits(devices, exact(recipe, labels));
   if (!reference) return;
-  Recipe merged_recipe = exact(recipe);
+  Recipe merged_recipe = exact(recipe, labels);
   merged_recipe.model_name_or_path = written.string();
   merged_recipe.adapter_name_or_path.clear();
   merged_recipe.quantization_bit.reset();
@@ -367,19 +513,26 @@ void compare(ExportReport& report, Devices& devices, const Recipe& recipe, const
 ExportReport run_export(const Recipe& recipe) {
   require_keys(recipe, {"model_name_or_path", "export_dir"}, "export");
   const ModelRepository base = ModelRepository::open(recipe.model_name_or_path);
-  const Model model = make_model(base.config(), (base.folder() / "config.json").string());
+  const std::string config_file = (base.folder() / "config.json").string();
+  std::vector<AdapterFolder> adapters;
+  for (const std::string& adapter : recipe.adapter_name_or_path) adapters.push_back(open_adapter(adapter));
+  const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), adapters);
+  const Model model = make_model(base.config(), config_file, labels);
+  const bool merges = !adapters.empty(), classifier = merges && model.classifies();
   check_weights(base, model);
   std::optional<DType> dtype;
   if (!recipe.export_dtype.empty()) dtype = dtype_from_hf(recipe.export_dtype);
 
-  const BaseTensors tensors(base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path));
+  BaseTensors tensors(
+      base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path),
+      merges && (classifier || !named_as_rows(base, model)) ? TensorNames::kOfRows : TensorNames::kStored);
+  if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<Changes> changes;
-  if (!recipe.adapter_name_or_path.empty()) {
+  if (merges) {
     devices.emplace(recipe);
-    make_job(exact(recipe), base.config(), (base.folder() / "config.json").string(), devices->count(),
-             Purpose::kInference);
-    changes.emplace(tensors, recipe.adapter_name_or_path, model.family->fan_in_fan_out);
+    make_job(exact(recipe, labels), base.config(), config_file, devices->count(), Purpose::kInference);
+    changes.emplace(tensors, adapters, model);
   } else {
     info("no adapter_name_or_path: {} is exported as it is", recipe.model_name_or_path);
   }
@@ -390,7 +543,8 @@ ExportReport run_export(const Recipe& recipe) {
                      std::max<int64_t>(1, std::llround(recipe.export_size * 1e9)));
   const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
   writer.finish();
-  write_config(base, dtype, folder.path());
+  write_config(base, dtype, classifier ? std::optional(merged_config(recipe, base, model)) : std::nullopt,
+               folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
@@ -403,7 +557,7 @@ ExportReport run_export(const Recipe& recipe) {
     if (count.tensors == 0)
       throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
                       changes->names(), hf_name(count.narrowest));
-    compare(report, *devices, recipe, folder.path(), count.narrowest);
+    compare(report, *devices, recipe, folder.path(), count.narrowest, labels);
   }
   folder.commit();
   return report;

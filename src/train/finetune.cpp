@@ -4,20 +4,22 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/checkpoint_list.h"
+#include "data/classes/labels.h"
 #include "data/dataset.h"
+#include "eval/held_out.h"
 #include "plan/mesh_choice.h"
 #include "report/recorder.h"
-#include "step/evaluate.h"
 #include "step/memory_table.h"
+#include "step/positions.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"
-#include "train/positions.h"
 #include "train/result.h"
 #include "train/resume.h"
 #include "train/save.h"
@@ -32,7 +34,7 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
           .max_length = r.cutoff_len,
           .multiple = job.row_multiple(),
           .packing = r.packing,
-          .pairs = r.stage == "dpo",
+          .pairs = r.stage == "dpo" || r.stage == "rm",
           .mismatched = r.stage == "kto",
           .shuffle = !r.disable_shuffling,
           .seed = static_cast<uint64_t>(r.seed),
@@ -53,10 +55,12 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
       job.recipe.learning_rate);
 }
 
-void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, const Recorder& recorder) {
+void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
+                const std::optional<HeldOut>& held_out) {
   AtomicFolder root(job.recipe.output_dir, AtomicFolder::Existing::kMerge);
   write_result(root.path(), job, repository, state);
   recorder.write(root.path());
+  if (held_out) held_out->write(root.path());
   root.commit();
 }
 
@@ -72,16 +76,20 @@ int finetune(const Recipe& asked) {
                                                                                : ModelRepository::Weights::kRequired);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
   Devices devices(asked);
-  const Recipe recipe = settle_mesh(asked, config, devices);
-  const Job job = make_job(recipe, config.json, config.file, devices.count());
-  require_fit(job, held_table(job, devices.memory_limit(), devices.title()));
-  check_output(job);
+  const Recipe recipe = settle_mesh(settle_labels(asked, config.json, config.file), config, devices);
+  Job job = make_job(recipe, config.json, config.file, devices.count());
+  use_float8_of(job, devices.capability(), devices.title());
+  const MemoryTable held = held_table(job, devices.memory_limit(), devices.title());
+  require_fit(job, held);
+  require_host_fit(held, devices.count(), free_host_memory());
+  const OutputFolder output = check_output(job);
   auto resume = find_resume_point(job);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const Datasets data = load_datasets(recipe, tokenizer, job.model.config.vocab_size);
   check_positions(job, data.train);
+  check_positions(job, data.eval);
   const Batches batches(data.train, batch_options(job, tokenizer));
   if (resume) check_data(resume->state, batches.identity());
   const RunLength run = run_length(recipe, batches.steps_per_epoch());
@@ -107,8 +115,8 @@ int finetune(const Recipe& asked) {
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.limit},
                     resume ? resume->checkpoint / "trainer_state.json" : "");
-  std::optional<Evaluator> evaluator;
-  if (run.eval_every > 0 && !data.eval.empty()) evaluator.emplace(devices, job, data.eval);
+  std::optional<HeldOut> held_out;
+  if (run.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, job, data.eval);
 
   CheckpointWriter checkpoints(job, repository, batches.identity());
 
@@ -131,7 +139,7 @@ int finetune(const Recipe& asked) {
       stop_not_finite(devices, job, state, batch, outcome);
     }
     recorder.step(outcome, batch, state.step, step.flops, warm);
-    if (evaluator && run.evaluates_after(state.step)) recorder.evaluation(evaluator->run(state), state.step);
+    if (held_out && run.evaluates_after(state.step)) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();
     if (signal != 0 || run.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.trainer_state()));
     if (signal != 0) {
@@ -143,7 +151,7 @@ int finetune(const Recipe& asked) {
   }
 
   checkpoints.wait();
-  write_root(job, repository, state, recorder);
+  write_root(job, repository, state, recorder, held_out);
   recorder.finish();
   return 0;
 }

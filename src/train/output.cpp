@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/checkpoint_list.h"
 #include "checkpoint/files.h"
@@ -39,7 +40,12 @@ int64_t tree_bytes(const fs::path& folder) {
 
 }  // namespace
 
-void check_output(const Job& job) {
+OutputFolder::~OutputFolder() {
+  std::error_code filled;  // a folder that holds something stays
+  if (!made_.empty()) fs::remove(made_, filled);
+}
+
+OutputFolder check_output(const Job& job) {
   const Recipe& recipe = job.recipe;
   const fs::path folder = recipe.output_dir;
   for (const fs::path& removed : clean_folder(folder))
@@ -52,10 +58,13 @@ void check_output(const Job& job) {
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
   std::error_code failed;
+  const bool there = fs::exists(folder, ignored);
   fs::create_directories(folder, failed);
   if (failed) throw_file_error("create", folder, failed.value());
+  OutputFolder made(there ? fs::path() : folder);
   write_file(folder / ".writable", "");
   fs::remove(folder / ".writable", ignored);
+  return made;
 }
 
 int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present) {
@@ -64,6 +73,14 @@ int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t 
   if (const int64_t limit = job.recipe.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
   return checkpoints * checkpoint_bytes(job) + result_bytes(job);
+}
+
+std::optional<int64_t> save_total_limit_within(const Job& job, int64_t present, int64_t free) {
+  const int64_t room = std::max<int64_t>(0, free - result_bytes(job)) / checkpoint_bytes(job);
+  const int64_t limit = room - 1 + present;  // one more than the limit lies there for a moment
+  const int64_t own = job.recipe.save_total_limit;
+  if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
+  return limit;
 }
 
 void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done) {
@@ -76,13 +93,12 @@ void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t d
   const int64_t needed = disk_needed(job, run, done, present);
   if (needed <= free) return;
   const int64_t one = checkpoint_bytes(job), result = result_bytes(job), count = (needed - result) / one;
-  const int64_t limit = (free - result) / one - 1 + present;  // one more than the limit lies there for a moment
-  const bool helps = limit > 0 && (job.recipe.save_total_limit == 0 || limit < job.recipe.save_total_limit);
+  const std::optional<int64_t> limit = save_total_limit_within(job, present, free);
   throw DoesNotFit(
       "output_dir: {} needs {} of disk ({} checkpoint{} of {} and the result) and {} are free; {}free some space, or "
       "choose another disk",
-      folder.string(), format_bytes(needed), count, count == 1 ? "" : "s", format_bytes(one), format_bytes(free),
-      helps ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", limit) : "");
+      folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one), size_text(free),
+      limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }
 
 void clear_output(const Job& job, bool resuming) {
@@ -91,7 +107,8 @@ void clear_output(const Job& job, bool resuming) {
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
   for (const char* file :
-       {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"})
+       {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json", "eval_results.json",
+        "classification_report.json", "classification_report.txt", "confusion.svg", "confusion.png"})
     fs::remove(folder / file, ignored);
 }
 

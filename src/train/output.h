@@ -1,21 +1,41 @@
-// Defines the care for output_dir before a run: whose it is, room on its disk, leftovers.
+// Defines the care for output_dir around a run: whose it is, room on its disk, leftovers.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "report/run_length.h"
 #include "step/job.h"
 
 namespace fettle {
 
+// output_dir while the run that made it goes on: when nothing came of the run, an empty folder does not stay.
+// Move-only.
+class OutputFolder {
+ public:
+  explicit OutputFolder(std::filesystem::path made) : made_(std::move(made)) {}  // empty: it was there before
+  OutputFolder(OutputFolder&& other) noexcept : made_(std::exchange(other.made_, {})) {}
+  OutputFolder& operator=(OutputFolder&&) = delete;
+  ~OutputFolder();
+
+ private:
+  std::filesystem::path made_;
+};
+
 // output_dir must be writable, and free of an earlier run unless overwrite_output_dir or
 // resume_from_checkpoint is set. Creates it, and
 // removes what a killed run left there, saying so. Throws UserError.
-void check_output(const Job& job);
+[[nodiscard]] OutputFolder check_output(const Job& job);
 
 // Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
 // before it; `present`: checkpoints that are there and stay.
 int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present);
+
+// The largest save_total_limit with which a run fits into `free` bytes; nothing when not even one checkpoint does, or
+// the recipe's own is no larger.
+std::optional<int64_t> save_total_limit_within(const Job& job, int64_t present, int64_t free);
 
 // Throws DoesNotFit, with both figures and what to set, when they are not free.
 void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done);

@@ -6,7 +6,9 @@
 #include "base/box_copy.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/files.h"
 #include "checkpoint/load.h"
+#include "train/classifier_config.h"
 
 namespace fettle {
 namespace {
@@ -54,9 +56,11 @@ AdapterConfig adapter_config(const Job& job) {
     config.lora_alpha *= job.lora->rslora ? std::sqrt(2.0) : 2;
   }
   config.lora_dropout = job.lora->dropout;
+  if (job.model.classifies()) config.task_type = "SEQ_CLS";
   config.use_rslora = job.lora->rslora;
   config.use_dora = job.lora->dora;
   config.modules_to_save = job.lora->saved;
+  config.target_parameters = job.lora->parameters;
   if (!job.lora->layers.empty()) config.selection["layers_to_transform"] = job.lora->layers;
   config.fan_in_fan_out = job.model.family->fan_in_fan_out;
   // PEFT matches a name after a dot; the last part alone is enough unless two modules of a layer share it.
@@ -134,15 +138,23 @@ void ResultWriter::finish() {
   if (model_) {
     // What was not trained is as it was.
     for (const WeightRow& row : job_.frozen)
-      for (const int64_t layer : job_.layers_of(row)) {
-        const StoredTensor stored = repository_.find(name_of_layer(row.name, layer));
-        write(stored.entry->name, stored.file->read(*stored.entry).to(dtype_));
+      for (const int64_t index : stored_numbers(job_, row)) {
+        const std::string name = row.stored_name(index);
+        const StoredTensor stored = repository_.find(name);
+        write(name, stored.file->read(*stored.entry).to(dtype_));
         stored.file->release(*stored.entry);
       }
     model_->finish();
   }
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
+  if (!job_.model.classifies()) return;
+  const nlohmann::json config =
+      classifier_config(repository_.config(), job_.model, job_.recipe.problem_type, job_.recipe.id2label);
+  if (model_)
+    write_json_file(folder_ / "config.json", config);
+  else
+    write_json_file(folder_ / kAdapterLabels, adapter_labels(config));
 }
 
 void write_result(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository,

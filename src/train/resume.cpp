@@ -26,10 +26,14 @@ bool can_go_on_from(const fs::path& checkpoint, const Job& job) {
 
 // The newest other one, with words on how to take it.
 std::string another(const fs::path& checkpoint, const Job& job) {
-  std::vector<CheckpointFolder> all = list_checkpoints(checkpoint.parent_path());
+  // "checkpoint-4" alone, and "out/checkpoint-4/", have their neighbours as well.
+  std::error_code unreadable;
+  const fs::path refused = fs::canonical(checkpoint, unreadable);
+  if (unreadable) return "";
+  std::vector<CheckpointFolder> all = list_checkpoints(refused.parent_path());
   std::reverse(all.begin(), all.end());
   for (const CheckpointFolder& one : all)
-    if (one.path != checkpoint && one.complete && can_go_on_from(one.path, job))
+    if (one.path != refused && one.complete && can_go_on_from(one.path, job))
       return fmt::format("{} is complete: go on from it with resume_from_checkpoint={}", one.path.filename().string(),
                          one.path.string());
   return "";

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/checkpoint_list.h"
 #include "checkpoint/files.h"
@@ -130,7 +131,7 @@ void CheckpointWriter::finish() {
   const std::string name = std::exchange(pending_, {}).filename().string();
   try {
     const Written written = written_.get();
-    info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, format_bytes(written.bytes),
+    info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),
          1000 * stall_.total,
          stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the one before)", 1000 * stall_.before),
          1000 * written.seconds);

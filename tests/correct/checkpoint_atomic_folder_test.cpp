@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/process_name.h"
+#include "base/size_text.h"
 #include "checkpoint/atomic_folder.h"
 #include "checkpoint/files.h"
 #include "temp_folder.h"
@@ -193,9 +194,9 @@ TEST(Files, FreeBytesOfAPlaceThatIsNotThereYet) {
   TempFolder folder;
   EXPECT_GT(free_bytes(folder / "a/b/c"), 0);
   require_free_bytes(folder / "a/b/c", 0, "nothing");
-  EXPECT_EQ(format_bytes(20), "20 bytes");
-  EXPECT_EQ(format_bytes(12'345'678), "12.35 MB");
-  EXPECT_EQ(format_bytes(4'567'000'000), "4.57 GB");
+  EXPECT_EQ(size_text(20), "20 bytes");
+  EXPECT_EQ(size_text(12'345'678), "12.35 MB");
+  EXPECT_EQ(size_text(4'567'000'000), "4.57 GB");
 }
 
 }  // namespace

@@ -58,10 +58,16 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   TempFolder folder;
   const fs::path from = folder / "from", to = folder / "to", both = folder / "both";
   for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-        "vocab.json", "merges.txt", "tokenizer.model", "qwen.tiktoken", "chat_template.jinja", "modeling_x.py",
-        "tokenization_x.py", "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md"})
+       {"generation_config.json", "tokenizer.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+        "tokenizer.model", "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py",
+        "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md"})
     write_text(from / name, name);
+  const std::string config =
+      R"({"auto_map": {"AutoModel": "someone/x--modeling_x.Model", "AutoConfig": [null, "gone.C"]}})";
+  write_text(from / "config.json", config);
+  write_text(from / "tokenizer_config.json", "{}");
+  write_text(from / "modeling_x.py", "import torch\nfrom .layers_x import Layer\n");
+  write_text(from / "layers_x.py", "from . import modeling_x\nfrom .modeling_x import Model\n");
   fs::create_directories(to);
   fs::create_directories(both);
   copy_tokenizer_files(from, to);
@@ -70,11 +76,13 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
                                                   "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
   copy_model_files(from, both);  // over itself
-  EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 3);
+  EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 4);
   EXPECT_EQ(read_text(both / "generation_config.json"), "generation_config.json");
   EXPECT_TRUE(fs::exists(both / "modeling_x.py"));
+  EXPECT_TRUE(fs::exists(both / "layers_x.py")) << "imported by modeling_x";
+  EXPECT_FALSE(fs::exists(both / "make_tokenizer.py"));
   copy_model_files(both, both);
-  EXPECT_EQ(read_text(both / "config.json"), "config.json");
+  EXPECT_EQ(read_text(both / "config.json"), config);
 }
 
 }  // namespace

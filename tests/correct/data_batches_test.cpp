@@ -64,6 +64,27 @@ TEST(Order, PutsEveryElementEverywhereAboutEquallyOften) {
   for (const auto& [place, count] : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
+TEST(Batches, HoldTheRowsClasses) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 3; ++i) {
+    Example e = example(i, 3 + i, 3 + i);
+    e.classes = {static_cast<float>(i), 1};
+    e.second_text.assign(e.input_ids.size(), 0);
+    e.second_text.back() = 1;
+    examples.push_back(e);
+  }
+  examples[1].classes.clear();  // it has no label
+  const Batches batches(examples, {.micro_batches = 2, .rows = 2, .max_length = 8, .shuffle = false});
+  const Batch batch = batches.at(0);
+  EXPECT_EQ(batch.classes.shape().dims, (Dims{2, 2, 2}));
+  const auto classes = batch.classes.as<float>();
+  EXPECT_EQ(std::vector<float>(classes.begin(), classes.end()), (std::vector<float>{0, 1, 0, 0, 2, 1, 0, 0}));
+  EXPECT_EQ(row(batch.token_types, 1), (std::vector<int32_t>{0, 0, 0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(row(batch.segments, 3), std::vector<int32_t>(8, 0));
+  EXPECT_EQ(batch.trained_tokens, 2);
+  EXPECT_THROW(Batches(examples, {.packing = true}), UserError);
+}
+
 TEST(Batches, ShiftsTargetsAndPads) {
   std::vector<Example> examples = {example(1, 3, 2), example(2, 2)};
   Batches batches(examples, {.rows = 2, .max_length = 4, .shuffle = false, .pad_id = 9});

@@ -103,6 +103,7 @@ TEST_F(Data, ReadsTables) {
   EXPECT_EQ(rows("a.csv", "instruction,output\n\"say \"\"x\"\",\nplease\",y\r\nplain,z"),
             (Rows{"say \"x\",\nplease[[y</s>]]", "plain[[z</s>]]"}));
   EXPECT_EQ(load().train[1].source, (folder.path() / "a.csv").string() + ":4");
+  EXPECT_EQ(rows("b.csv", "\"instruction\";output\nq, r;\"a;b\"\n"), (Rows{"q, r[[a;b</s>]]"})) << "semicolons";
   EXPECT_EQ(rows("a.tsv", "prompt\tcompletion\nq, r\ta\n"), (Rows{"q, r[[a</s>]]"}));
 }
 

@@ -47,7 +47,7 @@ TEST_F(Report, CountsWhatIsTrained) {
   expect_has(report, "tokens      51, 42 of them trained (82.4 %)");
   expect_has(report, "assistant               42,             42 trained");
   expect_has(report, "user                     9,              0 trained");
-  expect_has(report, "shortest 3, median 8, 95 % within 8, longest 32");
+  expect_has(report, "shortest 3, median 8, 95 % within 32, longest 32");
   expect_has(report, "     1 - 16              3  ########################################\n");
   expect_has(report, "    17 - 32              1  ##############\n");
   expect_has(report, "1 dropped (1 empty), 0 bad; 1 cut to cutoff_len 32; 1 duplicates kept");
@@ -76,6 +76,30 @@ TEST_F(Report, IsJsonWhenAsked) {
 TEST_F(Report, CountsStepsOfTheMesh) {
   recipe.mesh = {{"fsdp", 2}, {"tp", 4}};
   expect_has(text({}), "1 steps an epoch of 4 rows");
+}
+
+TEST_F(Report, ForetellsWhatPackingMakes) {
+  std::string rows;
+  for (int i = 0; i < 23; ++i) rows += "{\"text\": \"" + std::string(3 + i * 7 % 20, 'a') + "\"}\n";
+  recipe.dataset = {folder.write("texts.jsonl", rows).string()};
+  recipe.gradient_accumulation_steps = 2;
+  recipe.mesh = {{"dp", 2}};
+  const auto before = nlohmann::json::parse(text({.json = true, .rows = 0}));
+  expect_has(text({}), "padded to ");
+  recipe.packing = true;
+  const auto packed = nlohmann::json::parse(text({.json = true, .rows = 0}));
+  EXPECT_EQ(before["packed_use"], packed["use"]);
+  EXPECT_NE(before["use"], packed["use"]);
+  expect_has(text({}), "packed up to 32\n");
+}
+
+TEST_F(Report, ShowsEachSetsShareAndRowsOfSeveralFormats) {
+  recipe.dataset.push_back(folder.write("texts.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n").string());
+  recipe.mix_strategy = "interleave_under";
+  const std::string report = text({});
+  expect_has(report, "rows.jsonl 2 (50.0 %), ");
+  expect_has(report, "texts.jsonl 2 (50.0 %)\n");
+  expect_has(report, "are of several: 4 prompt and completion, 1 text\n");
 }
 
 TEST_F(Report, ShowsPairsSideBySide) {

@@ -43,6 +43,33 @@ TEST(TokenStore, GivesBackWhatWasWritten) {
   EXPECT_EQ(rows.source(2), "a.jsonl:30");
 }
 
+TEST(TokenStore, KeepsClassesAndWhichTextATokenIsOf) {
+  const TestFolder folder;
+  Example pair{{5, 6, 7}, {kIgnore, kIgnore, kIgnore}};
+  pair.classes = {2, 0.5f};
+  pair.second_text = {0, 1, 1};
+  Example other = pair;
+  other.classes = {2, 1};
+  const Example unlabelled{{8}, {kIgnore}};
+  TokenWriter writer(folder.path() / "draft", 2);
+  writer.add(pair, 0, 1);
+  writer.add(other, 0, 2);
+  writer.add(unlabelled, 0, 3);
+  writer.finish({}, folder.path() / "store");
+  for (const Examples& rows :
+       {Examples(TokenStore::open(folder.path() / "store"), {"a"}), Examples({pair, other, unlabelled})}) {
+    EXPECT_EQ(rows.classes_per_row(), 2);
+    EXPECT_EQ(rows[0].input_ids, pair.input_ids);
+    EXPECT_EQ(rows[0].classes, pair.classes);
+    EXPECT_EQ(rows[0].second_text, pair.second_text);
+    EXPECT_NE(rows.digest(0), rows.digest(1));
+    EXPECT_EQ(rows.trained_tokens(1), 1);
+    EXPECT_TRUE(rows.classes(2).empty());
+    EXPECT_TRUE(rows[2].second_text.empty());
+    EXPECT_EQ(rows.trained_tokens(2), 0);
+  }
+}
+
 TEST(TokenStore, ADraftThatIsNotFinishedIsRemoved) {
   const TestFolder folder;
   { TokenWriter(folder.path() / "draft").add({{1}, {1}}, 0, 1); }

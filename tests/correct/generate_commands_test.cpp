@@ -89,8 +89,11 @@ TEST_F(Commands, RowsOfTheDatasetAreAnsweredWithoutTheirAnswers) {
   write_text(temp / "rows.jsonl", text.dump() + "\n" + row.dump() + "\n" + text.dump() + "\n");
   recipe.dataset = {(temp / "rows.jsonl").string()};
   recipe.max_samples = 2;
-  EXPECT_EQ(generate(), greedy_text(0) + "\n" + greedy_text(1) + "\n");
-  EXPECT_EQ(generate("", true), greedy_text(0) + "\n" + greedy_text(1) + "\n");
+  const std::string file = (temp / "rows.jsonl").string();
+  const std::string both =
+      "==> " + file + ":1 <==\n" + greedy_text(0) + "\n\n==> " + file + ":2 <==\n" + greedy_text(1) + "\n";
+  EXPECT_EQ(generate(), both);
+  EXPECT_EQ(generate("", true), both);
   EXPECT_EQ(generate(greedy_prompt(1)), greedy_text(1) + "\n");
 }
 

@@ -98,6 +98,40 @@ TEST(Print, ShardingsOfInputsOutputsAndActivations) {
                               "tensor<f32> {sdy.sharding = #sdy.sharding<@mesh, []>})"));
 }
 
+TEST(Print, HostMemoryIsNamed) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {8}}, {}, Memory::kHost);
+  program.output("y", place(place(x, Memory::kDevice) + 1.0, Memory::kHost), {}, "x", Memory::kHost);
+  const std::string text = program.text();
+  EXPECT_THAT(text, HasSubstr("%arg0: tensor<8xf32> {mhlo.memory_kind = \"pinned_host\", tf.aliasing_output = 0"));
+  EXPECT_THAT(text, HasSubstr("-> (tensor<8xf32> {mhlo.memory_kind = \"pinned_host\"})"));
+  EXPECT_THAT(text, HasSubstr("_xla_buffer_placement = \"device\"}} : (tensor<8xf32>) -> tensor<8xf32>"));
+  EXPECT_THAT(text, HasSubstr("_xla_buffer_placement = \"pinned_host\"}} : (tensor<8xf32>) -> tensor<8xf32>"));
+}
+
+// Copies are begun in the order of the text, so it is that of their use.
+TEST(Print, WhatTheHostKeepsStandsWhereItIsUsed) {
+  Program program({{{"fsdp", 2}}});
+  BuildScope scope(program.block());
+  const Shape stack{DType::kF32, {3, 8}}, slice{DType::kF32, {8}};
+  const Partition none{{{}, {}}}, of_slice{{{}}};
+  const Tensor a = program.input("a", stack, none, Memory::kHost), b = program.input("b", stack, none, Memory::kHost);
+  const Tensor x = program.input("x", slice, of_slice);
+  const ScanBody body = [&](const Tensor&, const auto& carries, const auto& xs) -> ScanStep {
+    const Tensor of_a = place(xs[0], Memory::kDevice, of_slice), of_b = place(xs[1], Memory::kDevice, of_slice);
+    return {{tanh(carries[0] * of_b) + of_a}, {}};
+  };
+  program.output("y", scan(3, {x}, {a, b}, body).carries[0], of_slice);
+  const std::string text = program.text();
+  const size_t first = text.find("annotate_device_placement"), product = text.find("stablehlo.tanh");
+  const size_t second = text.find("annotate_device_placement", product);
+  const size_t slice_of_a = text.rfind("dynamic_slice", second);
+  EXPECT_LT(first, product);
+  EXPECT_NE(second, std::string::npos);
+  EXPECT_GT(slice_of_a, product);
+}
+
 TEST(Print, OneDeviceHasNoShardings) {
   Program program;
   BuildScope scope(program.block());

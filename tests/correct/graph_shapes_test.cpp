@@ -144,7 +144,13 @@ void add_structure(List& list) {
   list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({}), {f({2})}, {}); }});
   list.push_back({Op::kCustomGradient, "custom_gradient_c2", [] { custom_gradient(f({}), {f({2})}, {f({3})}); }});
   list.push_back({Op::kOptimizationBarrier, "identity_c1", [] { optimization_barrier({}); }});
+  list.push_back({Op::kFloat8Dot, "float8_dot_c1", [] { make_node(Op::kFloat8Dot, {f({2}), f({3})}); }});
+  list.push_back(
+      {Op::kFloat8Dot, "float8_dot_c2", [] {
+         make_node(Op::kFloat8Dot, {f({2}), f({3}), f({3})}, {.dot = {.lhs_contracting = {0}, .rhs_contracting = {0}}});
+       }});
   list.push_back({Op::kStopGradient, "identity_c1", [] { make_node(Op::kStopGradient, {}); }});
+  list.push_back({Op::kPlace, "place_c1", [] { place(f({2}), Memory::kHost, {}, f({2})); }});
   list.push_back({Op::kShardingConstraint, "sharding_c1", [] { sharding_constraint(f({2, 3}), {{{"tp"}}}); }});
 
   const ScanBody same = [](const Tensor&, const auto& carries, const auto&) -> ScanStep { return {carries, {}}; };

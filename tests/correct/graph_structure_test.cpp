@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "graph/float8.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_cases.h"
@@ -181,11 +182,25 @@ void add_structure(std::vector<ForwardCase>& list) {
                     return {custom_gradient(reduce_sum(a[0] * a[0], {0}), {a[0]}, {a[0] * 100.0})};
                   },
                   {{14}}});
+  list.push_back({Op::kFloat8Dot,
+                  "of numbers that 8 bits hold",
+                  {bf16({1, 3}, {1, 2, -3.5}), bf16({2, 3}, {4, 0, 1, 0.5, 16, 0})},
+                  [](const Tensors& a) -> Tensors {
+                    const DotDims dims{.lhs_contracting = {1}, .rhs_contracting = {1}};
+                    return {float8_dot(a[0], a[1], dims, {})};
+                  },
+                  {{0.5, 32.5}}});
   list.push_back({Op::kOptimizationBarrier,
                   "as they came",
                   {x, i32({}, {4})},
                   [](const Tensors& a) -> Tensors { return optimization_barrier(a); },
                   {{1, 2, 3}, {4}}});
+  list.push_back(
+      {Op::kPlace,
+       "there and back",
+       {x},
+       [](const Tensors& a) -> Tensors { return {place(place(a[0] + 1.0, Memory::kHost), Memory::kDevice) * 2.0}; },
+       {{4, 6, 8}}});
   list.push_back({Op::kShardingConstraint,
                   "on one device",
                   {x},

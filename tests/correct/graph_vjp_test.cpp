@@ -2,6 +2,7 @@
 // narrower dtypes where the arithmetic is exact.
 #include <gtest/gtest.h>
 
+#include "graph/float8.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_cases.h"
@@ -146,6 +147,14 @@ void add_structure(Cases& c) {
     const Tensor value = custom_gradient(stop_gradient(cube), {a[0]}, {a[0] * a[0] * 3.0});
     return value * value;
   });
+  // Small whole numbers, of which 8 bits lose nothing.
+  c.list.push_back({Op::kFloat8Dot,
+                    "of numbers that 8 bits hold",
+                    {random_integers({DType::kBF16, {2, 3}}, 1, 2), random_integers({DType::kBF16, {3, 4}}, 2, 2)},
+                    [](const Tensors& a) -> Tensors {
+                      return {float8_dot(a[0], a[1], {.lhs_contracting = {1}, .rhs_contracting = {0}}, {})};
+                    },
+                    1});
   c.list.push_back({Op::kOptimizationBarrier, "two", {any({3}), any({2}, 2)}, [](const Tensors& a) -> Tensors {
                       const Tensors b = optimization_barrier({a[0] * a[0], a[1]});
                       return {b[0] * b[0], b[1] * b[1]};
@@ -154,6 +163,11 @@ void add_structure(Cases& c) {
       {Op::kOptimizationBarrier, "one of them unused", {any({3}), any({2}, 2)}, [](const Tensors& a) -> Tensors {
          return {optimization_barrier({a[0] * a[0], a[1]})[0]};
        }});
+  c.add(Op::kPlace, "there and back", {any({3})}, [](const Tensors& a) {
+    const Tensor there = place(a[0] * a[0], Memory::kHost);
+    const Tensor back = place(there, Memory::kDevice);
+    return back * back;
+  });
   c.add(Op::kShardingConstraint, "on one device", {any({3})},
         [](const Tensors& a) { return sharding_constraint(a[0] * a[0], {{{"tp"}}}); });
   // Carries, slices, a captured value and stacked results at once; the reverse loop's own tests are

@@ -16,7 +16,8 @@ class PlanOfFamily : public testing::TestWithParam<std::string> {
  protected:
   // The vendors' compilers in turn.
   bool on_amd() const {
-    return (std::find(kFamilies.begin(), kFamilies.end(), GetParam()) - kFamilies.begin()) % 2 == 0;
+    const auto& list = std::ranges::find(kEncoders, GetParam()) == kEncoders.end() ? kFamilies : kEncoders;
+    return (std::ranges::find(list, GetParam()) - list.begin()) % 2 == 0;
   }
   void SetUp() override { require_gpu_plugin(on_amd() ? "rocm" : "cuda"); }
 };
@@ -24,8 +25,13 @@ class PlanOfFamily : public testing::TestWithParam<std::string> {
 TEST_P(PlanOfFamily, Compiles) {
   const std::filesystem::path folder = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / GetParam();
   const nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
-  const bool experts = make_model(config, "config.json").config.num_experts > 0;
   Recipe recipe;
+  if (labels_of(config) > 0) {
+    recipe.stage = "cls";
+    recipe.problem_type = "single_label_classification";
+    recipe.num_labels = labels_of(config);
+  }
+  const bool experts = make_model(config, "config.json", labels_of(config)).config.num_experts > 0;
   recipe.model_name_or_path = folder.string();
   recipe.finetuning_type = "full";
   recipe.bf16 = true;
@@ -41,6 +47,8 @@ TEST_P(PlanOfFamily, Compiles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PlanOfFamily, testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Encoders, PlanOfFamily, testing::ValuesIn(kEncoders),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -74,10 +74,11 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
   text << in.rdbuf();
   std::string table;
   for (const Target& t : targets()) {
-    table += fmt::format("| `{}` | {} | {} | {:.1f} | {} | {} | {} | {}{} | {} |\n", t.name, t.title, t.plugin,
-                         static_cast<double>(t.memory_bytes) / (1 << 30), t.bf16_tflops, t.f32_tflops,
-                         t.memory_gb_per_s, t.link_gb_per_s,
-                         t.link_peers > 0 ? fmt::format(" (to {} devices)", t.link_peers) : "", t.network_gb_per_s);
+    table +=
+        fmt::format("| `{}` | {} | {} | {:.1f} | {} | {} | {} | {}{} | {} | {} |\n", t.name, t.title, t.plugin,
+                    static_cast<double>(t.memory_bytes) / (1 << 30), t.bf16_tflops, t.f32_tflops, t.memory_gb_per_s,
+                    t.link_gb_per_s, t.link_peers > 0 ? fmt::format(" (to {} devices)", t.link_peers) : "",
+                    t.network_gb_per_s, t.host_gb_per_s);
   }
   EXPECT_NE(text.str().find(table), std::string::npos) << table;
 }

@@ -218,10 +218,27 @@ TEST(Timeline, LinksBetweenPairsOfDevicesServeTheirPairOnly) {
   EXPECT_DOUBLE_EQ(seconds_of(transfer, target, kExact), 2);
 }
 
+TEST(Timeline, BlocksOfExpertsAreThoseOfAnEvenSpread) {
+  HloBuilder build;
+  const int64_t body = build.computation("body");
+  build.dot(1000, 1000, 1000);
+  build.computation("main");
+  hlo::Instruction& loop = build.add("while", {kPart}, {build.parameter(0, kPart)});
+  loop.add_called_computation_ids(body);
+  loop.mutable_metadata()->set_op_name("grad/layers/experts");
+  Assumptions assumptions = kExact;
+  EXPECT_EQ(timeline(build, assumptions).unknown_loops.size(), 1u);
+  assumptions.expert_blocks = 5;
+  const Timeline five = timeline(build, assumptions);
+  EXPECT_DOUBLE_EQ(five.seconds, 5 * kDot);
+  EXPECT_TRUE(five.unknown_loops.empty());
+  EXPECT_THAT(describe(assumptions).back(), testing::HasSubstr("5 blocks"));
+}
+
 TEST(Timeline, AssumptionsCanBeTold) {
   EXPECT_THAT(describe({0.6, 0.8, 0.75, 3e-6, 20e-6}),
               ElementsAre("matrix products reach 60% of the data sheet's rate",
-                          "memory reaches 80% of its bandwidth, links and network 75%",
+                          "memory reaches 80% of its bandwidth, links, network and the link to the host 75%",
                           "a kernel takes at least 3 us, a collective 20 us and its bytes"));
 }
 

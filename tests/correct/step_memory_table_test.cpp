@@ -48,6 +48,26 @@ TEST(MemoryTable, CountsLora) {
   EXPECT_EQ(table.frozen + table.trained + table.optimizer + table.batch + table.temporaries, table.peak);
 }
 
+TEST(MemoryTable, WhatTheHostHoldsIsALineOfItsOwn) {
+  Recipe recipe = small_recipe();
+  recipe.finetuning_type = "full";
+  recipe.offload_optimizer = recipe.offload_param = true;
+  const MemoryStats stats{.host_argument = 30'000'000,
+                          .host_output = 29'000'000,
+                          .host_alias = 29'000'000,
+                          .host_temp = 500'000,
+                          .peak = 10'000'000};
+  const MemoryTable table = memory_table(job_for(recipe), 40, stats, kGB, "");
+  EXPECT_EQ(table.trained, 4 * (kBase - 2 * kLayer)) << "embedding, head and norm";
+  EXPECT_EQ(table.gradients, table.trained);
+  EXPECT_EQ(table.optimizer, 0);
+  EXPECT_EQ(table.host_trained, 4 * 2 * kLayer);
+  EXPECT_EQ(table.host_optimizer, 8 * kBase);
+  EXPECT_EQ(table.host(), 30'500'000);
+  EXPECT_THAT(format_memory_table(table), HasSubstr("in the host's memory          30.50 MB"));
+  EXPECT_EQ(to_json(table)["host_bytes"], 30'500'000);
+}
+
 TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";

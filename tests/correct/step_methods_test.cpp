@@ -129,8 +129,10 @@ INSTANTIATE_TEST_SUITE_P(Methods, MethodParity,
                          testing::Values(Method{"dora", 1e-4}, Method{"dora_gpt2", 1e-4}, Method{"saved", 1e-4},
                                          Method{"layers", 1e-4}, Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4},
                                          Method{"two_adapters", 1e-4}, Method{"freeze_last", 1e-4},
-                                         Method{"freeze_first", 1e-4}, Method{"lora_fp16", 2e-2},
-                                         Method{"full_fp16", 2e-2}, Method{"full_bf16", 2e-2}),
+                                         Method{"freeze_first", 1e-4}, Method{"experts", 1e-4},
+                                         Method{"experts_qwen3_moe", 1e-4}, Method{"experts_down", 1e-4},
+                                         Method{"lora_fp16", 2e-2}, Method{"full_fp16", 2e-2},
+                                         Method{"full_bf16", 2e-2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -16,14 +16,13 @@ Json recorded(const std::string& name) {
   return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/preferences.json"))[name];
 }
 
-class PreferenceParity : public testing::TestWithParam<const char*> {};
-
-TEST_P(PreferenceParity, TwentySteps) {
-  const Json wanted = recorded(GetParam());
+// The recorded run's recipe and steps, with `more` keys over them.
+TrainResult twenty_steps(const Json& wanted, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "stage=dpo",
                                  "weight_decay=0.01", "max_grad_norm=0.5"};
   for (const auto& [key, value] : wanted["recipe"].items())
     words.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+  words.insert(words.end(), more.begin(), more.end());
   Recipe recipe = read_recipe("", words);
   const bool judged = recipe.stage == "kto";
   recipe.per_device_train_batch_size = judged ? 4 : 1;
@@ -32,9 +31,16 @@ TEST_P(PreferenceParity, TwentySteps) {
     recipe.adapter_name_or_path = {(reference_model("llama") / wanted["start"].get<std::string>()).string()};
   const Schedule schedule{"cosine", 5, 20};
   const double rate = wanted.value("learning_rate", 2e-3);
-  const TrainResult result = train(recipe, {.steps = 20,
-                                            .rate_at = [&](int64_t step) { return rate * schedule.multiplier(step); },
-                                            .rows = judged ? judged_replies() : preference_pairs()});
+  return train(recipe, {.steps = 20,
+                        .rate_at = [&](int64_t step) { return rate * schedule.multiplier(step); },
+                        .rows = judged ? judged_replies() : preference_pairs()});
+}
+
+class PreferenceParity : public testing::TestWithParam<const char*> {};
+
+TEST_P(PreferenceParity, TwentySteps) {
+  const Json wanted = recorded(GetParam());
+  const TrainResult result = twenty_steps(wanted);
   expect_equal_lists(result.losses, wanted["loss"], 1e-4, "loss");
   expect_equal_lists(result.norms, wanted["grad_norm"], 1e-3, "norm");
   double largest = 0;
@@ -55,6 +61,22 @@ INSTANTIATE_TEST_SUITE_P(Trl, PreferenceParity,
                          testing::Values("sigmoid", "sigmoid_again", "sigmoid_full", "hinge", "ipo", "smoothed", "own",
                                          "orpo", "simpo", "kto"),
                          [](const auto& test) { return std::string(test.param); });
+
+class PreferencePrecision : public testing::TestWithParam<const char*> {};
+
+TEST_P(PreferencePrecision, IsNearFloat32) {
+  for (const char* loss : {"sigmoid", "kto"}) {
+    const Json wanted = recorded(loss);
+    const std::vector<double> got = twenty_steps(wanted, {GetParam()}).losses, f32 = wanted["loss"];
+    double apart = 0, sum = 0;
+    for (size_t i = 0; i < f32.size(); ++i) apart += std::abs(got[i] - f32[i]), sum += f32[i];
+    EXPECT_LT(apart / sum, 2e-2) << loss << ": a step's loss is of one difference, whose rounding the mean evens out";
+    std::printf("%s %s: losses apart by %.2g of their mean\n", GetParam(), loss, apart / sum);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, PreferencePrecision, testing::Values("bf16=true", "fp16=true"),
+                         [](const auto& test) { return std::string(test.param).substr(0, 4); });
 
 Recipe pair_recipe() {
   Recipe recipe = reference_recipe("llama");

@@ -5,9 +5,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "temp_folder.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fettle {
 namespace {
@@ -70,6 +72,40 @@ TEST(Steps, DecodersJoinAsTheReference) {
     tokens.resize(1);
     EXPECT_EQ(decode(tokens), each["first"].get<std::string>()) << each["config"];
   }
+}
+
+// Ids as the reference library gives them. The charsmap takes away the character 1 alone.
+TEST(Steps, ATextBeginsWithWhatPrecompiledLeaves) {
+  const json precompiled = {{"type", "Precompiled"},
+                            {"precompiled_charsmap", "AAQAAAAIAAAAAAAAAAAAgAEF" + std::string(1348, 'A')}};
+  json file = {
+      {"normalizer", precompiled},
+      {"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"split", true}}},
+      {"model",
+       {{"type", "WordPiece"},
+        {"unk_token", "?"},
+        {"continuing_subword_prefix", ""},
+        {"max_input_chars_per_word", 100},
+        {"vocab", {{"?", 0}, {"_", 1}, {"a", 2}, {"b", 3}}}}}};
+  const TempFolder folder;
+  using Ids = std::vector<int32_t>;
+  auto ids = [&](const std::string& text) {
+    write_text(folder / "tokenizer.json", file.dump());
+    return Tokenizer::open(folder.path()).encode(text, false);
+  };
+  EXPECT_EQ(ids("ab"), (Ids{1, 2, 3}));
+  EXPECT_EQ(ids("\x01\x01"
+                "ab"),
+            (Ids{1, 2, 3}));
+  EXPECT_EQ(ids("\x01"), Ids{});
+  file["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers", json::array({precompiled, {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}}})}};
+  EXPECT_EQ(ids("\x01"
+                "ab"),
+            (Ids{1, 2, 3}));
+  EXPECT_EQ(ids(" ab"), (Ids{2, 3}));
+  EXPECT_EQ(ids("\x01 a"), Ids{2});
 }
 
 }  // namespace

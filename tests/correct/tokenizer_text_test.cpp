@@ -1,7 +1,10 @@
 // Broken UTF-8, many threads, very long words and half characters.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tokenizer/text/unicode.h"
@@ -30,6 +33,36 @@ TEST(Text, EncodeTakesBrokenBytesAsReplacementCharacters) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
   EXPECT_EQ(tokenizer.encode("ab\xFF", false), tokenizer.encode("ab\xEF\xBF\xBD", false));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("\xFFz", false), false), "\xEF\xBF\xBDz");
+}
+
+TEST(Text, PairsStandAndAreCutAsTheReferenceHasThem) {
+  using nlohmann::json;
+  std::ifstream file(kReference / "pairs.json");
+  const json recorded = json::parse(file);
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("fettle-pairs-" + std::to_string(getpid()));
+  for (const json& one : recorded["cases"]) {
+    std::filesystem::create_directories(folder);
+    std::ifstream own(kReference / one["tokenizer"].get<std::string>() / "tokenizer.json");
+    json config = json::parse(own);
+    if (!one["post_processor"].is_null()) config["post_processor"] = one["post_processor"];
+    std::ofstream(folder / "tokenizer.json") << config;
+    const Tokenizer tokenizer = Tokenizer::open(folder);
+    size_t row = 0;
+    for (const json& texts : recorded["texts"]) {
+      std::optional<std::string> second;
+      if (!texts[1].is_null()) second = texts[1].get<std::string>();
+      for (const json& length : recorded["lengths"]) {
+        const Tokenizer::Texts found = tokenizer.encode_texts(texts[0].get<std::string>(), second, length);
+        const json& wanted = one["rows"][row++];
+        EXPECT_EQ(found.ids, wanted["ids"].get<std::vector<int32_t>>()) << one["tokenizer"] << one["kind"] << texts;
+        EXPECT_EQ(found.types, wanted["types"].get<std::vector<uint8_t>>()) << one["tokenizer"] << one["kind"] << texts;
+        EXPECT_GE(found.whole, static_cast<int64_t>(found.ids.size()));
+      }
+    }
+    EXPECT_EQ(row, one["rows"].size());
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Text, ManyThreadsGetTheSameIds) {

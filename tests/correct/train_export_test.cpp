@@ -98,6 +98,17 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
+TEST(ExportFiles, PairsOfExpertsAreMerged) {
+  const TempFolder folder;
+  Recipe recipe = export_recipe(kModels / "mixtral", folder / "merged");
+  recipe.adapter_name_or_path = {(kModels / "mixtral/variants/experts_final").string()};
+  const ExportReport report = run_export(recipe);
+  EXPECT_EQ(report.merged_tensors, 2 * (8 * 3 + 2));  // q_proj, v_proj and the experts of two layers
+  EXPECT_LT(report.difference_from_adapter, 1e-4 * report.scale);
+  EXPECT_GT(report.difference_from_base, 1e-2 * report.scale);
+  EXPECT_NEAR(report.kept, 1, 1e-3);
+}
+
 TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
   const TempFolder folder;
   const ExportReport report = run_export(merge_recipe("llama", folder / "merged"));

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "checkpoint/adapter_files.h"
 #include "families.h"
 #include "step/train_state.h"
 #include "temp_folder.h"
@@ -39,6 +40,37 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
+
+// PEFT's pairs of experts go to a mesh and come back under the same names, shapes and bytes.
+TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
+  for (const char* adapter :
+       {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts"}) {
+    const std::filesystem::path models = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+    Recipe recipe;
+    recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
+    recipe.adapter_name_or_path = {(models / adapter).string()};
+    recipe.plugin = "cpu";
+    recipe.device_count = 8;
+    recipe.mesh = {{"fsdp", 2}, {"ep", 2}, {"tp", 2}};
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    Devices devices(recipe);
+    const Job job = make_job(recipe, repository.config(), "config.json", 8);
+    const TempFolder folder;
+    write_result(folder.path(), job, repository, load_state(devices, job, repository, false));
+    const SafetensorsFile got = SafetensorsFile::open(folder / "adapter_model.safetensors");
+    const SafetensorsFile wanted = SafetensorsFile::open(models / adapter / "adapter_model.safetensors");
+    ASSERT_EQ(got.entries().size(), wanted.entries().size()) << adapter;
+    for (const TensorEntry& entry : wanted.entries()) {
+      const TensorEntry* found = got.find(entry.name);
+      ASSERT_NE(found, nullptr) << adapter << ' ' << entry.name;
+      ASSERT_EQ(found->shape, entry.shape) << adapter << ' ' << entry.name;
+      const HostArray a = got.read(*found), b = wanted.read(entry);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << adapter << ' ' << entry.name;
+    }
+    const auto config = read_adapter_config(folder.path(), {.target_parameters = true});
+    EXPECT_EQ(config.target_parameters.size(), std::string(adapter).ends_with("down") ? 1u : 2u) << adapter;
+  }
+}
 
 }  // namespace
 }  // namespace fettle

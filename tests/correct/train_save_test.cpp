@@ -124,5 +124,31 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
 }
 
+TEST(DiskNeeded, ALimitIsNamedOnlyWhereItHelps) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const RunLength run{.total_steps = 100, .save_every = 1};
+  // `room` checkpoints and the result fit on the disk, where `present` are already.
+  auto limit = [&](int64_t own, double room, int64_t present) {
+    recipe.save_total_limit = own;
+    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    const int64_t parameters = job.count(job.trained);
+    const auto free = static_cast<int64_t>((16 * room + 4) * static_cast<double>(parameters));
+    const std::optional<int64_t> found = save_total_limit_within(job, present, free);
+    if (found) {
+      recipe.save_total_limit = *found;
+      EXPECT_LE(disk_needed(make_job(recipe, repository.config(), "config.json", 1), run, 0, present), free);
+    }
+    return found.value_or(0);
+  };
+  EXPECT_EQ(limit(0, 5.5, 0), 4);
+  EXPECT_EQ(limit(0, 2.5, 3), 4) << "three of them are there";
+  EXPECT_EQ(limit(0, 1.5, 0), 0) << "the new one lies beside the old one";
+  EXPECT_EQ(limit(0, 0.5, 3), 0) << "not one more fits";
+  EXPECT_EQ(limit(0, -2, 3), 0);
+  EXPECT_EQ(limit(3, 5.5, 0), 0) << "the recipe's own is smaller";
+}
+
 }  // namespace
 }  // namespace fettle

@@ -66,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"NoName", {"--target", ":8"}, 2, {"':8'", "NAME:DEVICES"}},
         BadPlan{"HalfAProduct", {"--target", "mi300x:8x"}, 2, {"mi300x:8x", "HOSTSxDEVICES"}},
         BadPlan{"ThreeFactors", {"--target", "mi300x:2x2x2"}, 2, {"mi300x:2x2x2", "HOSTSxDEVICES"}},
+        BadPlan{"MoreThanAnyoneHas", {"--target", "mi300x:99999x99999"}, 2, {"9999800001 devices", "at most 65536"}},
         BadPlan{"DevicesInWords", {"--target", "mi300x:eight"}, 2, {"mi300x:eight", "NAME:DEVICES"}},
         BadPlan{"DevicesUnlikeTheMesh",
                 {"--target", "mi300x:8", "mesh.fsdp=4", "mesh.tp=4"},

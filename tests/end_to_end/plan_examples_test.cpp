@@ -31,6 +31,7 @@ const std::vector<Recipe> kRecipes{
     {"Llama70BFull", "llama2-70b-full-2x8a100", "cuda", {}, 0.95},
     {"Llama70BQlora", "llama2-70b-qlora-2x24gb", "cuda", {}, 0.90},
     {"Llama405BQlora", "llama3.1-405b-qlora-8xa100-40", "cuda", {}, 0.90},
+    {"Llama7BFullOn16GB", "llama2-7b-full-16gb", "cuda", {}, 0.40},
     {"Qwen7B", "qwen2.5-7b-lora-24gb", "cuda", {}, 0.85},
 };
 

@@ -104,7 +104,33 @@ TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
   EXPECT_THAT(outcome.out, HasSubstr("t.jinja:3: unsupported operand"));
   EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: an object with"));
   EXPECT_THAT(run({"render", file("x.jinja", "a\xff"), talks, "--jsonl"}).err, HasSubstr("x.jinja: is not UTF-8"));
-  EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err, HasSubstr("bad.json: "));
+  EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err,
+              HasSubstr("bad.json: is no JSON: it breaks at its end"));
+  EXPECT_THAT(run({"render", text, talks}).err,
+              HasSubstr("it breaks at line 2, column 1, at `{\"messages\": [{\"cont`; a "
+                        "file of one object a line is read with --jsonl"));
+}
+
+TEST_F(TextCommands, WordsThatMeanNothingNameTheRightHelp) {
+  struct Case {
+    std::vector<std::string> words;
+    std::string said;
+  };
+  for (const auto& [words, said] : std::vector<Case>{
+           {{"trian", "x.yaml"}, "'trian' is no command (did you mean 'train'?); there are train, plan,"},
+           {{"foo"}, "'foo' is no command; there are train, plan,"},
+           {{"data", "x.yaml", "--rows", "-1"},
+            "--rows: -1 is no count of examples; `fettle data --help` tells what can be given"},
+           {{"data", "x.yaml", "--rowz", "1"}, "`fettle data --help` tells what can be given"},
+           {{}, "`fettle --help` tells what can be given"},
+           {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help lists the keys"},
+           {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "`fettle plan --help` tells"},
+           {{"plan", "target=mi300x:8", "--target", "h100:8"},
+            "--target h100:8 and target=mi300x:8 are given together"}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
 }
 
 }  // namespace

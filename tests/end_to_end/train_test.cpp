@@ -34,6 +34,10 @@ TEST(Train, LeavesTheFilesThatPeftAndTheTrainerLeave) {
   EXPECT_EQ(state["global_step"], 6);
   const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
+  const size_t said = run.err.find("train_steps_per_second");
+  ASSERT_NE(said, std::string::npos);
+  EXPECT_NEAR(std::stod(run.err.substr(run.err.find('=', said) + 1)), results["train_steps_per_second"], 5.1e-5)
+      << "the screen and the file tell the same run time";
 }
 
 // Dropout, shuffling, accumulation and a schedule: all that has a position must go on where it stopped.

@@ -13,14 +13,19 @@ struct MethodMesh : testing::TestWithParam<std::pair<const char*, Words>> {};
 TEST_P(MethodMesh, EqualsOneDevice) {
   const auto& [name, keys] = GetParam();
   auto recipe = [&](const Words& more) {
-    Words words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "lora_rank=4"};
+    const bool experts = std::string(name) == "experts";
+    const std::filesystem::path model = reference_model(experts ? "mixtral" : "llama");
+    Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_rank=4"};
     words.insert(words.end(), keys.begin(), keys.end());
     words.insert(words.end(), more.begin(), more.end());
     return read_recipe("", words);
   };
   const TrainOptions options{.steps = 4, .rate = 2e-3};
   const TrainResult one = train(recipe({"per_device_train_batch_size=4"}), options);
-  const TrainResult eight = train(recipe({"per_device_train_batch_size=1", "mesh={fsdp: 4, tp: 2}"}), options);
+  const bool ep = std::string(name) == "experts";
+  const TrainResult eight = train(ep ? recipe({"per_device_train_batch_size=2", "mesh={fsdp: 2, ep: 2, tp: 2}"})
+                                     : recipe({"per_device_train_batch_size=1", "mesh={fsdp: 4, tp: 2}"}),
+                                  options);
   expect_equal_lists(eight.losses, one.losses, 1e-5, name);
   expect_equal_lists(eight.norms, one.norms, 1e-4, name);
 }
@@ -30,6 +35,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::pair{"dora", Words{"use_dora=true", "lora_dropout=0.1"}},
                     std::pair{"saved_layers", Words{"additional_target=lm_head,norm", "layers_to_transform=1"}},
                     std::pair{"pissa", Words{"pissa_init=true", "pissa_iter=-1"}},
+                    std::pair{"experts", Words{"target_parameters=gate_up_proj,down_proj"}},
                     std::pair{"freeze", Words{"finetuning_type=freeze", "freeze_trainable_layers=1",
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });

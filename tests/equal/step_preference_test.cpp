@@ -57,7 +57,6 @@ TEST_P(PreferenceMesh, AsOneDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Eight, PreferenceMesh,
                          testing::Values(std::map<std::string, int64_t>{{"fsdp", 8}},
-                                         std::map<std::string, int64_t>{{"dp", 2}, {"fsdp", 2}, {"tp", 2}},
                                          std::map<std::string, int64_t>{{"fsdp", 2}, {"sp", 2}, {"tp", 2}}));
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
   EXPECT_EQ(message("stage: sft\n\nlora_rnak: 8\n"), "FILE:3: unknown key 'lora_rnak'; did you mean 'lora_rank'?");
   EXPECT_EQ(message("", {"output_dri=x"}),
             "override 'output_dri=x': unknown key 'output_dri'; did you mean 'output_dir'?");
-  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; `fettle train --help` lists the keys");
+  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; the command's --help lists the keys");
   EXPECT_EQ(message("optimizer:\n  lr: 1e-4\n  wieght_decay: 1\n"),
             "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
 }
@@ -88,7 +88,7 @@ TEST_F(BadRecipe, ValuesOutOfRange) {
 }
 
 TEST_F(BadRecipe, ValuesThatAreNoChoice) {
-  EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft, dpo, kto");
+  EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft, cls, dpo, kto, rm");
   EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
             "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, cosine_with_min_lr, "
             "cosine_with_restarts, constant, constant_with_warmup, polynomial, inverse_sqrt, warmup_stable_decay");
@@ -100,7 +100,8 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
 }
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
-  EXPECT_EQ(message("stage: ppo\n"), "FILE:1: stage: ppo is not available in this version; it has pt, sft, dpo, kto");
+  EXPECT_EQ(message("stage: ppo\n"),
+            "FILE:1: stage: ppo is not available in this version; it has pt, sft, cls, dpo, kto, rm");
   EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
   EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
@@ -186,7 +187,7 @@ TEST_F(BadRecipe, PreferencesOfAnotherStage) {
       0u);
   EXPECT_EQ(message("stage: dpo\npacking: true\n"),
             "FILE:2: packing puts several rows into one, stage: dpo compares whole rows; remove it");
-  EXPECT_EQ(message("stage: dpo\nfinetuning_type: full\ntrain_from_scratch: true\n").find("FILE:3: stage: dpo teaches"),
+  EXPECT_EQ(message("stage: dpo\nfinetuning_type: full\ntrain_from_scratch: true\n").find("FILE:3: stage: dpo builds"),
             0u);
   EXPECT_EQ(message("stage: kto\ntrain_on_prompt: true\n").find("FILE:2: stage: kto compares replies"), 0u);
   EXPECT_EQ(message("stage: kto\nkto_chosen_weight: 0\nkto_rejected_weight: 0\n"),

@@ -36,13 +36,17 @@ void expect_says(const std::string& message, const std::string& part) {
 }
 
 TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
-  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"), "a.jsonl:3: no JSON");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"), "a.jsonl:3: no JSON: it breaks at its end");
   expect_says(failure(), "on_bad_row: skip");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n[1]\n"), "a.jsonl:2: a row must be a JSON object");
   expect_says(failure_of("a.jsonl", "{\"text\": \"\xc3\x28\"}\n"),
-              "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8");
+              "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8; convert the file");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\", \"meta\": {\"x\": \"k\", \"x\": \":\"}}\n"),
+              "a.jsonl:1: the key 'x' stands twice in one object");
+  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: no JSON: a number in it is too large");
   expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
-  expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"), "a.json:2: no JSON");
+  expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"),
+              "a.json:2: no JSON: it breaks at column 11, at `ope}`");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": \"b\""),
               "a.json:2: the row that begins here is never closed");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "never closed by ]");
@@ -54,7 +58,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
 }
 
 TEST_F(DataErrors, UnusableFiles) {
-  expect_says(failure_of("a.jsonl", ""), "a.jsonl is empty");
+  expect_says(failure_of("a.jsonl", ""), "a.jsonl is empty; write it again");
   expect_says(failure_of("a.jsonl", "\n \n"), "holds no rows");
   expect_says(failure_of("a.csv", "a,b\n"), "holds no rows");
   expect_says(failure_of("c.parquet", "nothing"), "c.parquet is no Parquet file");
@@ -64,7 +68,7 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("a.parquet", "PAR1"), "a.parquet: ");
   expect_says(failure_of("b.parquet", "PAR1" + std::string(100, 'x') + "PAR1"), "b.parquet: ");
   expect_says(failure_of("a.arrow", "ARROW1"), "a.arrow: ");
-  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow is no Arrow file: ");
+  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow is no Arrow file (");
   expect_says(failure_of("a.jsonl", "\xff\xfe{\0"), "UTF-16");
   expect_says(failure_of("a.jsonl.gz", "\x1f\x8b\x08"), "the gzip data ends early");
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
@@ -72,6 +76,12 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
   recipe.dataset = {(folder.path() / "none.jsonl").string()};
   expect_says(failure(), "none.jsonl' is no file, and there is no ");
+  folder.write("dataset_info.json", R"({"alpaca_de": {"file_name": "a"}, "alpaca_en": {"file_name": "b"}})");
+  recipe.dataset = {"alpaca_fr"};
+  expect_says(failure(), "(did you mean 'alpaca_de'?); it has alpaca_de, alpaca_en");
+  folder.write("dataset_info.json", "{\"a\": {\n  \"file_name\": nope}\n}");
+  expect_says(failure(), "dataset_info.json: is no JSON: it breaks at line 2, column 17, at `ope}`");
+  std::filesystem::remove(folder.path() / "dataset_info.json");
   recipe.dataset = {(folder.path() / "*.nothing").string()};
   expect_says(failure(), "no file matches");
   std::filesystem::create_directory(folder.path() / "empty");
@@ -88,9 +98,10 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
   const Case cases[] = {
       {R"({"question": "q", "answer": "a"})", "no known format has the columns [question, answer]"},
       {R"({"instruction": "q"})", "the column 'output' is missing"},
-      {R"({"instruction": "q", "output": ""})", "'output' is empty"},
       {R"({"instruction": "", "output": "a"})", "asks nothing"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, it is array"},
+      {R"({"instruction": "q", "output": 4.50})", "'output' is the number 4.5, whose own spelling"},
+      {R"({"messages": [{"role": "user", "content": 1e3}]})", "'content' is the number 1000.0"},
       {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold pairs"},
       {R"({"conversations": []})", "the conversation has no messages"},
       {R"({"conversations": "x"})", "'conversations' must be an array"},
@@ -118,10 +129,10 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
        "'weight' of a message must be 0 or 1"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
        "'tools' is a text that is no JSON"},
-      {R"({"prompt": "q", "completion": null})", "'completion' is empty"},
+      {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
       {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "are for stage dpo"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
-      {R"({"input_ids": [1, -2]})", "negative id -2"},
+      {R"({"input_ids": [1, -2]})", "holds -2, which is no token"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "2 input_ids but 1 labels"},
       {R"({"input_ids": [1, 2], "labels": [1, 3]})", "label 2 is 3, but its token is 2"},
@@ -132,6 +143,21 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
     const std::string said = failure_of("rows.jsonl", one.row + "\n");
     expect_says(said, one.reason);
     expect_says(said, "rows.jsonl:1: ");
+  }
+}
+
+// One rule for all formats: such a row is left out and counted.
+TEST_F(DataErrors, AnEmptyReplyTeachesNothing) {
+  for (const char* row : {R"({"instruction": "q", "output": ""})", R"({"instruction": "q", "output": null})",
+                          R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": " "}]})",
+                          R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": null}]})",
+                          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]})",
+                          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null}]})",
+                          R"({"prompt": "q", "completion": ""})", R"({"prompt": "q", "completion": null})"}) {
+    SCOPED_TRACE(row);
+    const std::string said = failure_of("rows.jsonl", std::string(row) + "\n");
+    expect_says(said, "of 1 rows none has a trained token left (1 dropped, 0 bad)");
+    expect_says(said, "rows.jsonl:1: a reply is empty: there is nothing to learn");
   }
 }
 
@@ -167,7 +193,7 @@ TEST_F(DataErrors, TooLongUnderOverlengthError) {
 }
 
 TEST_F(DataErrors, ColumnsWithoutAnything) {
-  expect_says(failure_of("a.jsonl", "{\"prompt\": null, \"completion\": null}\n"), "a.jsonl:1: 'prompt' is empty");
+  expect_says(failure_of("a.jsonl", "{\"prompt\": null, \"completion\": null}\n"), "a.jsonl:1: 'prompt' is null");
 }
 
 TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
@@ -178,7 +204,7 @@ TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
 }
 
 TEST_F(DataErrors, NumbersBeyondAnyRange) {
-  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: no JSON: number overflow parsing '1e999'");
+  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: no JSON: a number in it is too large");
 }
 
 // Copying such a value would overflow the stack.

@@ -35,7 +35,7 @@ TEST_F(PreferenceErrors, RowsThatAreNoPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt beside it");
-  expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' must be a text");
+  expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
       R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",

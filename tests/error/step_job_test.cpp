@@ -25,6 +25,15 @@ TEST(JobError, LayersThatAreNotThere) {
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing to train"));
 }
 
+TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
+  const std::string adapter = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/adapter_init";
+  EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
+              AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
+  EXPECT_THAT(message("llama", {"offload_param=true", "use_dora=true"}), HasSubstr("use_dora"));
+  EXPECT_THAT(message("llama", {"offload_param=true", "create_new_adapter=true", "adapter_name_or_path=" + adapter}),
+              HasSubstr("fettle export"));
+}
+
 TEST(JobError, ModulesThatAreNotThere) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has an adapter"));
@@ -51,6 +60,37 @@ TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
 }
 
 // PEFT would train a copy of a tied embedding apart from the head.
+TEST(JobError, ParametersOfExperts) {
+  EXPECT_THAT(message("llama", {"target_parameters=mlp.experts.down_proj"}),
+              AllOf(HasSubstr("llama has no experts"), HasSubstr("mlp.gate_proj")));
+  EXPECT_THAT(message("mixtral", {"target_parameters=mlp.gate.weight"}),
+              AllOf(HasSubstr("'mlp.gate.weight'"), HasSubstr("mlp.experts.gate_up_proj, mlp.experts.down_proj")));
+  for (const char* other : {"lora_dropout=0.1", "use_dora=true", "pissa_init=true", "layers_to_transform=0"})
+    EXPECT_THAT(message("mixtral", {"target_parameters=down_proj", other}), HasSubstr("does not go with")) << other;
+  EXPECT_EQ(message("mixtral", {"target_parameters=down_proj"}), "no error");
+}
+
+TEST(JobError, Float8) {
+  EXPECT_THAT(message("llama", {"fp8=true"}), AllOf(HasSubstr("found float32"), HasSubstr("bf16: true")));
+  EXPECT_THAT(message("llama", {"fp8=true", "fp16=true"}), HasSubstr("found float16"));
+  EXPECT_THAT(message("llama", {"fp8=true", "bf16=true", "quantization_bit=4"}), HasSubstr("held as nf4"));
+  const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+  const Recipe recipe = read_recipe("", {"fp8=true", "bf16=true"});
+  Job job = make_job(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+  for (const char* without : {"8.0", "8.6", "gfx90a:sramecc+:xnack-", "gfx1100"}) try {
+      use_float8_of(job, without, "the card");
+      ADD_FAILURE() << without;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("the card"), HasSubstr(without)));
+    }
+  for (const char* with : {"", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"}) {
+    use_float8_of(job, with, "the card");
+    EXPECT_EQ(job.float8, Float8{}) << with;
+  }
+  use_float8_of(job, "gfx942:sramecc+:xnack-", "the card");
+  EXPECT_EQ(job.float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
+}
+
 TEST(JobError, ATiedEmbeddingIsNotSavedWithAnAdapter) {
   EXPECT_THAT(message("llama2", {"additional_target=embed_tokens"}),
               AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("freeze_extra_modules")));
@@ -60,6 +100,27 @@ TEST(JobError, AnEmbeddingRateWithoutATrainedEmbedding) {
   EXPECT_THAT(message("llama", {"embedding_lr=1e-5"}),
               AllOf(HasSubstr("embedding_lr"), HasSubstr("additional_target")));
   EXPECT_EQ(message("llama", {"embedding_lr=1e-5", "finetuning_type=full"}), "no error");
+}
+
+TEST(JobError, EncodersOnlyClassify) {
+  for (const char* stage : {"sft", "pt", "dpo"})
+    EXPECT_THAT(message("bert", {std::string("stage=") + stage}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
+  EXPECT_THAT(message("roberta", {"stage=rm"}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
+}
+
+TEST(JobError, ClassifiersAndTheirLabels) {
+  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
+  EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
+              AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
+  EXPECT_THAT(message("bert", {"stage=cls", "num_labels=5"}),
+              AllOf(HasSubstr("num_labels is 5"), HasSubstr("a classifier of 3"), HasSubstr("set num_labels: 3")));
+  EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("one score")));
+  EXPECT_THAT(message("llama_classifier", {"stage=sft"}),
+              AllOf(HasSubstr("LlamaForSequenceClassification"), HasSubstr("stage: cls")));
+  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/";
+  EXPECT_THAT(message("llama", {"adapter_name_or_path=" + folder + "llama/reward_init"}),
+              AllOf(HasSubstr("SEQ_CLS"), HasSubstr("stage: cls")));
+  EXPECT_EQ(message("llama", {"stage=rm", "adapter_name_or_path=" + folder + "llama/reward_init"}), "no error");
 }
 
 }  // namespace

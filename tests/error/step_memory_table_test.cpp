@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "step/memory_table.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -31,10 +32,25 @@ std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
   return "fits";
 }
 
+TEST(MakeJob, BalancesNoExpertsOfADenseModel) {
+  Recipe recipe;
+  recipe.moe_aux_loss_coef = 0.01;
+  EXPECT_THAT(user_error([&] { job_for(recipe); }), AllOf(HasSubstr("moe_aux_loss_coef"), HasSubstr("no experts")));
+}
+
 TEST(RequireFit, TheLimitItselfFits) {
   EXPECT_EQ(does_not_fit({}, 5'000'000'000, 5'000'000'000), "fits");
   EXPECT_EQ(does_not_fit({}, 5'000'000'000, 0), "fits") << "nothing is known of the device";
   EXPECT_NE(does_not_fit({}, 5'000'000'001, 5'000'000'000), "fits");
+}
+
+TEST(RequireFit, TheHostsMemoryToo) {
+  MemoryTable table;
+  table.host_trained = 3'000'000'000;
+  table.host_optimizer = 1'000'000'000;
+  require_host_fit(table, 2, 8'000'000'000);
+  require_host_fit(table, 2, 0);
+  EXPECT_THROW(require_host_fit(table, 2, 7'999'999'999), DoesNotFit);
 }
 
 TEST(RequireFit, LargeActivations) {
@@ -58,7 +74,8 @@ TEST(RequireFit, LargeWeights) {
   // 0.7 MB of weights and moments, next to nothing else.
   const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
   EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
-                             Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing"))));
+                             Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
+                             HasSubstr("offload_optimizer: true (0.76 MB"), HasSubstr("offload_param: true")));
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
 }
 

@@ -139,6 +139,12 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   EXPECT_THAT(error(other), HasSubstr("lora_alpha"));
 }
 
+TEST_F(OtherRun, AnotherStageIsNamed) {
+  Recipe other = recipe();
+  other.stage = "pt";
+  EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", this run has \"pt\""));
+}
+
 TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_EQ(user_error([&] { check_data(*state_, data_); }), "no error");
   EXPECT_THAT(user_error([&] {

@@ -17,6 +17,7 @@ FAMILY = "llama"
 FOLDER = families.MODELS / FAMILY
 FILE = families.HERE / "methods.json"
 RATIO = 16.0
+PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
 
 def train(model, settings=loop.LORA, **options):
@@ -36,10 +37,14 @@ def started(name, family=FAMILY, **options):
     return record.load_adapter(family, folder, trainable=True)
 
 
-def adapter(name, family=FAMILY, **options):
+def adapter(name, family=FAMILY, keep=False, **options):
     model = started(name, family, **options)
-    out = train(model)
-    return dict(start=f"variants/{name}", recipe={}) | out | dict(final=final_adapter(model))
+    settings = loop.settings_of(family, loop.LORA)
+    out = train(model, settings)
+    if keep:
+        record.save_adapter(model, families.MODELS / family / "variants" / f"{name}_final")
+    batch = {key: settings[key] for key in settings if settings[key] != loop.LORA[key]}
+    return dict(start=f"variants/{name}", recipe=batch) | out | dict(final=final_adapter(model))
 
 
 def lora_plus():
@@ -109,6 +114,16 @@ METHODS = {
     "dora_gpt2": lambda: adapter("dora", "gpt2", use_dora=True) | dict(family="gpt2"),
     "saved": lambda: adapter("saved", modules_to_save=["lm_head", "model.norm"]),
     "layers": lambda: adapter("layers", target_modules=["q_proj", "down_proj"], layers_to_transform=[1]),
+    "experts": lambda: adapter(
+        "experts", "mixtral", keep=True, target_modules=["q_proj", "v_proj"], target_parameters=PARAMETERS
+    )
+    | dict(family="mixtral"),
+    "experts_qwen3_moe": lambda: adapter(
+        "experts", "qwen3_moe", target_modules=[], target_parameters=PARAMETERS, use_rslora=True
+    )
+    | dict(family="qwen3_moe"),
+    "experts_down": lambda: adapter("experts_down", "mixtral", target_modules=[], target_parameters=PARAMETERS[1:])
+    | dict(family="mixtral"),
     "lora_plus": lora_plus,
     "pissa": pissa,
     "two_adapters": two_adapters,

@@ -3,6 +3,7 @@
 # usage: parity.sh                                    all of it
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
+#        parity.sh classifiers                        classifiers in Transformers and PEFT
 #        parity.sh models [FAMILY ...] [options]      Transformers + PEFT, see parity.py
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,6 +18,9 @@ if [[ $what == all || $what == tokenizers ]]; then
 fi
 if [[ $what == all || $what == templates ]]; then
   "$python" "$here/data/compare_templates.py" "$program" || failed=1
+fi
+if [[ $what == all || $what == classifiers ]]; then
+  "$python" "$here/classifiers_live.py" "$program" || failed=1
 fi
 if [[ $what == all || $what == models ]]; then
   "$python" "$here/parity.py" --fettle "$program" "$@" || failed=1

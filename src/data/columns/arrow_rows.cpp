@@ -16,7 +16,9 @@ namespace {
 using nlohmann::ordered_json;
 
 void check(const arrow::Status& status, const std::string& file) {
-  if (!status.ok()) throw UserError("{}: {}", file, status.message());
+  if (!status.ok())
+    throw UserError("{}: this file of columns is broken or cut off ({}); fetch or write it again", file,
+                    status.message());
 }
 
 template <typename T>
@@ -135,9 +137,13 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
       return i == reader->num_record_batches() ? nullptr : value_of(reader->ReadRecordBatch(i++), file);
     };
   }
-  if (file.ends_with(".parquet")) throw UserError("{} is no Parquet file: it does not begin with PAR1", file);
+  if (file.ends_with(".parquet"))
+    throw UserError("{} is no Parquet file: it does not begin with PAR1; name it after what it is, or fetch it again",
+                    file);
   auto opened = arrow::ipc::RecordBatchStreamReader::Open(input);
-  if (!opened.ok()) throw UserError("{} is no Arrow file: {}", file, opened.status().message());
+  if (!opened.ok())
+    throw UserError("{} is no Arrow file ({}); name it after what it is, or fetch it again", file,
+                    opened.status().message());
   auto batches = std::move(opened).ValueUnsafe();
   return [file, batches] { return value_of(batches->Next(), file); };
 }

@@ -58,7 +58,8 @@ class Gzip : public ByteStream::Source {
       if (state_.avail_in == 0) {
         from_.read(input_);
         if (input_.empty()) {
-          if (inside_) throw UserError("{}: the gzip data ends early; the file was cut off", name_);
+          if (inside_)
+            throw UserError("{}: the gzip data ends early; the file was cut off: fetch or pack it again", name_);
           break;
         }
         state_.next_in = reinterpret_cast<Bytef*>(input_.data());
@@ -70,7 +71,8 @@ class Gzip : public ByteStream::Source {
       if (result == Z_STREAM_END)
         inside_ = false;
       else if (result != Z_OK && result != Z_BUF_ERROR)
-        throw UserError("{}: the gzip data is broken: {}", name_, state_.msg ? state_.msg : "unknown error");
+        throw UserError("{}: the gzip data is broken ({}); fetch or pack it again", name_,
+                        state_.msg ? state_.msg : "no reason is given");
     }
     block.resize(kBlock - state_.avail_out);
   }
@@ -94,14 +96,16 @@ class Zstandard : public ByteStream::Source {
       if (in_.pos == in_.size) {
         from_.read(input_);
         if (input_.empty()) {
-          if (inside_) throw UserError("{}: the Zstandard data ends early; the file was cut off", name_);
+          if (inside_)
+            throw UserError("{}: the Zstandard data ends early; the file was cut off: fetch or pack it again", name_);
           break;
         }
         in_ = {input_.data(), input_.size(), 0};
       }
       const size_t result = ZSTD_decompressStream(state_.get(), &out, &in_);
       if (ZSTD_isError(result))
-        throw UserError("{}: the Zstandard data is broken: {}", name_, ZSTD_getErrorName(result));
+        throw UserError("{}: the Zstandard data is broken ({}); fetch or pack it again", name_,
+                        ZSTD_getErrorName(result));
       inside_ = result != 0;
     }
     block.resize(out.pos);

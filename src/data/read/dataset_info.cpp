@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_nesting.h"
+#include "base/json_place.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
 #include "data/read/rows.h"
@@ -19,9 +20,9 @@ namespace fs = std::filesystem;
 const std::vector<std::string_view> kKeys = {"file_name",  "formatting", "columns",    "tags",           "num_samples",
                                              "ranking",    "split",      "subset",     "folder",         "hf_hub_url",
                                              "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
-const std::vector<std::string_view> kColumns = {"prompt", "query",    "response", "history", "messages",
-                                                "system", "tools",    "images",   "videos",  "audios",
-                                                "chosen", "rejected", "kto_tag"};
+const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",  "history", "messages", "system",
+                                                "tools",   "images", "videos",    "audios",  "chosen",   "rejected",
+                                                "kto_tag", "text",   "text_pair", "label"};
 const std::vector<std::string_view> kTags = {"role_tag",        "content_tag",  "user_tag",  "assistant_tag",
                                              "observation_tag", "function_tag", "system_tag"};
 
@@ -30,6 +31,16 @@ std::string hint(const std::string& word, const std::vector<std::string_view>& k
   for (std::string_view other : known)
     if (!near && other.starts_with(word)) near = other;
   return near ? fmt::format(" (did you mean '{}'?)", *near) : "";
+}
+
+// "; it has a, b and 7 more".
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  if (names.empty()) return "";
+  const size_t shown = std::min(kShown, names.size());
+  return fmt::format("; it has {}{}",
+                     fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "");
 }
 
 void check_key(const std::string& where, const std::string& key, const std::vector<std::string_view>& known) {
@@ -133,8 +144,10 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
     ordered_json all;
     try {
       all = ordered_json::parse(text);
-    } catch (const nlohmann::json::exception& error) {
-      throw UserError("{}: {}", info.string(), error.what());
+    } catch (const nlohmann::json::parse_error& error) {
+      throw UserError("{}: is no JSON: it breaks at {}; mend it there", info.string(), json_place(text, error.byte));
+    } catch (const nlohmann::json::exception&) {
+      throw UserError("{}: is no JSON: a number in it is too large", info.string());
     }
     if (!all.is_object()) throw UserError("{}: an object of data sets is wanted", info.string());
     if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);
@@ -153,7 +166,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("no file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),
-                  hint(name, {names.begin(), names.end()}));
+                  hint(name, {names.begin(), names.end()}) + listed(names));
 }
 
 }  // namespace fettle

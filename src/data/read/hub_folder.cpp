@@ -162,8 +162,11 @@ Files split_files(const fs::path& folder, const std::string& subset, const std::
   try {
     if (std::optional<Files> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
-    throw UserError("{}: its `configs` are not as the Hugging Face Hub has them: {}", (folder / "README.md").string(),
-                    error.what());
+    throw UserError(
+        "{}:{}: its `configs` are not as the Hugging Face Hub has them: each wants config_name and data_files (a path, "
+        "or "
+        "a list of split and path); mend them, or name the files in `dataset`",
+        (folder / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   const fs::path within = folder / subset;
   if (!fs::is_directory(within))

@@ -10,7 +10,10 @@
 
 #include "base/error.h"
 #include "base/json_nesting.h"
+#include "base/json_place.h"
+#include "base/log.h"
 #include "data/read/byte_stream.h"
+#include "data/read/repeated_key.h"
 
 namespace fettle {
 namespace {
@@ -50,7 +53,10 @@ std::string why_bad_text(std::string_view text) {
   const size_t bad = find_bad_byte(text);
   if (bad == std::string_view::npos) return "";
   if (text[bad] == 0) return "a zero byte; is this a binary file?";
-  return fmt::format("byte {} of the line (0x{:02x}) is not UTF-8", bad + 1, static_cast<unsigned char>(text[bad]));
+  return fmt::format(
+      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file from what it is, as `iconv -f latin1 -t utf-8` "
+      "does",
+      bad + 1, static_cast<unsigned char>(text[bad]));
 }
 
 class Reader {
@@ -86,6 +92,7 @@ class Reader {
   }
 
   void table(char separator) {
+    if (separator != ',' && separator != '\t') info("data: the columns of {} are separated by '{}'", name_, separator);
     std::vector<std::string> head, cells;
     int64_t number = 1, begin = 1;
     if (!record(separator, head, number)) return;
@@ -238,6 +245,24 @@ class Reader {
   const TakeRow& take_;
 };
 
+// What separates the columns of a .csv file: a comma, or what its head line has in the place of any.
+char separator_of(const std::filesystem::path& file) {
+  std::string head;
+  ByteStream(file).line(head, kLargestRow);
+  const auto outside_quotes = [&](char wanted) {
+    bool quoted = false;
+    int64_t count = 0;
+    for (char c : head) {
+      if (c == '"') quoted = !quoted;
+      count += !quoted && c == wanted;
+    }
+    return count;
+  };
+  for (char separator : {',', ';', '\t', '|'})
+    if (outside_quotes(separator) > 0) return separator;
+  return ',';
+}
+
 // Parquet and Arrow files are read by a module beside the program (src/data/columns).
 void read_columns(const std::string& file, const TakeRow& take) {
   using Read = void (*)(const std::string&, const TakeRow&);
@@ -301,17 +326,18 @@ void Row::parse() {
   if (!bad.empty()) return;
   try {
     value = ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    bad = error.what();
-    // The library's "[json.exception.parse_error.101] parse error at line 1, column 2: ".
-    if (const size_t end = bad.find("] "); end != std::string::npos) bad = bad.substr(end + 2);
-    if (const size_t end = bad.find(": "); bad.starts_with("parse error") && end != std::string::npos)
-      bad = bad.substr(end + 2);
-    bad = "no JSON: " + bad;
+  } catch (const nlohmann::json::parse_error& error) {
+    bad = fmt::format("no JSON: it breaks at {}", json_place(text, error.byte));
+    return;
+  } catch (const nlohmann::json::exception&) {
+    bad = "no JSON: a number in it is too large; put it in quotes if it is a text";
     return;
   }
+  if (const std::string key = repeated_key(text, value); !key.empty())
+    bad = fmt::format("the key '{}' stands twice in one object; which is meant?", key);
+  else if (!value.is_object())
+    bad = fmt::format("a row must be a JSON object, this is {}", value.type_name());
   text.clear();
-  if (!value.is_object()) bad = fmt::format("a row must be a JSON object, this is {}", value.type_name());
 }
 
 std::string kind_of(const std::filesystem::path& file) {
@@ -325,7 +351,8 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
   bool seen = false;
   const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
   std::error_code unknown;
-  if (std::filesystem::file_size(file, unknown) == 0 && !unknown) throw UserError("{} is empty", file.string());
+  if (std::filesystem::file_size(file, unknown) == 0 && !unknown)
+    throw UserError("{} is empty; write it again, or leave it out of `dataset`", file.string());
   if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
     read_columns(file.string(), noted);
   } else {
@@ -335,14 +362,14 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
     else if (kind == ".json")
       reader.json_file();
     else if (kind == ".csv" || kind == ".tsv")
-      reader.table(kind == ".csv" ? ',' : '\t');
+      reader.table(kind == ".csv" ? separator_of(file) : '\t');
     else if (kind == ".txt" || kind == ".text")
       reader.text();
     else
       throw UserError("{}: files of kind '{}' are not read; wanted is one of {} (also with .gz or .zst)", file.string(),
                       kind, fmt::join(kEnds, " "));
   }
-  if (!seen) throw UserError("{} holds no rows", file.string());
+  if (!seen) throw UserError("{} holds no rows; fill it, or leave it out of `dataset`", file.string());
 }
 
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {

@@ -17,12 +17,14 @@ struct Row {
   nlohmann::ordered_json value;  // an object: column -> value
   std::string bad;               // why the row cannot be read; "" when it can
 
-  // Makes `value` of `text`, or says in `bad` why that cannot be: no JSON, no object, not UTF-8, nested too deep.
+  // Makes `value` of `text`, or says in `bad` why that cannot be: no JSON, no object, a key twice, not UTF-8, nested
+  // too deep.
   void parse();
 };
 
-// Reads by the name's end: .json (an array of objects, or one object a line), .jsonl or .ndjson, .csv and .tsv (with a
-// head line; values are strings), .txt (each line that is not blank is a row {"text": line}); each also compressed
+// Reads by the name's end: .json (an array of objects, or one object a line), .jsonl or .ndjson, .csv (with commas, or
+// what its head line has instead: ; tab |) and .tsv (with a head line; values are strings), .txt (each line that is not
+// blank is a row {"text": line}); each also compressed
 // (.gz, .zst); and .parquet, .arrow and .feather (Arrow's file and stream formats). Calls `take` for each row until it
 // gives false. Rows that are wrong alone, as one of more than 256 MiB, are given with `bad` set.
 // Throws UserError for a file that cannot be read, is cut off or broken, or holds no rows.

@@ -49,7 +49,7 @@ bool can_write(const fs::path& folder) {
 
 }  // namespace
 
-DataCache::DataCache(const Recipe& recipe) : recipe_(recipe) {
+DataCache::DataCache(const Recipe& recipe, bool unlabelled) : recipe_(recipe), unlabelled_(unlabelled) {
   if (recipe.data_cache != "off") {
     folder_ = recipe.data_cache.empty() ? cache_folder("rows") : fs::path(recipe.data_cache);
     if (can_write(folder_)) return;
@@ -82,6 +82,10 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   key.add(r.stage).add(r.template_name).add(r.default_system).add(r.overlength).add(r.on_bad_row);
   key.add(fmt::format("{} {} {} {} {}", r.cutoff_len, r.train_on_prompt, r.mask_history, r.max_samples.value_or(-1),
                       model_vocab_size));
+  if (r.stage == "cls") {
+    key.add(r.problem_type).add(unlabelled_ ? "unlabelled" : "");
+    for (const std::string& name : r.id2label) key.add(name);
+  }
   key.add(source.formatting).add(source.ranking ? "ranking" : "");
   for (const auto* names : {&source.columns, &source.tags}) {
     for (const auto& [what, name] : *names) key.add(what).add(name);

@@ -20,7 +20,8 @@ class DataCache {
  public:
   // The folder is that of data_cache, "" meaning the default and "off" none: then stores are made in a folder of this
   // cache's own, which goes with it. A folder that cannot be written counts as none, with a warning.
-  explicit DataCache(const Recipe& recipe);
+  // `unlabelled`: the rows may lack a label (RowTokeniser).
+  explicit DataCache(const Recipe& recipe, bool unlabelled = false);
   ~DataCache();
   DataCache(const DataCache&) = delete;
 
@@ -37,6 +38,7 @@ class DataCache {
   void remove_old() const;
 
   const Recipe& recipe_;
+  bool unlabelled_;
   bool kept_ = true;
   std::filesystem::path folder_;
 };

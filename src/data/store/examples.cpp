@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace fettle {
@@ -52,6 +53,16 @@ Preference Examples::preference(int64_t i) const {
   return static_cast<Preference>(at.part.store->row(at.row).preference);
 }
 
+std::span<const float> Examples::classes(int64_t i) const {
+  const Place at = place(i);
+  const std::span<const float> stored = at.part.store->classes(at.row);
+  return !stored.empty() && std::isnan(stored[0]) ? std::span<const float>() : stored;
+}
+
+int64_t Examples::classes_per_row() const {
+  return parts_.empty() ? 0 : parts_.front().store->classes_per_row();
+}
+
 uint64_t Examples::digest(int64_t i) const {
   const Place at = place(i);
   return at.part.store->row(at.row).digest;
@@ -69,7 +80,11 @@ Example Examples::operator[](int64_t i) const {
   for (const Token token : tokens(i)) {
     example.input_ids.push_back(token.id());
     example.labels.push_back(token.label());
+    if (token.second()) example.second_text.resize(example.input_ids.size(), 0), example.second_text.back() = 1;
   }
+  if (!example.second_text.empty()) example.second_text.resize(example.input_ids.size(), 0);
+  const std::span<const float> classes = this->classes(i);
+  example.classes.assign(classes.begin(), classes.end());
   return example;
 }
 

@@ -26,9 +26,11 @@ class Examples {
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
   int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
   Preference preference(int64_t i) const;
-  uint64_t digest(int64_t i) const;     // equal for rows of equal tokens, labels and preference
-  std::string source(int64_t i) const;  // "file:line"
-  Example operator[](int64_t i) const;  // a copy
+  std::span<const float> classes(int64_t i) const;  // as Example::classes; empty when the row has no label
+  int64_t classes_per_row() const;                  // 0 but of stage cls
+  uint64_t digest(int64_t i) const;                 // equal for rows of equal tokens, labels, preference and classes
+  std::string source(int64_t i) const;              // "file:line"
+  Example operator[](int64_t i) const;              // a copy
 
   // The rows of `more` behind these.
   void append(const Examples& more);

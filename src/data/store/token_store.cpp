@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 #include "base/error.h"
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 
 using nlohmann::json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr size_t kBlock = size_t{1} << 20;
 constexpr uint32_t kMostTrained = (uint32_t{1} << 30) - 1;
 
@@ -53,8 +54,25 @@ uint64_t checksum(const json& info) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-uint64_t digest(std::span<const Token> tokens, Preference preference) {
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), static_cast<uint64_t>(preference));
+uint64_t digest(std::span<const Token> tokens, Preference preference, std::span<const float> classes) {
+  const auto seed = static_cast<uint64_t>(preference);
+  const uint64_t taught = classes.empty() ? seed : XXH3_64bits_withSeed(classes.data(), classes.size_bytes(), seed);
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), taught);
+}
+
+void add_words(const Example& example, std::vector<Token>& words) {
+  for (size_t i = 0; i < example.input_ids.size(); ++i)
+    words.emplace_back(example.input_ids[i], example.labels[i] != kIgnore,
+                       !example.second_text.empty() && example.second_text[i] != 0);
+}
+
+// As many as every row has: those without a label get NaN.
+std::vector<float> stored_classes(const Example& example, int64_t per_row) {
+  if (example.classes.empty())
+    return std::vector<float>(static_cast<size_t>(per_row), std::numeric_limits<float>::quiet_NaN());
+  internal_check(static_cast<int64_t>(example.classes.size()) == per_row, "{}: {} classes in a store of {}",
+                 example.source, example.classes.size(), per_row);
+  return example.classes;
 }
 
 }  // namespace
@@ -82,7 +100,9 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
   if (info.value("format", 0) != kFormat) return damaged("store.json");
   std::shared_ptr<TokenStore> store(new TokenStore);
   store->report_ = info.value("report", json());
-  for (const char* name : {"tokens", "rows"}) {
+  store->classes_per_row_ = info.value("classes_per_row", int64_t{0});
+  for (const char* name : {"tokens", "rows", "classes"}) {
+    if (!info.contains(name)) continue;
     const fs::path path = folder / name;
     const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (handle < 0) return failed(name);
@@ -100,6 +120,8 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
       return damaged(name);
     if (std::string_view(name) == "tokens")
       store->tokens_ = {static_cast<const Token*>(data), bytes / sizeof(Token)};
+    else if (std::string_view(name) == "classes")
+      store->classes_ = {static_cast<const float*>(data), bytes / sizeof(float)};
     else
       store->rows_ = {static_cast<const StoredRow*>(data), bytes / sizeof(StoredRow)};
   }
@@ -111,25 +133,28 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
 
 std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& examples) {
   std::shared_ptr<TokenStore> store(new TokenStore);
+  for (const Example& example : examples)
+    store->classes_per_row_ = std::max(store->classes_per_row_, static_cast<int64_t>(example.classes.size()));
   for (const Example& example : examples) {
     internal_check(example.input_ids.size() == example.labels.size(), "{}: {} ids, {} labels", example.source,
                    example.input_ids.size(), example.labels.size());
-    for (size_t i = 0; i < example.labels.size(); ++i) {
-      const bool trained = example.labels[i] != kIgnore;
-      internal_check(!trained || example.labels[i] == example.input_ids[i], "{}: label {} is not its token",
-                     example.source, i);
-      store->kept_tokens_.emplace_back(example.input_ids[i], trained);
-    }
+    for (size_t i = 0; i < example.labels.size(); ++i)
+      internal_check(example.labels[i] == kIgnore || example.labels[i] == example.input_ids[i],
+                     "{}: label {} is not its token", example.source, i);
+    add_words(example, store->kept_tokens_);
+    const std::vector<float> classes = stored_classes(example, store->classes_per_row_);
+    store->kept_classes_.insert(store->kept_classes_.end(), classes.begin(), classes.end());
     store->kept_rows_.push_back(
         {.end = store->kept_tokens_.size(),
-         .digest =
-             digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}, example.preference),
+         .digest = digest({store->kept_tokens_.end() - example.length(), store->kept_tokens_.end()}, example.preference,
+                          classes),
          .file = static_cast<uint32_t>(store->kept_rows_.size()),
          .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
          .preference = static_cast<uint32_t>(example.preference) & 3});
   }
   store->tokens_ = store->kept_tokens_;
   store->rows_ = store->kept_rows_;
+  store->classes_ = store->kept_classes_;
   return store;
 }
 
@@ -137,16 +162,18 @@ TokenStore::~TokenStore() {
   for (const Mapping& mapping : mappings_) munmap(mapping.data, mapping.bytes);
 }
 
-TokenWriter::TokenWriter(fs::path folder) : folder_(std::move(folder)) {
+TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)
+    : folder_(std::move(folder)), classes_per_row_(classes_per_row) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw UserError("{} cannot be made: {}", folder_.string(), error.message());
   tokens_file_ = create("tokens");
   rows_file_ = create("rows");
+  if (classes_per_row_ > 0) classes_file_ = create("classes");
 }
 
 TokenWriter::~TokenWriter() {
-  for (File* file : {&tokens_file_, &rows_file_}) {
+  for (File* file : {&tokens_file_, &rows_file_, &classes_file_}) {
     if (file->handle != nullptr) std::fclose(file->handle);
     XXH3_freeState(file->hash);
   }
@@ -184,22 +211,24 @@ void TokenWriter::fail() const {
 
 void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
   words_.clear();
-  for (size_t i = 0; i < example.input_ids.size(); ++i)
-    words_.emplace_back(example.input_ids[i], example.labels[i] != kIgnore);
+  add_words(example, words_);
+  const std::vector<float> classes = stored_classes(example, classes_per_row_);
   end_ += words_.size();
   const StoredRow row{.end = end_,
-                      .digest = digest(words_, example.preference),
+                      .digest = digest(words_, example.preference, classes),
                       .line = static_cast<uint64_t>(line),
                       .file = file,
                       .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
                       .preference = static_cast<uint32_t>(example.preference) & 3};
   write(tokens_file_, words_.data(), words_.size() * sizeof(Token));
   write(rows_file_, &row, sizeof row);
+  if (classes_per_row_ > 0) write(classes_file_, classes.data(), classes.size() * sizeof(float));
 }
 
 std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const fs::path& place, bool replace) {
-  json info = {{"format", kFormat}, {"report", report}};
-  for (auto [name, file] : {std::pair{"tokens", &tokens_file_}, {"rows", &rows_file_}}) {
+  json info = {{"format", kFormat}, {"report", report}, {"classes_per_row", classes_per_row_}};
+  for (auto [name, file] : {std::pair{"tokens", &tokens_file_}, {"rows", &rows_file_}, {"classes", &classes_file_}}) {
+    if (file->handle == nullptr) continue;
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }

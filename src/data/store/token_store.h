@@ -1,8 +1,9 @@
 // Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
 //
-// A store is a folder: `tokens` (a 32-bit word a token), `rows` (a StoredRow each) and `store.json` (what `report`
-// the writer was given, the XXH3 of both files and its own). It appears by rename when it is complete, or not at all.
-// All is in the order of the rows, and in this machine's byte order.
+// A store is a folder: `tokens` (a 32-bit word a token), `rows` (a StoredRow each), `classes` (of stage cls: as many
+// f32 for each row, NaN where it has no label) and `store.json` (what `report` the writer was given, the XXH3 of the
+// files and its own). It appears by rename when it is complete, or not at all. All is in the order of the rows, and in
+// this machine's byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -20,24 +21,26 @@
 
 namespace fettle {
 
-// A token's id, and whether its prediction is trained.
+// A token's id below 2^30, whether its prediction is trained, and whether it is of a pair's second text.
 class Token {
  public:
   Token() = default;
-  Token(int32_t id, bool trained) : bits_(static_cast<uint32_t>(id) | (trained ? kTrained : 0)) {}
-  int32_t id() const { return static_cast<int32_t>(bits_ & ~kTrained); }
+  Token(int32_t id, bool trained, bool second = false)
+      : bits_((static_cast<uint32_t>(id) & kLargest) | (trained ? kTrained : 0) | (second ? kSecond : 0)) {}
+  int32_t id() const { return static_cast<int32_t>(bits_ & kLargest); }
+  bool second() const { return (bits_ & kSecond) != 0; }
   bool trained() const { return (bits_ & kTrained) != 0; }
   int32_t label() const { return trained() ? id() : kIgnore; }
 
  private:
-  static constexpr uint32_t kTrained = uint32_t{1} << 31;
+  static constexpr uint32_t kTrained = uint32_t{1} << 31, kSecond = uint32_t{1} << 30, kLargest = kSecond - 1;
   uint32_t bits_ = 0;
 };
 static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
   uint64_t end = 0;             // of its tokens in the store; they begin where those of the row before end
-  uint64_t digest = 0;          // of its tokens and which of them are trained: equal rows have equal ones
+  uint64_t digest = 0;          // of its tokens, which of them are trained, and its classes: equal rows have equal ones
   uint64_t line = 0;            // where the row was; 0: not in a file
   uint32_t file = 0;            // its number among the data set's files
   uint32_t trained : 30 = 0;    // as Example::trained_tokens
@@ -61,6 +64,11 @@ class TokenStore {
     const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
     return tokens_.subspan(begin, rows_[static_cast<size_t>(i)].end - begin);
   }
+  // As Example::classes, NaN for each when the row has no label.
+  std::span<const float> classes(int64_t i) const {
+    return classes_.subspan(static_cast<size_t>(i * classes_per_row_), static_cast<size_t>(classes_per_row_));
+  }
+  int64_t classes_per_row() const { return classes_per_row_; }
   const nlohmann::json& report() const { return report_; }
 
  private:
@@ -73,8 +81,11 @@ class TokenStore {
   std::vector<Mapping> mappings_;
   std::vector<Token> kept_tokens_;
   std::vector<StoredRow> kept_rows_;
+  std::vector<float> kept_classes_;
   std::span<const Token> tokens_;
   std::span<const StoredRow> rows_;
+  std::span<const float> classes_;
+  int64_t classes_per_row_ = 0;
   nlohmann::json report_;
 };
 
@@ -82,8 +93,8 @@ class TokenStore {
 // Throws DoesNotFit when the disk is full, UserError when the folder cannot be written, as every member does.
 class TokenWriter {
  public:
-  // Makes the folder; `folder` must not exist.
-  explicit TokenWriter(std::filesystem::path folder);
+  // Makes the folder; `folder` must not exist. Rows have no classes, or `classes_per_row`.
+  explicit TokenWriter(std::filesystem::path folder, int64_t classes_per_row = 0);
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
 
@@ -107,7 +118,8 @@ class TokenWriter {
   [[noreturn]] void fail() const;
 
   std::filesystem::path folder_;
-  File tokens_file_, rows_file_;
+  int64_t classes_per_row_;
+  File tokens_file_, rows_file_, classes_file_;
   std::vector<Token> words_;
   uint64_t end_ = 0;
 };

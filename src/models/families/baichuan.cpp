@@ -27,6 +27,7 @@ ModelConfig read(const ConfigReader& r) {
 Family baichuan_family() {
   Family family = decoder_family("baichuan", "BaichuanForCausalLM", read);
   family.linears = {"self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+  family.classifier.architecture = "";
   return family;
 }
 

@@ -18,5 +18,8 @@ Family starcoder2_family();
 Family baichuan_family();
 Family gpt2_family();
 Family gpt_bigcode_family();
+Family bert_family();
+Family roberta_family();
+Family xlm_roberta_family();
 
 }  // namespace fettle

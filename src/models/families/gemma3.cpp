@@ -24,7 +24,9 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family gemma3_family() {
-  return decoder_family("gemma3_text", "Gemma3ForCausalLM", read);
+  Family family = decoder_family("gemma3_text", "Gemma3ForCausalLM", read);
+  family.classifier.architecture = "Gemma3TextForSequenceClassification";
+  return family;
 }
 
 }  // namespace fettle

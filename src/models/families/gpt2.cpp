@@ -12,22 +12,11 @@ ModelConfig read(const ConfigReader& r) {
   return read_gpt_config(r, "gelu_new");
 }
 
-std::vector<WeightRow> weights(const ModelConfig& config) {
-  return gpt_weights(config, true);
-}
-
-Tensor forward(Forward& f) {
-  return gpt_forward(f, true);
-}
-
 }  // namespace
 
 Family gpt2_family() {
-  Family family = gpt_family("gpt2", "GPT2LMHeadModel");
-  family.fan_in_fan_out = true;
+  Family family = gpt_family("gpt2", "GPT2LMHeadModel", true);
   family.read = read;
-  family.weights = weights;
-  family.forward = forward;
   return family;
 }
 

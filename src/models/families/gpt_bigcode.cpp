@@ -12,21 +12,11 @@ ModelConfig read(const ConfigReader& r) {
   return c;
 }
 
-std::vector<WeightRow> weights(const ModelConfig& config) {
-  return gpt_weights(config, false);
-}
-
-Tensor forward(Forward& f) {
-  return gpt_forward(f, false);
-}
-
 }  // namespace
 
 Family gpt_bigcode_family() {
-  Family family = gpt_family("gpt_bigcode", "GPTBigCodeForCausalLM");
+  Family family = gpt_family("gpt_bigcode", "GPTBigCodeForCausalLM", false);
   family.read = read;
-  family.weights = weights;
-  family.forward = forward;
   return family;
 }
 

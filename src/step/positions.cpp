@@ -1,4 +1,4 @@
-#include "train/positions.h"
+#include "step/positions.h"
 
 #include <algorithm>
 
@@ -17,11 +17,12 @@ void check_positions(const Job& job, const Examples& examples) {
     }
   if (known <= 0 || longest <= known) return;
   const std::vector<WeightRow>& rows = job.model.weights;
-  if (std::any_of(rows.begin(), rows.end(), [](const WeightRow& row) { return row.name.ends_with("wpe.weight"); }))
+  if (std::any_of(rows.begin(), rows.end(), [](const WeightRow& row) {
+        return row.name.ends_with("wpe.weight") || row.name.ends_with("position_embeddings.weight");
+      }))
     throw UserError(
         "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
-        "whether "
-        "longer rows are cut or dropped)",
+        "whether longer rows are cut or dropped)",
         examples.source(at), longest, known, known);
   warn(
       "{}: the row has {} tokens, but the model was made for {} (max_position_embeddings); cutoff_len: {} keeps within",

@@ -1,0 +1,32 @@
+#include "data/read/columns.h"
+
+#include <fmt/format.h>
+
+namespace fettle {
+
+using nlohmann::ordered_json;
+
+const ordered_json* find_column(const ordered_json& row, const std::string& column) {
+  if (column.empty()) return nullptr;
+  const auto found = row.find(column);
+  return found == row.end() || found->is_null() ? nullptr : &*found;
+}
+
+const ordered_json* find_any_column(const ordered_json& row, const std::vector<std::string>& columns) {
+  for (const std::string& column : columns)
+    if (const ordered_json* value = find_column(row, column)) return value;
+  return nullptr;
+}
+
+std::string text_of(const ordered_json& value, const std::string& what) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_integer() || value.is_boolean()) return value.dump();
+  if (value.is_number())
+    throw BadRow(
+        fmt::format("{} is the number {}, whose own spelling (4.50 or 4.5?) is not kept; put it in quotes, as it is to "
+                    "be read",
+                    what, value.dump()));
+  throw BadRow(fmt::format("{} must be a text, it is {}", what, value.type_name()));
+}
+
+}  // namespace fettle

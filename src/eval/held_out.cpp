@@ -1,0 +1,27 @@
+#include "eval/held_out.h"
+
+#include <chrono>
+
+namespace fettle {
+
+HeldOut::HeldOut(Devices& devices, const Job& job, const Examples& rows) : rows_(rows), evaluator_(devices, job, rows) {
+  if (job.recipe.stage == "cls") labels_.emplace(job.recipe);
+}
+
+Evaluation HeldOut::run(TrainState& state) {
+  if (!labels_) return evaluator_.run(state);
+  const auto start = std::chrono::steady_clock::now();
+  last_ = evaluate_classes(rows_, evaluator_.logits(state), *labels_);
+  Evaluation out;
+  out.loss = last_->loss;
+  out.figures = last_->figures();
+  out.tokens = out.samples = last_->rows;
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+void HeldOut::write(const std::filesystem::path& folder) const {
+  if (last_) write_class_report(folder, *last_, *labels_);
+}
+
+}  // namespace fettle

@@ -1,0 +1,128 @@
+#include "models/encoder.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "graph/ops.h"
+#include "models/attention.h"
+#include "models/layers.h"
+
+namespace fettle {
+namespace {
+
+std::string layers(const std::string& prefix) {
+  return prefix + "encoder.layer.{}.";
+}
+
+Tensor self_attention(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
+  const ModelConfig& c = f.config;
+  auto heads = [&](const char* name) {
+    const Tensor y = linear(f, layer, std::string("attention.self.") + name, x_BTD);
+    const Tensor y_BTNH = reshape(y, {x_BTD.dim(0), x_BTD.dim(1), c.num_attention_heads, c.head_dim});
+    return f.sharding.constrain(y_BTNH, {"batch", "length", "act_heads", ""});
+  };
+  const AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)), .causal = false};
+  const Tensor out = attention(f, heads("query"), heads("key"), heads("value"), options, nullptr);
+  return linear(f, layer, "attention.output.dense", reshape(out, x_BTD.dims()));
+}
+
+Tensor embeddings(const Forward& f, const std::string& prefix) {
+  const ModelConfig& c = f.config;
+  const std::string name = prefix + "embeddings.";
+  auto rows = [&](const char* table, const Tensor& ids) {
+    return convert(take(f.weights.at(name + table + ".weight"), ids), f.compute);
+  };
+  const Tensor places = c.first_position == 0 ? f.positions : f.positions + static_cast<double>(c.first_position);
+  // With one kind there is nothing to tell apart.
+  const bool typed = f.token_types && c.type_vocab_size > 1;
+  const Tensor types = typed ? f.token_types : zeros_like(f.positions);
+  const Tensor x = embed(f, f.weights.at(name + "word_embeddings.weight"), f.tokens) +
+                   rows("token_type_embeddings", types) + rows("position_embeddings", places);
+  return norm(c, f.weights, name + "LayerNorm", x);
+}
+
+}  // namespace
+
+ModelConfig read_encoder_config(const ConfigReader& r) {
+  ModelConfig c;
+  r.read_common(c, true);
+  c.hidden_size = r.integer("hidden_size");
+  c.intermediate_size = r.integer("intermediate_size");
+  c.num_hidden_layers = r.integer("num_hidden_layers");
+  c.num_attention_heads = c.num_key_value_heads = r.integer("num_attention_heads");
+  c.max_position_embeddings = r.integer("max_position_embeddings", 512);
+  c.type_vocab_size = r.integer("type_vocab_size", 2);
+  c.norm = Norm::kLayer;
+  c.norm_eps = r.number("layer_norm_eps", 1e-12);
+  c.hidden_act = r.text("hidden_act", "gelu");
+  r.refuse_unless("position_embedding_type", "absolute");
+  r.refuse_unless("is_decoder", false);
+  r.refuse_unless("add_cross_attention", false);
+  r.note_dropouts(c, {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"});
+  if (c.hidden_size % c.num_attention_heads != 0)
+    throw UserError("{}: hidden_size ({}) does not divide by num_attention_heads ({})", r.file(), c.hidden_size,
+                    c.num_attention_heads);
+  c.head_dim = c.hidden_size / c.num_attention_heads;
+  return c;
+}
+
+std::vector<WeightRow> encoder_weights(const ModelConfig& c, const std::string& prefix) {
+  const int64_t d = c.hidden_size, f = c.intermediate_size;
+  const std::string embedding = prefix + "embeddings.", layer = layers(prefix);
+  std::vector<WeightRow> rows{
+      {embedding + "word_embeddings.weight", {c.vocab_size, d}, {"vocab", "embed"}},
+      {embedding + "position_embeddings.weight", {c.first_position + c.max_position_embeddings, d}, {"", "embed"}},
+      {embedding + "token_type_embeddings.weight", {c.type_vocab_size, d}, {"", "embed"}},
+  };
+  auto add_norm = [&](const std::string& name) {
+    rows.push_back({name + ".weight", {d}, {"norm"}, Init::kOnes});
+    rows.push_back({name + ".bias", {d}, {"norm"}, Init::kZeros});
+  };
+  auto add_linear = [&](const std::string& name, int64_t out, const char* out_axis, int64_t in, const char* in_axis) {
+    rows.push_back({layer + name + ".weight", {out, in}, {out_axis, in_axis}});
+    const std::string axis = std::string(out_axis) == "embed" ? "norm" : out_axis;
+    rows.push_back({layer + name + ".bias", {out}, {axis}, Init::kZeros});
+  };
+  add_norm(embedding + "LayerNorm");
+  add_linear("attention.self.query", d, "heads", d, "embed");
+  add_linear("attention.self.key", d, "heads", d, "embed");
+  add_linear("attention.self.value", d, "heads", d, "embed");
+  add_linear("attention.output.dense", d, "embed", d, "heads");
+  add_norm(layer + "attention.output.LayerNorm");
+  add_linear("intermediate.dense", f, "mlp", d, "embed");
+  add_linear("output.dense", d, "embed", f, "mlp");
+  add_norm(layer + "output.LayerNorm");
+  return rows;
+}
+
+Tensor encoder_forward(Forward& f, const std::string& prefix) {
+  const ModelConfig& c = f.config;
+  internal_check(!f.cache, "{} has no cache", c.model_type);
+  const Tensor x_BTD = embeddings(f, prefix);
+  return run_layers(f, layers(prefix), x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
+    auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer.weights, name, value); };
+    const Tensor y = normal("attention.output.LayerNorm", x + self_attention(f, layer, x));
+    const Tensor inner = activation(c.hidden_act, linear(f, layer, "intermediate.dense", y));
+    const Tensor hidden = f.sharding.constrain(inner, {"batch", "length", "act_mlp"});
+    return normal("output.LayerNorm", y + linear(f, layer, "output.dense", hidden));
+  });
+}
+
+Family encoder_family(const std::string& model_type, const std::string& architecture, const std::string& prefix,
+                      std::vector<WeightRow> (*weights)(const ModelConfig& config), Tensor (*forward)(Forward& f)) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .layer_prefix = layers(prefix),
+          .embedding = prefix + "embeddings.word_embeddings.weight",
+          .head = "",
+          .read = read_encoder_config,
+          .weights = weights,
+          .forward = forward,
+          .linears = {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+                      "intermediate.dense", "output.dense"},
+          .classifier = {},
+          .encoder = true};
+}
+
+}  // namespace fettle

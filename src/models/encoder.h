@@ -1,0 +1,16 @@
+// Defines the post-norm encoder with learned positions: what BERT and RoBERTa share. Every token of a document sees all
+// of it. Source: transformers/models/{bert,roberta}. Dropout is not applied.
+#pragma once
+
+#include "models/model.h"
+
+namespace fettle {
+
+ModelConfig read_encoder_config(const ConfigReader& reader);
+// A Family that lacks its head: `prefix` is "bert." or "roberta.", which a checkpoint of the encoder alone leaves out.
+Family encoder_family(const std::string& model_type, const std::string& architecture, const std::string& prefix,
+                      std::vector<WeightRow> (*weights)(const ModelConfig& config), Tensor (*forward)(Forward& f));
+std::vector<WeightRow> encoder_weights(const ModelConfig& config, const std::string& prefix);
+Tensor encoder_forward(Forward& f, const std::string& prefix);
+
+}  // namespace fettle

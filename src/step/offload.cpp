@@ -1,0 +1,128 @@
+#include "step/offload.h"
+
+#include "graph/ops.h"
+#include "graph/scan.h"
+
+namespace fettle {
+namespace {
+
+// Of one layer's part.
+Partition of_layer(Partition partition) {
+  if (!partition.dims.empty()) partition.dims.erase(partition.dims.begin());
+  return partition;
+}
+
+// [1, ...], the layer that a loop is at.
+class LayerSlice {
+ public:
+  LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)
+      : stack_(stack), partition_(partition), memory_(memory), sizes_(stack.dims()), at_(stack.rank()) {
+    sizes_[0] = 1;
+    at_[0] = index;
+    for (size_t d = 1; d < at_.size(); ++d) at_[d] = constant(0, DType::kI32);
+  }
+
+  Tensor read() const {
+    const Tensor slice = dynamic_slice(stack_, at_, sizes_);
+    return memory_ == Memory::kHost ? place(slice, Memory::kDevice, partition_) : slice;
+  }
+  // The whole stack, with this layer's part in its place.
+  Tensor written(const Tensor& slice) const {
+    return dynamic_update_slice(stack_, memory_ == Memory::kHost ? place(slice, Memory::kHost, partition_) : slice,
+                                at_);
+  }
+
+ private:
+  Tensor stack_;
+  Partition partition_;
+  Memory memory_;
+  Dims sizes_;
+  std::vector<Tensor> at_;
+};
+
+Tensor sum_of_squares(const Tensor& x) {
+  Dims all;
+  for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
+  return reduce_sum(x * x, all);
+}
+
+}  // namespace
+
+std::function<Tensor(const std::string&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares) {
+  struct Stack {
+    Partition partition;
+    Tensor squares;
+  };
+  std::map<std::string, Stack> stacks;
+  for (const auto* rows : {&job.frozen, &job.trained, &job.reference})
+    for (const WeightRow& row : *rows)
+      if (job.weight_memory(row) == Memory::kHost && !job.has_master(row))
+        stacks.insert({stack_name(row), {of_layer(job.partition(row)), rows == &job.trained ? squares : Tensor{}}});
+  if (stacks.empty()) return {};
+  return [stacks](const std::string& name, const Tensor& slice) {
+    const auto found = stacks.find(name);
+    if (found == stacks.end()) return slice;
+    return place(slice, Memory::kDevice, found->second.partition, found->second.squares);
+  };
+}
+
+Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype) {
+  return scan(master.dim(0), {}, {master},
+              [&](const Tensor&, const auto&, const std::vector<Tensor>& slices) -> ScanStep {
+                return {{}, {convert(place(slices[0], Memory::kDevice, of_layer(partition)), dtype)}};
+              })
+      .ys[0];
+}
+
+bool gradient_on_host(const Job& job, const WeightRow& row) {
+  return job.weight_memory(row) == Memory::kHost && !job.has_master(row);
+}
+
+bool updated_by_layer(const Job& job, const WeightRow& row) {
+  return row.stacked() && (job.weight_memory(row) == Memory::kHost || job.state_memory() == Memory::kHost);
+}
+
+HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first) {
+  const ScanStep all = scan(sum.dim(0), {sum, constant(0, DType::kF32)}, {},
+                            [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
+                              const LayerSlice old(carried[0], partition, Memory::kHost, index);
+                              const Tensor added =
+                                  convert(LayerSlice(grad, partition, Memory::kHost, index).read(), DType::kF32);
+                              const Tensor next = select(first, added, old.read() + added);
+                              return {{old.written(next), carried[1] + sum_of_squares(next)}, {}};
+                            });
+  return {all.carries[0], all.carries[1]};
+}
+
+Updated update_by_layer(const Job& job, const WeightRow& row, const HeldRow& held,
+                        const std::function<Tensor(const Tensor&)>& layer_grad,
+                        const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+  OptimWeight one = optim_weight(job, row);
+  one.shape.dims[0] = 1;
+  const std::vector<StateArray> arrays = optimizer_state(job, row);
+  const Partition partition = job.partition(row);
+  const Memory memory = job.weight_memory(row);
+  const Memory grad_memory = gradient_on_host(job, row) ? Memory::kHost : Memory::kDevice;
+  std::vector<Tensor> carries{held.weight};
+  carries.insert(carries.end(), held.state.begin(), held.state.end());
+  const ScanStep all =
+      scan(held.weight.dim(0), carries, {},
+           [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
+             const LayerSlice weight(carried[0], partition, memory, index);
+             std::vector<LayerSlice> state;
+             for (size_t s = 0; s < arrays.size(); ++s)
+               state.emplace_back(carried[1 + s], arrays[s].partition, arrays[s].memory, index);
+             const Tensor old = weight.read();
+             const Tensor grad = LayerSlice(held.grad, partition, grad_memory, index).read();
+             UpdateInputs in{convert(old, DType::kF32), layer_grad(grad), {}, scalars};
+             for (const LayerSlice& slice : state) in.state.push_back(slice.read());
+             const Updated next = job.optimizer.update(one, in);
+             ScanStep step{{weight.written(select(sound, convert(next.weight, old.dtype()), old))}, {}};
+             for (size_t s = 0; s < state.size(); ++s)
+               step.carries.push_back(state[s].written(select(sound, next.state[s], in.state[s])));
+             return step;
+           });
+  return {all.carries[0], {all.carries.begin() + 1, all.carries.end()}};
+}
+
+}  // namespace fettle

@@ -1,0 +1,101 @@
+// Defines ClassRun: a classifier of tests/reference on CPU devices, given the rows and labels of classifiers.py.
+#pragma once
+
+#include "step/evaluate.h"
+#include "training.h"
+
+namespace fettle {
+
+inline const char* const kSingle = "single_label_classification";
+inline const char* const kMulti = "multi_label_classification";
+inline const char* const kRegression = "regression";
+
+inline const nlohmann::json& classifiers_json() {
+  static const nlohmann::json all = nlohmann::json::parse(
+      std::ifstream(std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/classifiers.json"));
+  return all;
+}
+
+// A step's rows from `first` on, as classifiers.py makes them of rows.jsonl; the last `filler` rows are none.
+inline Batch class_batch(const std::string& problem, int64_t first, int64_t micro_batches, int64_t rows,
+                         int64_t filler = 0, int64_t length = 40) {
+  const std::vector<Example> all = reference_rows();
+  const nlohmann::json& labels = classifiers_json()["labels"][problem];
+  const int64_t k = problem == kSingle ? 1 : 3;
+  const Shape tokens{DType::kI32, {micro_batches, rows, length}};
+  Batch batch{.tokens = HostArray::zeros(tokens),
+              .positions = HostArray::zeros(tokens),
+              .segments = HostArray::zeros(tokens),
+              .token_types = HostArray::zeros(tokens),
+              .classes = HostArray::zeros({DType::kF32, {micro_batches, rows, k}})};
+  for (int64_t r = 0; r < micro_batches * rows - filler; ++r) {
+    const std::vector<int32_t>& ids = all[static_cast<size_t>(first + r)].input_ids;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t at = static_cast<size_t>(r * length) + i;
+      batch.tokens.as<int32_t>()[at] = std::max(ids[i], 2);
+      batch.positions.as<int32_t>()[at] = static_cast<int32_t>(i);
+      batch.segments.as<int32_t>()[at] = 1;
+      batch.token_types.as<int32_t>()[at] = i >= ids.size() / 2 ? 1 : 0;
+    }
+    const nlohmann::json& label = labels[static_cast<size_t>(first + r)];
+    for (int64_t i = 0; i < k; ++i)
+      batch.classes.as<float>()[static_cast<size_t>(r * k + i)] = (k == 1 ? label : label[i]).get<float>();
+  }
+  batch.sources.assign(static_cast<size_t>(micro_batches * rows), "rows.jsonl");
+  return batch;
+}
+
+inline Recipe class_recipe(const std::string& model, const std::string& problem, const std::string& type) {
+  Recipe recipe = reference_recipe(model);
+  recipe.stage = "cls";
+  recipe.problem_type = problem;
+  recipe.num_labels = 3;
+  recipe.finetuning_type = type;
+  recipe.per_device_train_batch_size = 4;
+  recipe.gradient_checkpointing = "none";
+  if (type == "lora") recipe.adapter_name_or_path = {(reference_model(model) / "adapter_init").string()};
+  return recipe;
+}
+
+class ClassRun {
+ public:
+  explicit ClassRun(const Recipe& recipe, StateReader* from = nullptr)
+      : devices(cpu_devices(device_count(recipe))),
+        repository(ModelRepository::open(recipe.model_name_or_path)),
+        job(make_job(recipe, repository.config(), "config.json", devices.count())),
+        state(from == nullptr ? load_state(devices, job, repository, true)
+                              : load_state(devices, job, repository, *from)) {}
+
+  StepOutcome advance(double rate) {
+    const int64_t accumulation = job.recipe.gradient_accumulation_steps, rows = job.rows_per_micro_batch();
+    const Batch batch = class_batch(job.recipe.problem_type, state.step * accumulation * rows, accumulation, rows);
+    if (!step_) step_.emplace(devices.compile(build_train_step(job, 40)));
+    return run_step(devices, job, *step_, state, batch, rate);
+  }
+  // The evaluation's outputs for one micro-batch.
+  std::map<std::string, Value> evaluate(const Batch& batch) {
+    const Dims& dims = batch.tokens.shape().dims;
+    const Executable program = devices.compile(build_eval_step(job, dims[0] * dims[1], dims[2]));
+    std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batch, true);
+    Bindings bindings = state.bindings();
+    for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+    std::map<std::string, Value> out;
+    for (auto& [name, buffer] : run(program, bindings)) out[name] = to_value(buffer.download());
+    return out;
+  }
+
+  Devices& devices;
+  ModelRepository repository;
+  Job job;
+  TrainState state;
+
+ private:
+  static int64_t device_count(const Recipe& recipe) {
+    int64_t count = 1;
+    for (const auto& [axis, size] : recipe.mesh) count *= size;
+    return count;
+  }
+  std::optional<Executable> step_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,171 @@
+// `fettle eval` on a classifier of tests/reference: figures, predictions, rows without a label.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "correct/generate_models.h"
+#include "eval/class_eval.h"
+#include "eval/eval.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+class EvalClasses : public testing::Test {
+ protected:
+  // An encoder with three labels, and a tokenizer beside it.
+  EvalClasses() {
+    const fs::path model = temp / "model";
+    fs::create_directories(model);
+    for (const char* file : {"config.json", "model.safetensors"}) fs::copy(kReferenceModels / "bert" / file, model);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+      fs::copy(kReferenceModels / "llama" / file, model);
+    recipe.model_name_or_path = model.string();
+    recipe.data_cache = "off";
+    recipe.plugin = "cpu";
+    recipe.per_device_eval_batch_size = 4;
+    recipe.output_dir = (temp / "out").string();
+  }
+  std::string file(const std::string& name, const std::string& text) {
+    std::ofstream(temp / name) << text;
+    return (temp / name).string();
+  }
+  Json lines(const fs::path& path) {
+    Json out = Json::array();
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
+    return out;
+  }
+  TempFolder temp;
+  Recipe recipe;
+};
+
+TEST_F(EvalClasses, FiguresAndPredictions) {
+  recipe.eval_dataset = {
+      file("rows.csv", "text,label\nsome words,0\nother words,1\nand more of them,2\nmore,0\nlast,1\n"),
+      file("bare.jsonl", "{\"sentence1\": \"some\", \"sentence2\": \"words\"}\n")};
+  EXPECT_TRUE(asks_of_classifier(recipe));
+  std::ostringstream out;
+  EXPECT_EQ(run_eval(recipe, true, out), 0);
+  const Json result = Json::parse(out.str());
+  EXPECT_EQ(result["sets"][0]["task"], "classes");
+  EXPECT_EQ(result["sets"][0]["items"], 5);
+  EXPECT_EQ(result["sets"][0]["model"]["majority"], 40);
+  EXPECT_TRUE(result["sets"][1]["model"].empty());
+  // What the predictions say is what the figures count.
+  fs::path folder;
+  for (const auto& entry : fs::directory_iterator(temp / "out"))
+    if (entry.is_directory() && entry.path().string().ends_with("rows.csv")) folder = entry.path();
+  const Json rows = lines(folder / "predictions.jsonl");
+  ASSERT_EQ(rows.size(), 5u);
+  int right = 0;
+  double loss = 0;
+  for (const Json& row : rows) {
+    double sum = 0;
+    std::string best;
+    for (const auto& [name, share] : row["probabilities"].items()) {
+      sum += share.get<double>();
+      if (best.empty() || share > row["probabilities"][best]) best = name;
+    }
+    EXPECT_NEAR(sum, 1, 1e-9);
+    EXPECT_EQ(row["predict"], best);
+    right += row["predict"] == row["label"];
+    loss -= std::log(row["probabilities"][row["label"].get<std::string>()].get<double>());
+  }
+  EXPECT_EQ(rows[4]["source"], recipe.eval_dataset[0] + ":6");
+  EXPECT_DOUBLE_EQ(result["sets"][0]["model"]["accuracy"], 20.0 * right);
+  EXPECT_NEAR(result["sets"][0]["model"]["loss"], loss / 5, 1e-6);
+  EXPECT_TRUE(fs::exists(folder / "confusion.svg"));
+}
+
+TEST_F(EvalClasses, AModelThatWasMadeFromScratchIsTheOneOnTheDisk) {
+  recipe.stage = "cls";
+  recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,0\nother words,1\n")};
+  auto measured = [&] {
+    std::ostringstream out;
+    run_eval(recipe, true, out);
+    return Json::parse(out.str())["sets"];
+  };
+  const Json wanted = measured();
+  recipe.train_from_scratch = true;
+  EXPECT_EQ(measured(), wanted);
+}
+
+TEST_F(EvalClasses, WhatCannotBe) {
+  recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,7\n")};
+  auto said = [&] {
+    return user_error([&] {
+      std::ostringstream out;
+      run_eval(recipe, false, out);
+    });
+  };
+  EXPECT_THAT(said(), HasSubstr("rows.csv:2: the label \"7\" is outside of the 3 labels"));
+  recipe.eval_task = {"choice"};
+  EXPECT_THAT(said(), HasSubstr("eval_task: choice asks for text"));
+  recipe.eval_task = {"auto"};
+  recipe.stage = "cls";
+  recipe.model_name_or_path = (kReferenceModels / "llama").string();
+  EXPECT_THAT(said(), HasSubstr("was taught no labels yet"));
+}
+
+TEST_F(EvalClasses, WhatWouldBeMeasuredWrongly) {
+  recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,0\nother words,1\n")};
+  auto said = [&] {
+    return user_error([&] {
+      std::ostringstream out;
+      run_eval(recipe, false, out);
+    });
+  };
+  recipe.eval_base_model = (kReferenceModels / "llama").string();
+  EXPECT_THAT(said(), HasSubstr("was taught no labels; name a classifier of the same ones"));
+  Json config = Json::parse(std::ifstream(temp / "model/config.json"));
+  config["id2label"] = {{"0", "red"}, {"1", "green"}, {"2", "blue"}};
+  std::ofstream(temp / "model/config.json") << config;
+  recipe.eval_dataset = {file("named.csv", "text,label\nsome words,red\nother words,blue\n")};
+  recipe.eval_base_model = (kReferenceModels / "bert").string();
+  EXPECT_THAT(said(), HasSubstr("has other labels than"));
+  recipe.eval_base_model.clear();
+  recipe.id2label = {"blue", "green", "red"};
+  EXPECT_THAT(said(), HasSubstr("has them as [red, green, blue]"));
+  recipe.id2label.clear();
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += " w" + std::to_string(i);
+  recipe.eval_dataset = {file("long.csv", "text,label\n" + words + ",red\nsome,blue\n")};
+  recipe.cutoff_len = 2048;
+  recipe.set_at["cutoff_len"] = "override";
+  EXPECT_THAT(said(), HasSubstr("but the model's table has"));
+}
+
+TEST(EvalReward, CountsThePairsInTheRightOrder) {
+  const TempFolder temp;
+  Recipe recipe;
+  recipe.stage = "rm";
+  recipe.model_name_or_path = (kReferenceModels / "llama").string();
+  recipe.template_name = "vicuna";
+  recipe.data_cache = "off";
+  recipe.plugin = "cpu";
+  recipe.per_device_eval_batch_size = 2;
+  std::ofstream(temp / "rows.jsonl") << R"({"prompt": "a b", "chosen": "c d", "rejected": "e f g"})"
+                                     << "\n"
+                                     << R"({"prompt": "a b", "chosen": "e f g", "rejected": "c d"})"
+                                     << "\n";
+  recipe.eval_dataset = {(temp / "rows.jsonl").string()};
+  std::ostringstream out;
+  EXPECT_THAT(user_error([&] { run_eval(recipe, true, out); }), HasSubstr("was not taught to score replies"));
+  recipe.adapter_name_or_path = {(kReferenceModels / "llama/adapter_final").string()};
+  EXPECT_THAT(user_error([&] { run_eval(recipe, true, out); }), HasSubstr("was not taught to score replies"));
+  recipe.adapter_name_or_path = {(kReferenceModels / "llama/reward_init").string()};
+  EXPECT_EQ(run_eval(recipe, true, out), 0);
+  const Json found = Json::parse(out.str())["sets"][0]["model"];
+  EXPECT_EQ(found["accuracy"], 50) << "the second pair is the first one turned round";
+  EXPECT_NEAR(found["margin"], 0, 1e-6);
+  EXPECT_GT(found["loss"], std::log(2.0)) << "of two scores that differ";
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,36 @@
+// With fp8 the compiled step takes the linear layers' products in 8-bit floats.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gpu_plugin.h"
+#include "plan/cost.h"
+#include "plan/machine.h"
+#include "step/step.h"
+
+namespace fettle {
+namespace {
+
+TEST(PlanFloat8, TheStepForAnH100HasProductsIn8Bits) {
+  require_gpu_plugin("cuda");
+  const nlohmann::json config = {{"model_type", "llama"},        {"hidden_size", 256},       {"intermediate_size", 512},
+                                 {"num_hidden_layers", 2},       {"vocab_size", 256},        {"num_attention_heads", 2},
+                                 {"tie_word_embeddings", false}, {"torch_dtype", "bfloat16"}};
+  const Recipe recipe =
+      read_recipe("", {"finetuning_type=full", "bf16=true", "fp8=true", "target=h100:1", "gradient_checkpointing=none",
+                       "cutoff_len=128", "per_device_train_batch_size=8"});
+  const Machine machine = Machine::of(recipe);
+  Job job = make_job(recipe, config, "config.json", machine.count());
+  use_float8_of(job, machine.capability(), machine.title());
+  const HloModule module = read_hlo(machine.compile(build_train_step(job, 128), false).optimized);
+  double flops = 0;
+  for (const HloComputation& computation : module.computations)
+    for (const HloInstruction& instruction : computation.instructions)
+      if (instruction.opcode != "fusion") flops += cost_of(module, computation, instruction).flops_f8;
+  // Forward, and backward by the input and by the weight, of the loop's one layer.
+  const double weights = 4 * 256.0 * 256 + 3 * 256.0 * 512;
+  EXPECT_DOUBLE_EQ(flops, 3 * 2 * 8 * 128 * weights);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,31 @@
+// Training with the layers' matmuls in 8-bit floats, which the CPU emulates, beside the same in bfloat16.
+#include <gtest/gtest.h>
+
+#include "optim/schedule.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+TEST(Float8Training, LossesAreNearThoseInBf16) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.finetuning_type = "full";
+  recipe.bf16 = true;
+  recipe.per_device_train_batch_size = 2;
+  recipe.gradient_accumulation_steps = 2;
+  const Schedule schedule{"cosine", 5, 20};
+  const TrainOptions options{.steps = 20, .rate_at = [&](int64_t step) { return 5e-4 * schedule.multiplier(step); }};
+  const TrainResult in_bf16 = train(recipe, options);
+  recipe.fp8 = true;
+  const TrainResult in_8_bits = train(recipe, options);
+  expect_equal_lists(in_8_bits.losses, in_bf16.losses, 3e-2, "loss");
+  double largest = 0;
+  for (size_t i = 0; i < in_bf16.losses.size(); ++i)
+    largest = std::max(largest, std::abs(in_8_bits.losses[i] / in_bf16.losses[i] - 1));
+  std::printf("largest relative difference of a loss %.2g, last losses %.4f and %.4f\n", largest,
+              in_8_bits.losses.back(), in_bf16.losses.back());
+  EXPECT_GT(largest, 1e-4) << "nothing was rounded to 8 bits";
+}
+
+}  // namespace
+}  // namespace fettle

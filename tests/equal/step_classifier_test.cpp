@@ -1,0 +1,47 @@
+// A classifier's steps do not depend on the mesh, and padding does not matter.
+#include <gtest/gtest.h>
+
+#include "class_rows.h"
+
+namespace fettle {
+namespace {
+
+Recipe on_eight(Recipe recipe) {
+  recipe.per_device_train_batch_size = 1;
+  recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
+  return recipe;
+}
+
+TEST(Classifier, EightDevicesTrainAsOne) {
+  std::vector<double> losses[2], norms[2];
+  for (int eight : {0, 1}) {
+    const Recipe recipe = class_recipe("bert", kSingle, "lora");
+    ClassRun run(eight == 1 ? on_eight(recipe) : recipe);
+    for (int step = 0; step < 3; ++step) {
+      const StepOutcome outcome = run.advance(2e-3);
+      losses[eight].push_back(outcome.loss);
+      norms[eight].push_back(outcome.grad_norm);
+    }
+  }
+  expect_equal_lists(losses[1], losses[0], 1e-5, "loss");
+  expect_equal_lists(norms[1], norms[0], 1e-4, "norm");
+}
+
+TEST(Classifier, EightDevicesReadTheLastToken) {
+  const Recipe recipe = class_recipe("llama_classifier", kSingle, "lora");
+  const Batch batch = class_batch(kSingle, 0, 1, 4);
+  const Value one = ClassRun(recipe).evaluate(batch).at("logits"),
+              eight = ClassRun(on_eight(recipe)).evaluate(batch).at("logits");
+  for (size_t i = 0; i < one.elements.size(); ++i) EXPECT_NEAR(eight.elements[i], one.elements[i], 1e-5) << i;
+}
+
+TEST(Classifier, LongerRowsAndFillerChangeNothing) {
+  ClassRun run(class_recipe("bert", kMulti, "full"));
+  const Value short_rows = run.evaluate(class_batch(kMulti, 0, 1, 4)).at("logits");
+  const Value long_rows = run.evaluate(class_batch(kMulti, 0, 1, 8, 4, 56)).at("logits");
+  for (size_t i = 0; i < short_rows.elements.size(); ++i)
+    EXPECT_NEAR(long_rows.elements[i], short_rows.elements[i], 1e-5) << i;
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,181 @@
+// A classifier's files: what is resumed, written and exported is what was trained, by any of the names that checkpoints
+// have for its weights.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/model_writer.h"
+#include "class_rows.h"
+#include "temp_folder.h"
+#include "train/checkpoint_meta.h"
+#include "train/export.h"
+#include "train/result.h"
+#include "train/save.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(ClassifierFiles, AResumedRunWithAHeadGoesOnBitForBit) {
+  const TempFolder folder;
+  Recipe recipe = class_recipe("bert", kSingle, "lora");
+  recipe.output_dir = folder.path().string();
+  ClassRun whole(recipe);
+  whole.advance(2e-3);
+  CheckpointWriter(whole.job, whole.repository, {}).save(whole.state, {});
+  const std::filesystem::path written = checkpoint_path(recipe.output_dir, 1);
+  StateReader from(state_folder(written));
+  ClassRun resumed(recipe, &from);
+  EXPECT_EQ(resumed.advance(2e-3).loss, whole.advance(2e-3).loss);
+  for (const StateArray& array : trained_arrays(whole.job)) {
+    const HostArray a = whole.state.buffers.at(array.name).download(),
+                    b = resumed.state.buffers.at(array.name).download();
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << array.name;
+  }
+  const Json adapter = Json::parse(read_text(written / "adapter_config.json"));
+  EXPECT_EQ(adapter["task_type"], "SEQ_CLS");
+  EXPECT_EQ(adapter["modules_to_save"], Json({"classifier", "pooler"}));
+}
+
+// bert: LoRA, exported; the result is a classifier of its own.
+TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
+  const TempFolder folder;
+  Recipe recipe = class_recipe("bert", kSingle, "lora");
+  recipe.id2label = {"red", "green", "blue"};
+  ClassRun run(recipe);
+  for (int step = 0; step < 3; ++step) run.advance(5e-3);
+  std::filesystem::create_directory(folder / "adapter");
+  write_result(folder / "adapter", run.job, run.repository, run.state);
+  Recipe merge = recipe;
+  merge.id2label.clear();  // they are beside the adapter
+  merge.adapter_name_or_path = {(folder / "adapter").string()};
+  merge.export_dir = (folder / "merged").string();
+  const ExportReport report = run_export(merge);
+  EXPECT_TRUE(report.compared);
+  EXPECT_GT(report.difference_from_base, 1e-3);
+  const Json config = Json::parse(read_text(folder / "merged/config.json"));
+  EXPECT_EQ(config["architectures"], Json({"BertForSequenceClassification"}));
+  EXPECT_EQ(config["id2label"], (Json{{"0", "red"}, {"1", "green"}, {"2", "blue"}}));
+  EXPECT_EQ(config["label2id"]["blue"], 2);
+  EXPECT_EQ(config["problem_type"], kSingle);
+
+  Recipe merged = class_recipe("bert", kSingle, "full");
+  merged.model_name_or_path = merge.export_dir;
+  const Batch batch = class_batch(kSingle, 0, 1, 6);
+  const Value got = ClassRun(merged).evaluate(batch).at("logits"), wanted = run.evaluate(batch).at("logits");
+  for (size_t i = 0; i < wanted.elements.size(); ++i) EXPECT_NEAR(got.elements[i], wanted.elements[i], 1e-4) << i;
+}
+
+// A causal model becomes a classifier: its head for text goes, the new one comes from the adapter.
+TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
+  const TempFolder folder;
+  Recipe recipe = class_recipe("llama2", kSingle, "lora");  // whose head was the embedding
+  recipe.adapter_name_or_path.clear();
+  ClassRun run(recipe);
+  for (int step = 0; step < 2; ++step) run.advance(5e-3);
+  std::filesystem::create_directory(folder / "adapter");
+  write_result(folder / "adapter", run.job, run.repository, run.state);
+  recipe.adapter_name_or_path = {(folder / "adapter").string()};
+  recipe.export_dir = (folder / "merged").string();
+  EXPECT_TRUE(run_export(recipe).compared);
+  const ModelRepository merged = ModelRepository::open(folder / "merged");
+  EXPECT_TRUE(merged.contains("score.weight"));
+  EXPECT_EQ(merged.config()["architectures"], Json({"LlamaForSequenceClassification"}));
+  EXPECT_EQ(merged.config()["id2label"]["2"], "LABEL_2");
+}
+
+TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
+  for (const char* model : {"bert", "roberta", "llama_classifier"}) {
+    const TempFolder folder;
+    Recipe recipe = class_recipe(model, kMulti, "full");
+    recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
+    ClassRun run(recipe);
+    write_result(folder.path(), run.job, run.repository, run.state);
+    const ModelRepository written = ModelRepository::open(folder.path());
+    ASSERT_EQ(written.names(), run.repository.names());
+    for (const std::string& name : written.names()) {
+      const StoredTensor got = written.find(name), wanted = run.repository.find(name);
+      const HostArray a = got.file->read(*got.entry), b = wanted.file->read(*wanted.entry);
+      ASSERT_EQ(a.shape(), b.shape()) << name;
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << name;
+    }
+    EXPECT_EQ(written.config()["problem_type"], kMulti);
+    Recipe copy = recipe;
+    copy.export_dir = (folder / "copy").string();
+    run_export(copy);
+    EXPECT_TRUE(read_text(folder / "copy/model.safetensors") == read_text(reference_model(model) / "model.safetensors"))
+        << model;
+  }
+}
+
+// The model's tensors under other names, in a folder of their own.
+void rename_tensors(const std::string& model, const std::filesystem::path& folder,
+                    const std::function<std::string(std::string)>& rename) {
+  const ModelRepository from = ModelRepository::open(reference_model(model));
+  NamedShapes shapes;
+  for (const std::string& name : from.names())
+    if (const std::string now = rename(name); !now.empty()) shapes.emplace_back(now, from.find(name).entry->shape);
+  std::filesystem::create_directories(folder);
+  ModelWriter writer(folder, shapes, int64_t{1} << 30);
+  for (const std::string& name : from.names())
+    if (const std::string now = rename(name); !now.empty()) {
+      const HostArray values = from.find(name).file->read(*from.find(name).entry);
+      writer.write(now, {values.data(), static_cast<size_t>(values.bytes())});
+    }
+  writer.finish();
+  Json config = from.config();
+  config["architectures"] = {"BertModel"};
+  config.erase("id2label");
+  config.erase("label2id");
+  write_text(folder / "config.json", config.dump());
+}
+
+// As the encoder alone and as old checkpoints name them, without the head: that starts as the seed says.
+TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
+  const TempFolder folder;
+  Recipe recipe = class_recipe("bert", kSingle, "full");
+  const ClassRun plain(recipe);
+  recipe.model_name_or_path = (folder / "alone").string();
+  rename_tensors("bert", folder / "alone", [](std::string name) {
+    if (name.starts_with("classifier")) return std::string();
+    name = name.substr(std::string("bert.").size());
+    for (const auto& [now, then] :
+         {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
+      if (const size_t at = name.find(now); at != std::string::npos) name = name.substr(0, at) + then;
+    return name;
+  });
+  const ClassRun renamed(recipe), again(recipe);
+  for (const WeightRow& row : plain.job.trained) {
+    auto values = [&](const ClassRun& run) { return to_value(run.state.buffers.at(trained_input(row)).download()); };
+    if (!row.name.starts_with("classifier")) {
+      EXPECT_EQ(values(renamed).elements, values(plain).elements) << row.name;
+      continue;
+    }
+    EXPECT_EQ(values(renamed).elements, values(again).elements) << "of the seed";
+    double square = 0;
+    for (double x : values(renamed).elements) square += x * x;
+    const double wanted = row.name.ends_with(".bias") ? 0 : 0.02;
+    EXPECT_NEAR(std::sqrt(square / static_cast<double>(values(renamed).elements.size())), wanted, 0.004) << row.name;
+  }
+}
+
+// XLM-RoBERTa is RoBERTa under another name, to Transformers as well.
+TEST(ClassifierFiles, XlmRobertaIsReadAsRoberta) {
+  const Json config = ModelRepository::open(reference_model("roberta")).config();
+  Json other = config;
+  other["model_type"] = "xlm-roberta";
+  const Model one = make_model(config, "config.json", 3), two = make_model(other, "config.json", 3);
+  EXPECT_EQ(two.family->classifier.architecture, "XLMRobertaForSequenceClassification");
+  EXPECT_EQ(two.config.first_position, one.config.first_position);
+  EXPECT_EQ(two.family->forward, one.family->forward);
+  ASSERT_EQ(two.weights.size(), one.weights.size());
+  for (size_t i = 0; i < one.weights.size(); ++i) {
+    EXPECT_EQ(two.weights[i].name, one.weights[i].name);
+    EXPECT_EQ(two.weights[i].dims, one.weights[i].dims);
+  }
+}
+
+}  // namespace
+}  // namespace fettle
