@@ -13,8 +13,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
-#include "base/json_place.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
@@ -76,13 +75,20 @@ std::ifstream open_text(const std::string& file) {
 // The ids of a JSON array, each one that the tokenizer has.
 std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
-  if (nests_too_deeply(line)) throw UserError("lists in lists are no ids");
-  for (const nlohmann::json& id : nlohmann::json::parse(line).get<nlohmann::json::array_t>()) {
+  const auto list = parse_json_or_discard<nlohmann::json>(line);
+  if (!list.is_array()) throw UserError("a JSON array of ids is wanted");
+  for (const nlohmann::json& id : list) {
     const bool known = id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size();
     if (!known) throw UserError("{} is no id; ids are integers from 0 to {}", id.dump(), tokenizer.vocab_size() - 1);
     ids.push_back(id.get<int32_t>());
   }
   return ids;
+}
+
+std::string read_json_text(const std::string& line) {
+  const auto text = parse_json_or_discard<nlohmann::json>(line);
+  if (!text.is_string()) throw UserError("a JSON string is wanted");
+  return text.get<std::string>();
 }
 
 int tokenize(const TokenizeOptions& options) {
@@ -97,11 +103,8 @@ int tokenize(const TokenizeOptions& options) {
         fmt::print("{}\n", options.jsonl ? nlohmann::json(text).dump() : text);
         continue;
       }
-      const std::string text = options.jsonl ? nlohmann::json::parse(line).get<std::string>() : line;
+      const std::string text = options.jsonl ? read_json_text(line) : line;
       fmt::print("{}\n", nlohmann::json(tokenizer.encode(text, !options.no_special)).dump());
-    } catch (const nlohmann::json::exception&) {
-      throw UserError("{}:{}: {} is wanted", options.file, number,
-                      options.decode ? "a JSON array of ids" : "a JSON string");
     } catch (const UserError& error) {
       throw UserError("{}:{}: {}", options.file, number, error.what());
     }
@@ -134,14 +137,11 @@ class Renderer {
 
   std::string render(std::string_view text, const std::string& where) {
     nlohmann::ordered_json context;
-    if (nests_too_deeply(text)) throw UserError("{}: nested more than {} deep", where, kDeepestJson);
     try {
-      context = nlohmann::ordered_json::parse(text);
-    } catch (const nlohmann::json::parse_error& error) {
-      throw UserError("{}: is no JSON: it breaks at {}{}", where, json_place(text, error.byte),
+      context = parse_json<nlohmann::ordered_json>(text);
+    } catch (const UserError& error) {
+      throw UserError("{}: is no JSON: {}{}", where, error.what(),
                       options_.jsonl ? "" : "; a file of one object a line is read with --jsonl");
-    } catch (const nlohmann::json::exception&) {
-      throw UserError("{}: is no JSON: a number in it is too large", where);
     }
     if (!context.is_object() || !context.contains("messages"))
       throw UserError("{}: an object with \"messages\" is wanted", where);

@@ -232,8 +232,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
     throw UserError("there is no adapter folder '{}'; check adapter_name_or_path", folder.string());
   if (!fs::exists(path))
     throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
-  read_json_file(path);  // reports line and column; the order of patterns needs the second reading
-  const OrderedJson fields = OrderedJson::parse(read_file(path));
+  const auto fields = read_json_file<OrderedJson>(path);  // patterns are tried in their order
   if (!fields.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), fields.type_name());
 
   AdapterFields reader(path, fields);

@@ -5,7 +5,7 @@
 
 #include "adapters/block_codes.h"
 #include "base/error.h"
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 
 namespace fettle {
 namespace {
@@ -36,8 +36,7 @@ void check_map(const StoredTensor& stored, const std::string& name, const std::v
 nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   const auto bytes = stored.file->bytes(*stored.entry);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const bool too_deep = nests_too_deeply(text);
-  nlohmann::json state = too_deep ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
+  auto state = parse_json_or_discard<nlohmann::json>(text);
   if (!state.is_object())
     throw UserError("{}: '{}' is no JSON object of a quantised weight's settings", stored.file->path().string(), name);
   return state;

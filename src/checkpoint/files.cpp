@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 #include "base/process_name.h"
 #include "base/size_text.h"
 
@@ -50,14 +50,6 @@ void advise(const std::byte* data, int64_t size, int64_t offset, int64_t bytes, 
   const int64_t begin = offset / page * page;
   const int64_t end = std::min(size, offset + bytes);
   if (begin < end) madvise(const_cast<std::byte*>(data) + begin, static_cast<size_t>(end - begin), advice);
-}
-
-// Line and column, both from 1, of byte `position` (from 1, as nlohmann counts).
-std::pair<size_t, size_t> line_and_column(std::string_view text, size_t position) {
-  const std::string_view before = text.substr(0, std::min(text.size(), position == 0 ? 0 : position - 1));
-  const size_t line = static_cast<size_t>(std::count(before.begin(), before.end(), '\n')) + 1;
-  const size_t newline = before.rfind('\n');
-  return {line, before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1};
 }
 
 }  // namespace
@@ -174,22 +166,18 @@ void write_file(const fs::path& path, std::string_view content) {
   sync_path(path.parent_path().empty() ? "." : path.parent_path());
 }
 
-nlohmann::json read_json_file(const fs::path& path) {
+template <class Json>
+Json read_json_file(const fs::path& path) {
   const std::string text = read_file(path);
-  if (nests_too_deeply(text)) throw UserError("{}: values are nested more than {} deep", path.string(), kDeepestJson);
   try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const auto [line, column] = line_and_column(text, error.byte);
-    const std::string what = error.what();
-    const size_t start = what.find("column ");
-    const size_t reason = what.find(": ", start == std::string::npos ? 0 : start);
-    throw UserError("{}:{}:{}: not valid JSON: {}; mend the file or fetch it again", path.string(), line, column,
-                    reason == std::string::npos ? what : what.substr(reason + 2));
-  } catch (const nlohmann::json::exception& error) {
-    throw UserError("{}: not valid JSON: {}; mend the file or fetch it again", path.string(), error.what());
+    return parse_json<Json>(text);
+  } catch (const UserError& error) {
+    throw UserError("{}: is no JSON: {}; mend the file or fetch it again", path.string(), error.what());
   }
 }
+
+template nlohmann::json read_json_file(const fs::path&);
+template nlohmann::ordered_json read_json_file(const fs::path&);
 
 void write_json_file(const fs::path& path, const nlohmann::json& value, int indent) {
   write_file(path, value.dump(indent, ' ', true) + "\n");

@@ -56,8 +56,10 @@ std::string read_file(const std::filesystem::path& path);
 // Writes under a temporary name, flushes and renames: `path` is the old file or the new one, never a part.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// Throws UserError naming file:line:column when missing, unreadable or not JSON. NaN and Infinity are not JSON.
-nlohmann::json read_json_file(const std::filesystem::path& path);
+// Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when it is missing, unreadable or not JSON,
+// naming the file and the place (base/json_text.h).
+template <class Json = nlohmann::json>
+Json read_json_file(const std::filesystem::path& path);
 // As Hugging Face's libraries write JSON: keys sorted, ASCII only, a newline at the end.
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& value, int indent = 2);
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 
 namespace fettle {
 namespace {
@@ -43,12 +43,6 @@ std::string content_of(const ordered_json& value, const std::string& what) {
   return text;
 }
 
-// JSON within a text of a row; discarded when it is none, or nests too deeply.
-ordered_json parse_text(const std::string& text) {
-  if (nests_too_deeply(text)) return ordered_json(ordered_json::value_t::discarded);
-  return ordered_json::parse(text, nullptr, false);
-}
-
 // `tools` is an array, or its JSON as a text; "" is none.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
@@ -57,7 +51,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
     if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
-    tools = parse_text(text);
+    tools = parse_json_or_discard<ordered_json>(text);
     if (tools.is_discarded()) bad("'{}' is a text that is no JSON", column);
   }
   if (!tools.is_array()) bad("'{}' must be an array of tools, it is {}", column, tools.type_name());
@@ -71,14 +65,14 @@ ordered_json arguments_of(ordered_json arguments) {
   if (!arguments.is_string()) return arguments;
   const auto text = arguments.get<std::string>();
   if (text.find_first_not_of(" \n\t\r") == std::string::npos) return ordered_json::object();
-  ordered_json parsed = parse_text(text);
+  ordered_json parsed = parse_json_or_discard<ordered_json>(text);
   if (parsed.is_discarded()) bad("the arguments of a function call are no JSON: {}", text.substr(0, 80));
   return parsed.is_object() ? parsed : arguments;
 }
 
 // The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
-  ordered_json calls = parse_text(text);
+  ordered_json calls = parse_json_or_discard<ordered_json>(text);
   if (calls.is_discarded()) bad("the function call is no JSON: {}", text.substr(0, 80));
   if (!calls.is_array()) calls = ordered_json::array({calls});
   ordered_json out = ordered_json::array();

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 
 namespace fettle {
 namespace {
@@ -12,13 +12,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostDepth = 64;
-
-// What nlohmann says after its own numbering and position, such as "syntax error while parsing value - ...".
-std::string reason_of(const json::parse_error& error) {
-  const std::string what = error.what();
-  const size_t colon = what.find(": ");
-  return colon == std::string::npos ? what : what.substr(colon + 2);
-}
 
 }  // namespace
 
@@ -35,16 +28,10 @@ std::string read_file_bytes(const std::filesystem::path& path) {
 
 JsonField JsonField::read_file(const std::filesystem::path& path) {
   const std::string text = read_file_bytes(path);
-  if (nests_too_deeply(text)) throw UserError("{}: values are nested more than {} deep", path.string(), kDeepestJson);
   try {
-    return of_value(json::parse(text), path.string());
-  } catch (const json::parse_error& error) {
-    const size_t end = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
-    const auto line = std::count(text.begin(), text.begin() + end, '\n') + 1;
-    const size_t line_start = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-    const size_t column = end - (line_start == std::string::npos ? 0 : line_start + 1) + 1;
-    throw UserError("{}:{}:{}: not valid JSON: {}; fetch the file again", path.string(), line, column,
-                    reason_of(error));
+    return of_value(parse_json<json>(text), path.string());
+  } catch (const UserError& error) {
+    throw UserError("{}: is no JSON: {}; fetch the file again", path.string(), error.what());
   }
 }
 

@@ -66,10 +66,10 @@ TEST_F(TextCommands, NestedGarbageIsNoCrash) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   const Outcome ids = run({"tokenize", kLlama3, file("ids", deep + "\n"), "--decode"});
   EXPECT_EQ(ids.code, 2);
-  EXPECT_THAT(ids.err, HasSubstr("ids:1: lists in lists are no ids"));
+  EXPECT_THAT(ids.err, HasSubstr("ids:1: a JSON array of ids is wanted"));
   const Outcome talk = run({"render", kLlama3, file("talk.json", "{\"messages\": " + deep + "}")});
   EXPECT_EQ(talk.code, 2);
-  EXPECT_THAT(talk.err, HasSubstr("talk.json: nested more than 100 deep"));
+  EXPECT_THAT(talk.err, HasSubstr("talk.json: is no JSON: values are nested more than 100 deep"));
 }
 
 TEST_F(TextCommands, FilesThatAreNone) {

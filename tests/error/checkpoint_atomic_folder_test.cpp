@@ -62,11 +62,10 @@ TEST(FilesErrors, FullDiskTellsWhatIsFree) {
 TEST(FilesErrors, JsonPosition) {
   TempFolder folder;
   write_text(folder / "x.json", "{\"a\": [1,\n 2,,]}");
-  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:2:4: not valid JSON: "));
-  write_text(folder / "x.json", "{\"a\": NaN}");
-  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("x.json:1:"));
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }),
+              HasSubstr("x.json: is no JSON: it breaks at line 2, column 4, at `,]}`"));
   write_text(folder / "x.json", "{\"a\": 1e999}");
-  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("number overflow parsing '1e999'"));
+  EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("a number in it is too large"));
 }
 
 }  // namespace

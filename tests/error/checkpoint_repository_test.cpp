@@ -56,9 +56,9 @@ TEST(ModelFolder, WithoutConfig) {
 
 TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {
   write_text(folder_ / "config.json", "{\n  \"a\": 1,\n  \"b\": oops\n}\n");
-  EXPECT_THAT(error(), HasSubstr("config.json:3:8: not valid JSON"));
+  EXPECT_THAT(error(), HasSubstr("config.json: is no JSON: it breaks at line 3, column 8"));
   write_text(folder_ / "config.json", "");
-  EXPECT_THAT(error(), HasSubstr("config.json:1:1: not valid JSON"));
+  EXPECT_THAT(error(), HasSubstr("config.json: is no JSON: it breaks at its end"));
   write_text(folder_ / "config.json", "[]");
   EXPECT_THAT(error(), HasSubstr("holds a JSON array, wanted an object"));
   write_text(folder_ / "config.json", "{}");

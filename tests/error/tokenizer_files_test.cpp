@@ -58,12 +58,13 @@ TEST_F(Files, NoTokenizerJson) {
 }
 
 TEST_F(Files, BrokenJsonHasItsPlace) {
-  EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json:2:13: not valid JSON");
-  EXPECT_SAYS(error_of(""), "tokenizer.json:1:1: not valid JSON");
-  EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json:1:");
+  EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is no JSON: it breaks at line 2, column 13");
+  EXPECT_SAYS(error_of(""), "tokenizer.json: is no JSON: it breaks at its end");
+  EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is no JSON: it breaks at its end");
+  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is no JSON: a number in it is too large");
   EXPECT_SAYS(error_of("[1, 2]"), "wanted an object");
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
-  EXPECT_SAYS(error_of(deep), "tokenizer.json: values are nested more than 100 deep");
+  EXPECT_SAYS(error_of(deep), "tokenizer.json: is no JSON: values are nested more than 100 deep");
 }
 
 TEST_F(Files, BrokenConfigHasItsPlace) {
@@ -71,7 +72,7 @@ TEST_F(Files, BrokenConfigHasItsPlace) {
   write("tokenizer_config.json", "{\"eos_token\": 5}");
   EXPECT_SAYS(error(), "tokenizer_config.json: eos_token: found number (5), wanted a string");
   write("tokenizer_config.json", "{\"eos_token\": \"a\"");
-  EXPECT_SAYS(error(), "tokenizer_config.json:1:18");
+  EXPECT_SAYS(error(), "tokenizer_config.json: is no JSON: it breaks at its end");
 }
 
 TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {

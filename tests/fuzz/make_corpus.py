@@ -73,6 +73,7 @@ def main() -> None:
         (HERE / folder).mkdir(exist_ok=True)
     for name, seed in seeds():
         (HERE / "tokenizer_json" / name).write_text(json.dumps(seed, ensure_ascii=False) + "\n")
+    (HERE / "tokenizer_json" / "too_large").write_text('{"model": 1e999}\n')
     for name, seed in models():
         (HERE / "sentencepiece" / name).write_bytes(seed)
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
@@ -114,8 +114,8 @@ ordered_json label_value(const ordered_json& row, const DataSource& source, bool
   if (first == std::string::npos) return nullptr;
   const std::string inner = text.substr(first, text.find_last_not_of(" \t\r\n") + 1 - first);
   if (inner == "-100") return nullptr;
-  if (inner[0] == '[' && !nests_too_deeply(inner))
-    if (ordered_json list = ordered_json::parse(inner, nullptr, false); list.is_array()) return list;
+  if (inner[0] == '[')
+    if (auto list = parse_json_or_discard<ordered_json>(inner); list.is_array()) return list;
   return cell ? ordered_json(inner) : value;
 }
 

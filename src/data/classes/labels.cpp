@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "data/classes/label_scan.h"
 
@@ -101,7 +101,7 @@ Taught taught_of(const Recipe& recipe, const json& config, const std::string& co
     std::ifstream in(file);
     if (!in) continue;
     const std::string text{std::istreambuf_iterator<char>(in), {}};
-    const json own = nests_too_deeply(text) ? json(json::value_t::discarded) : json::parse(text, nullptr, false);
+    const json own = parse_json_or_discard<json>(text);
     if (!own.is_object()) throw UserError("{}: this is no JSON object", file.string());
     if (says_classifier(own)) return read_taught(own, file.string());
   }

@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
-#include "base/json_place.h"
+#include "base/json_text.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
 #include "data/read/rows.h"
@@ -140,14 +139,11 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
   if (fs::exists(info)) {
     std::ifstream file(info);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (nests_too_deeply(text)) throw UserError("{}: nested more than {} deep", info.string(), kDeepestJson);
     ordered_json all;
     try {
-      all = ordered_json::parse(text);
-    } catch (const nlohmann::json::parse_error& error) {
-      throw UserError("{}: is no JSON: it breaks at {}; mend it there", info.string(), json_place(text, error.byte));
-    } catch (const nlohmann::json::exception&) {
-      throw UserError("{}: is no JSON: a number in it is too large", info.string());
+      all = parse_json<ordered_json>(text);
+    } catch (const UserError& error) {
+      throw UserError("{}: is no JSON: {}; mend it there", info.string(), error.what());
     }
     if (!all.is_object()) throw UserError("{}: an object of data sets is wanted", info.string());
     if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);

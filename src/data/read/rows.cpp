@@ -9,8 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_nesting.h"
-#include "base/json_place.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "data/read/byte_stream.h"
 #include "data/read/repeated_key.h"
@@ -322,15 +321,11 @@ std::vector<std::filesystem::path> files_matching(const std::filesystem::path& p
 void Row::parse() {
   if (text.empty() || !bad.empty()) return;
   bad = why_bad_text(text);
-  if (bad.empty() && nests_too_deeply(text)) bad = fmt::format("nested more than {} deep", kDeepestJson);
   if (!bad.empty()) return;
   try {
-    value = ordered_json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    bad = fmt::format("no JSON: it breaks at {}", json_place(text, error.byte));
-    return;
-  } catch (const nlohmann::json::exception&) {
-    bad = "no JSON: a number in it is too large; put it in quotes if it is a text";
+    value = parse_json<ordered_json>(text);
+  } catch (const UserError& error) {
+    bad = fmt::format("no JSON: {}", error.what());
     return;
   }
   if (const std::string key = repeated_key(text, value); !key.empty())

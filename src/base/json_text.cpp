@@ -1,0 +1,80 @@
+#include "base/json_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+bool nests_too_deeply(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDeepestJson) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+// `byte` counts from 1, as the parser's error has it.
+std::string place_of(std::string_view text, size_t byte) {
+  constexpr size_t kShown = 20;
+  if (byte > text.size()) return "its end";
+  const size_t at = byte == 0 ? 0 : byte - 1;
+  const std::string_view before = text.substr(0, at);
+  const size_t last_end = before.rfind('\n');
+  const size_t line_start = last_end == std::string_view::npos ? 0 : last_end + 1;
+  std::string_view near = text.substr(at, kShown);
+  near = near.substr(0, near.find_first_of("\r\n"));
+  // A cut never leaves part of a character.
+  while (!near.empty() && at + near.size() < text.size() &&
+         (static_cast<unsigned char>(text[at + near.size()]) & 0xc0) == 0x80)
+    near.remove_suffix(1);
+  std::string place = fmt::format("column {}", at - line_start + 1);
+  if (text.find('\n') < text.size() - 1)
+    place = fmt::format("line {}, {}", std::count(before.begin(), before.end(), '\n') + 1, place);
+  return near.empty() ? place : fmt::format("{}, at `{}`", place, near);
+}
+
+}  // namespace
+
+template <class Json>
+Json parse_json(std::string_view text) {
+  if (nests_too_deeply(text)) throw UserError("values are nested more than {} deep", kDeepestJson);
+  try {
+    return Json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw UserError("it breaks at {}", place_of(text, error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw UserError("a number in it is too large; in quotes it would be a text");
+  }
+}
+
+template <class Json>
+Json parse_json_or_discard(std::string_view text) {
+  if (nests_too_deeply(text)) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, false);
+}
+
+template nlohmann::json parse_json(std::string_view);
+template nlohmann::ordered_json parse_json(std::string_view);
+template nlohmann::json parse_json_or_discard(std::string_view);
+template nlohmann::ordered_json parse_json_or_discard(std::string_view);
+
+}  // namespace fettle

@@ -1,0 +1,46 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json_text.h"
+
+namespace fettle {
+namespace {
+
+std::string reason(const std::string& text) {
+  try {
+    parse_json<nlohmann::json>(text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JsonText, SaysWhereItBreaks) {
+  EXPECT_EQ(reason("{\"a\": nope}"), "it breaks at column 8, at `ope}`");
+  EXPECT_EQ(reason("[1,\n 2,,]"), "it breaks at line 2, column 4, at `,]`");
+  EXPECT_EQ(reason("{\"a\": [1"), "it breaks at its end");
+  EXPECT_EQ(reason(""), "it breaks at its end");
+  EXPECT_EQ(reason("[NaN]"), "it breaks at column 2, at `NaN]`");
+  // A character is shown whole or not at all.
+  EXPECT_EQ(reason("[x12345678901234567\u00e9]"), "it breaks at column 2, at `x12345678901234567\u00e9`");
+  EXPECT_EQ(reason("[x123456789012345678\u00e9]"), "it breaks at column 2, at `x123456789012345678`");
+}
+
+TEST(JsonText, ValuesThatCannotBeHeld) {
+  EXPECT_THAT(reason("[1, 1e999]"), testing::HasSubstr("a number in it is too large"));
+  EXPECT_EQ(reason(std::string(100, '[') + std::string(100, ']')), "");
+  EXPECT_EQ(reason(std::string(101, '[') + std::string(101, ']')), "values are nested more than 100 deep");
+  EXPECT_EQ(reason("[\"" + std::string(101, '[') + "\\\"" + std::string(101, '{') + "\"]"), "");
+}
+
+TEST(JsonText, WhatIsRefusedCanBeDiscarded) {
+  for (const std::string text : {std::string("[1"), std::string("1e999"), std::string(200'000, '[')})
+    EXPECT_TRUE(parse_json_or_discard<nlohmann::ordered_json>(text).is_discarded()) << text.substr(0, 20);
+  EXPECT_EQ(parse_json_or_discard<nlohmann::json>("[1]"), nlohmann::json::array({1}));
+}
+
+}  // namespace
+}  // namespace fettle
