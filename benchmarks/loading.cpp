@@ -20,8 +20,8 @@
 #include "checkpoint/load.h"
 #include "step/devices.h"
 #include "step/job.h"
-#include "step/load_meter.h"
-#include "step/placement.h"
+#include "step/state/load_meter.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

@@ -29,8 +29,8 @@ set(fettle_proto_folder ${CMAKE_BINARY_DIR}/proto)
 file(MAKE_DIRECTORY ${fettle_proto_folder})
 add_custom_command(
   OUTPUT ${fettle_proto_folder}/hlo.pb.cc ${fettle_proto_folder}/hlo.pb.h
-  COMMAND protobuf::protoc --cpp_out=${fettle_proto_folder} --proto_path=${CMAKE_SOURCE_DIR}/src/plan hlo.proto
-  DEPENDS ${CMAKE_SOURCE_DIR}/src/plan/hlo.proto)
+  COMMAND protobuf::protoc --cpp_out=${fettle_proto_folder} --proto_path=${CMAKE_SOURCE_DIR}/src/plan/compiled hlo.proto
+  DEPENDS ${CMAKE_SOURCE_DIR}/src/plan/compiled/hlo.proto)
 add_library(fettle_hlo_proto STATIC ${fettle_proto_folder}/hlo.pb.cc)
 target_include_directories(fettle_hlo_proto SYSTEM PUBLIC ${fettle_proto_folder})
 target_link_libraries(fettle_hlo_proto PUBLIC protobuf::libprotobuf-lite)

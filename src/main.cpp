@@ -24,7 +24,7 @@
 #include "generate/generate.h"
 #include "plan/command.h"
 #include "runtime/client.h"
-#include "runtime/plugin.h"
+#include "runtime/vendors/plugin.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/plugin.h"
+#include "runtime/vendors/plugin.h"
 
 namespace fettle {
 

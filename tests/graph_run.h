@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/arrays/host_array.h"
 #include "base/error.h"
-#include "base/host_array.h"
 #include "graph/program.h"
 #include "step/devices.h"
-#include "step/placement.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 

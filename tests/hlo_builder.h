@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
-#include "plan/hlo.h"
+#include "base/arrays/shape.h"
+#include "plan/compiled/hlo.h"
 
 namespace fettle {
 

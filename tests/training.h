@@ -10,8 +10,8 @@
 
 #include "data/batches.h"
 #include "graph_run.h"
+#include "step/state/train_state.h"
 #include "step/step.h"
-#include "step/train_state.h"
 
 namespace fettle {
 

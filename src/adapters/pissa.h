@@ -3,7 +3,7 @@
 #pragma once
 
 #include "adapters/lora.h"
-#include "base/host_array.h"
+#include "base/arrays/host_array.h"
 
 namespace fettle {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/arrays/host_array.h"
 #include "base/error.h"
-#include "base/host_array.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 
 namespace fettle {
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <span>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/bitsandbytes.h"

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "adapters/block_codes.h"
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/parallel.h"
 #include "checkpoint/bitsandbytes.h"
 #include "checkpoint/pieces.h"

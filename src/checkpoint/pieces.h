@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/box.h"
+#include "base/arrays/box.h"
 
 namespace fettle {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
 

@@ -1,6 +1,6 @@
 #include "checkpoint/tensor_file.h"
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
 

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/box.h"
-#include "base/host_array.h"
-#include "base/shape.h"
+#include "base/arrays/box.h"
+#include "base/arrays/host_array.h"
+#include "base/arrays/shape.h"
 #include "checkpoint/files.h"
 
 namespace fettle {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/host_array.h"
+#include "base/arrays/host_array.h"
 #include "data/store/examples.h"
 
 namespace fettle {

@@ -8,7 +8,7 @@
 #include "data/store/examples.h"
 #include "eval/items.h"
 #include "generate/session.h"
-#include "step/train_state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 

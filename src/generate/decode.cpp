@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
-#include "models/loss.h"
-#include "step/placement.h"
+#include "models/blocks/loss.h"
+#include "step/state/placement.h"
 #include "step/step.h"
 
 namespace fettle {

@@ -9,7 +9,7 @@
 
 #include "step/devices.h"
 #include "step/job.h"
-#include "step/train_state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "base/error.h"
+#include "graph/autodiff/vjps.h"
 #include "graph/shape_rules.h"
-#include "graph/vjps.h"
 
 namespace fettle {
 namespace {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <map>
 
+#include "base/arrays/host_array.h"
 #include "base/error.h"
-#include "base/host_array.h"
 #include "graph/op_table.h"
 
 namespace fettle {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 
 namespace fettle {
 

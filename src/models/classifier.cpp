@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 
 namespace fettle {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 #include "models/quantisation.h"
 
 namespace fettle {

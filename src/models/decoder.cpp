@@ -4,10 +4,10 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
-#include "models/attention.h"
-#include "models/layers.h"
-#include "models/moe.h"
-#include "models/rope.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/layers.h"
+#include "models/blocks/moe.h"
+#include "models/blocks/rope.h"
 
 namespace fettle {
 

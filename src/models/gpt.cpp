@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
-#include "models/attention.h"
-#include "models/layers.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/layers.h"
 
 namespace fettle {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "plan/target_file.h"
-#include "runtime/plugin.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/plugin.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

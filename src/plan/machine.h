@@ -9,8 +9,8 @@
 #include "config/recipe.h"
 #include "graph/program.h"
 #include "runtime/compiled_program.h"
-#include "runtime/targets.h"
-#include "runtime/topology.h"
+#include "runtime/vendors/targets.h"
+#include "runtime/vendors/topology.h"
 #include "step/devices.h"
 
 namespace fettle {

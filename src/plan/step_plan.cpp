@@ -6,8 +6,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "models/moe.h"
-#include "plan/hlo.h"
+#include "models/blocks/moe.h"
+#include "plan/compiled/hlo.h"
 #include "step/step.h"
 
 namespace fettle {

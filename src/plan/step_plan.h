@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "plan/host_copies.h"
+#include "plan/compiled/host_copies.h"
+#include "plan/compiled/timeline.h"
+#include "plan/compiled/traffic.h"
 #include "plan/machine.h"
-#include "plan/timeline.h"
-#include "plan/traffic.h"
 #include "step/memory_table.h"
 
 namespace fettle {

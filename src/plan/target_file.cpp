@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "config/nearest.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {
@@ -148,8 +148,8 @@ Target read_target(const std::filesystem::path& file) {
   if (target.title.empty()) target.title = target.name;
   const Vendor* vendor = vendor_named(target.plugin);
   if (vendor == nullptr || vendor->target_platform.empty())
-    throw UserError("{}: plugin is '{}', wanted one that compiles for devices that are not here: cuda or rocm",
-                    place.at(root["plugin"]), target.plugin);
+    throw UserError("{}: plugin is '{}', wanted one that compiles for devices that are not here: {}",
+                    place.at(root["plugin"]), target.plugin, fmt::join(vendors_with_targets(), " or "));
   const YAML::Node chip = root["chip"];
   if (chip && !chip.IsMap()) throw UserError("{}: chip is no map of figures", place.at(chip));
   if (chip && !target.config.empty())
@@ -159,7 +159,7 @@ Target read_target(const std::filesystem::path& file) {
   if (chip) read(target.chip, kChip, {}, chip, !like, place);
   if (target.config.empty()) {
     // The plugin ends the process on a chip of the other vendor.
-    if (target.chip.capability.starts_with("gfx") != (target.plugin == "rocm"))
+    if (vendor_of_capability(target.chip.capability) != vendor)
       throw UserError("{}: capability {} is none of plugin {}; give a chip of that plugin, or take plugin out",
                       place.at(root), target.chip.capability, target.plugin);
     target.config = config_text(target);

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "runtime/targets.h"
+#include "runtime/vendors/targets.h"
 
 namespace fettle {
 

@@ -9,8 +9,8 @@
 #include "base/size_text.h"
 #include "graph/ops.h"
 #include "report/log_files.h"
-#include "runtime/targets.h"
-#include "step/placement.h"
+#include "runtime/vendors/targets.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

@@ -9,7 +9,7 @@
 #include "report/progress.h"
 #include "report/run_length.h"
 #include "step/evaluate.h"
-#include "step/train_state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "runtime/client.h"
 #include "runtime/handles.h"

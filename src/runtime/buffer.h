@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/host_array.h"
-#include "base/shape.h"
+#include "base/arrays/host_array.h"
+#include "base/arrays/shape.h"
 #include "runtime/signature.h"
 
 struct PJRT_Buffer;

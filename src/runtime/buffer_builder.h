@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/buffer.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "runtime/handles.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

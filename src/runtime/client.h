@@ -8,8 +8,8 @@
 
 #include "runtime/executable.h"
 #include "runtime/options.h"
-#include "runtime/plugin.h"
 #include "runtime/signature.h"
+#include "runtime/vendors/plugin.h"
 
 namespace fettle {
 

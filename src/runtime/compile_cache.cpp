@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process_name.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "runtime/pjrt.h"
-#include "runtime/plugin.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/plugin.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

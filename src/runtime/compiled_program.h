@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 
 struct PJRT_Executable;
 

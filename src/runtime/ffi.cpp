@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "runtime/pjrt.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

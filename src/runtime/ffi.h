@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/plugin.h"
+#include "runtime/vendors/plugin.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace fettle {

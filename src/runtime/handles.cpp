@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 #include "pjrt_c_api.h"
 
 // Declares a zeroed argument struct that tells the plugin which header we were built with.

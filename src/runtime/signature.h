@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/box.h"
-#include "base/shape.h"
+#include "base/arrays/box.h"
+#include "base/arrays/shape.h"
 
 namespace fettle {
 

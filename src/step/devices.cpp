@@ -5,8 +5,8 @@
 #include "base/cache.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
-#include "runtime/plugin.h"
-#include "step/placement.h"
+#include "runtime/vendors/plugin.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 namespace {
@@ -23,7 +23,7 @@ ClientOptions client_options(const Recipe& recipe) {
 Client make_client(const Recipe& recipe) {
   const std::shared_ptr<const Plugin> plugin = Plugin::load(recipe.plugin);
   ClientOptions options = client_options(recipe);
-  if (plugin->name() != "cpu") options.device_count = 0;
+  if (!plugin->vendor().counts_devices) options.device_count = 0;
   return Client(plugin, options);
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/store/examples.h"
-#include "step/train_state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/schedule.h"
-#include "runtime/vendors.h"
-#include "step/adapter_arrays.h"
+#include "runtime/vendors/vendor.h"
 #include "step/preference.h"
-#include "step/quantised_rows.h"
+#include "step/state/adapter_arrays.h"
+#include "step/state/quantised_rows.h"
 
 namespace fettle {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "step/placement.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "data/example.h"
 #include "graph/ops.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 
 namespace fettle {
 namespace {

@@ -3,16 +3,16 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
+#include "models/blocks/loss.h"
+#include "models/blocks/moe.h"
 #include "models/classifier.h"
-#include "models/loss.h"
-#include "models/moe.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 #include "step/offload.h"
-#include "step/placement.h"
 #include "step/preference.h"
+#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

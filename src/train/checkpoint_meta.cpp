@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "step/train_state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "checkpoint/state.h"
+#include "checkpoint/saved/state.h"
 #include "data/batches.h"
 #include "step/job.h"
 

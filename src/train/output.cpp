@@ -5,10 +5,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "checkpoint/atomic_folder.h"
-#include "checkpoint/checkpoint_list.h"
 #include "checkpoint/files.h"
-#include "step/snapshot.h"
+#include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "step/state/snapshot.h"
 #include "train/result.h"
 
 namespace fettle {

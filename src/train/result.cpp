@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/files.h"

@@ -6,7 +6,7 @@
 
 #include "checkpoint/model_writer.h"
 #include "checkpoint/safetensors_writer.h"
-#include "step/snapshot.h"
+#include "step/state/snapshot.h"
 
 namespace fettle {
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/saved/checkpoint_list.h"
 #include "train/checkpoint_meta.h"
 
 namespace fettle {

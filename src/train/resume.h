@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "checkpoint/state.h"
-#include "step/train_state.h"
+#include "checkpoint/saved/state.h"
+#include "step/state/train_state.h"
 
 namespace fettle {
 

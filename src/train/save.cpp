@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "checkpoint/atomic_folder.h"
-#include "checkpoint/checkpoint_list.h"
 #include "checkpoint/files.h"
-#include "checkpoint/state.h"
+#include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/state.h"
 #include "train/checkpoint_meta.h"
 #include "train/result.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/host_memory.h"
 #include "report/log_files.h"
-#include "step/snapshot.h"
+#include "step/state/snapshot.h"
 
 namespace fettle {
 

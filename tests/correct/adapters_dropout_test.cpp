@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "adapters/lora.h"
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
 

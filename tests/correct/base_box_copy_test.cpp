@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "base/error.h"
 
 namespace fettle {

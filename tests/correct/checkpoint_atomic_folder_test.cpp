@@ -5,8 +5,8 @@
 
 #include "base/process_name.h"
 #include "base/size_text.h"
-#include "checkpoint/atomic_folder.h"
 #include "checkpoint/files.h"
+#include "checkpoint/saved/atomic_folder.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/arrays/host_array.h"
 #include "base/error.h"
-#include "base/host_array.h"
 #include "checkpoint/convert.h"
 
 namespace fettle {

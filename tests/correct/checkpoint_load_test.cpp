@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors_writer.h"
 #include "correct/runtime_programs.h"

@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "base/box_copy.h"
-#include "checkpoint/checkpoint_list.h"
-#include "checkpoint/state.h"
+#include "base/arrays/box_copy.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/state.h"
 #include "temp_folder.h"
 
 namespace fettle {

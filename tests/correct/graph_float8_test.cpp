@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "graph/autodiff/grad.h"
 #include "graph/float8.h"
-#include "graph/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
 

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_cases.h"

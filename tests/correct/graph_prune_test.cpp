@@ -1,7 +1,7 @@
 // What pruning leaves: no dead node, carry, slice or capture, in loops as well.
 #include <gtest/gtest.h>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph/prune.h"
 #include "graph/scan.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_run.h"

@@ -6,9 +6,9 @@
 
 #include "graph/ops.h"
 #include "graph_run.h"
-#include "models/attention.h"
-#include "models/layers.h"
-#include "models/rope.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/layers.h"
+#include "models/blocks/rope.h"
 
 namespace fettle {
 namespace {

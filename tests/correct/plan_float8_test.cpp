@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu_plugin.h"
-#include "plan/cost.h"
+#include "plan/compiled/cost.h"
 #include "plan/machine.h"
 #include "step/step.h"
 

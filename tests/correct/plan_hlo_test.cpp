@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
-#include "plan/hlo.h"
+#include "plan/compiled/hlo.h"
 
 namespace fettle {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
-#include "plan/host_copies.h"
-#include "plan/timeline.h"
+#include "plan/compiled/host_copies.h"
+#include "plan/compiled/timeline.h"
 
 namespace fettle {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "plan/target_file.h"
-#include "runtime/topology.h"
+#include "runtime/vendors/topology.h"
 #include "temp_folder.h"
 
 namespace fettle {

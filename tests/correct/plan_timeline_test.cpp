@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
-#include "plan/cost.h"
-#include "plan/timeline.h"
+#include "plan/compiled/cost.h"
+#include "plan/compiled/timeline.h"
 
 namespace fettle {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
-#include "plan/traffic.h"
+#include "plan/compiled/traffic.h"
 
 namespace fettle {
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "report/progress.h"
-#include "runtime/targets.h"
+#include "runtime/vendors/targets.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "correct/runtime_programs.h"
 #include "runtime/client.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "correct/runtime_programs.h"
 #include "gpu_plugin.h"
-#include "runtime/targets.h"
-#include "runtime/topology.h"
-#include "runtime/vendors.h"
+#include "runtime/vendors/targets.h"
+#include "runtime/vendors/topology.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {

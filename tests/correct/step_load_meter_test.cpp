@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "step/load_meter.h"
+#include "step/state/load_meter.h"
 
 namespace fettle {
 namespace {

@@ -9,10 +9,10 @@
 #include "checkpoint/load.h"
 #include "families.h"
 #include "graph/ops.h"
-#include "models/loss.h"
+#include "models/blocks/loss.h"
 #include "optim/schedule.h"
+#include "step/state/train_state.h"
 #include "step/step.h"
-#include "step/train_state.h"
 
 namespace fettle {
 namespace {

@@ -10,9 +10,9 @@
 #include "checkpoint/model_writer.h"
 #include "families.h"
 #include "graph/ops.h"
-#include "models/loss.h"
+#include "models/blocks/loss.h"
+#include "step/state/train_state.h"
 #include "step/step.h"
-#include "step/train_state.h"
 #include "temp_folder.h"
 #include "train/export.h"
 

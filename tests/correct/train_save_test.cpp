@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/box_copy.h"
+#include "base/arrays/box_copy.h"
 #include "checkpoint/adapter_files.h"
-#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"

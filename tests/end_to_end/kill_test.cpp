@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "checkpoint/checkpoint_list.h"
-#include "checkpoint/state.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/state.h"
 #include "run_fettle.h"
 
 namespace fettle {

@@ -11,10 +11,10 @@
 #include "checkpoint/load.h"
 #include "config/recipe.h"
 #include "run_fettle.h"
-#include "step/placement.h"
+#include "step/state/placement.h"
+#include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"
-#include "step/train_state.h"
 
 namespace fettle {
 namespace {

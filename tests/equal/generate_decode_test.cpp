@@ -4,7 +4,7 @@
 #include "correct/generate_models.h"
 #include "generate/decode.h"
 #include "graph/ops.h"
-#include "models/loss.h"
+#include "models/blocks/loss.h"
 #include "step/step.h"
 
 namespace fettle {

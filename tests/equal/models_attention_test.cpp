@@ -2,10 +2,10 @@
 // windows, documents and padding, and whole models.
 #include <gtest/gtest.h>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "models/attention.h"
-#include "models/loss.h"
+#include "models/blocks/attention.h"
+#include "models/blocks/loss.h"
 #include "training.h"
 
 namespace fettle {

@@ -1,10 +1,10 @@
 // The loss in chunks equals the loss at once and the plain definition, forward and backward.
 #include <gtest/gtest.h>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
-#include "models/loss.h"
+#include "models/blocks/loss.h"
 
 namespace fettle {
 namespace {

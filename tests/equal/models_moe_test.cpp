@@ -4,10 +4,10 @@
 
 #include <numeric>
 
-#include "graph/grad.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
-#include "models/moe.h"
+#include "models/blocks/moe.h"
 
 namespace fettle {
 namespace {

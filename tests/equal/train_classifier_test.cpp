@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "checkpoint/checkpoint_list.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/saved/checkpoint_list.h"
 #include "class_rows.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "training_run.h"

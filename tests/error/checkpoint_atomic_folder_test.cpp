@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/atomic_folder.h"
 #include "checkpoint/files.h"
+#include "checkpoint/saved/atomic_folder.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/checkpoint_list.h"
-#include "checkpoint/state.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/state.h"
 #include "temp_folder.h"
 
 namespace fettle {

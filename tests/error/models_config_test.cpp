@@ -6,7 +6,7 @@
 
 #include "graph/ops.h"
 #include "graph/program.h"
-#include "models/layers.h"
+#include "models/blocks/layers.h"
 #include "models/model.h"
 #include "temp_folder.h"
 

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "hlo_builder.h"
-#include "plan/timeline.h"
-#include "plan/traffic.h"
+#include "plan/compiled/timeline.h"
+#include "plan/compiled/traffic.h"
 
 namespace fettle {
 namespace {

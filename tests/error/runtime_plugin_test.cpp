@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "runtime/client.h"
-#include "runtime/plugin.h"
-#include "runtime/topology.h"
+#include "runtime/vendors/plugin.h"
+#include "runtime/vendors/topology.h"
 
 namespace fettle {
 namespace {

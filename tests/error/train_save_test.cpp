@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/checkpoint_list.h"
+#include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"

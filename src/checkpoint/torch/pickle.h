@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/arrays/shape.h"
 
 namespace fettle {
 

@@ -1,0 +1,20 @@
+// Defines Box: a rectangular part of an array.
+#pragma once
+
+#include <string>
+
+#include "base/arrays/shape.h"
+
+namespace fettle {
+
+// Elements [start, start + size) in every dim; a scalar's has rank 0.
+struct Box {
+  Dims start, size;
+
+  int64_t elements() const { return product(size); }
+  static Box whole(const Dims& dims) { return {Dims(dims.size(), 0), dims}; }
+  bool operator==(const Box&) const = default;
+  std::string to_string() const;  // "[0:16, 32:64]"
+};
+
+}  // namespace fettle

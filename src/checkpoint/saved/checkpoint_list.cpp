@@ -1,0 +1,102 @@
+#include "checkpoint/saved/checkpoint_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/state.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+std::optional<int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, code] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (code != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
+
+bool is_complete(const fs::path& folder) {
+  try {
+    StateReader reader(state_folder(folder));
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& output_dir, int64_t step) {
+  return output_dir / fmt::format("{}{}", kPrefix, step);
+}
+
+fs::path state_folder(const fs::path& checkpoint) {
+  return checkpoint / "state";
+}
+
+std::vector<CheckpointFolder> list_checkpoints(const fs::path& output_dir) {
+  std::vector<CheckpointFolder> found;
+  std::error_code code;
+  for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
+    const std::optional<int64_t> step = step_of(it->path());
+    std::error_code ignored;
+    if (step && it->is_directory(ignored)) found.push_back({it->path(), *step, is_complete(it->path())});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+std::optional<CheckpointFolder> newest_checkpoint(const fs::path& output_dir) {
+  const std::vector<CheckpointFolder> all = list_checkpoints(output_dir);
+  const auto newest = std::find_if(all.rbegin(), all.rend(), [](const auto& one) { return one.complete; });
+  return newest == all.rend() ? std::nullopt : std::optional(*newest);
+}
+
+std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::string& value) {
+  if (value == "true") {
+    std::optional<fs::path> newest;
+    for (const CheckpointFolder& one : list_checkpoints(output_dir))
+      if (fs::is_directory(state_folder(one.path))) newest = one.path;
+    return newest;
+  }
+  fs::path folder = fs::path(value).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (!fs::is_directory(folder))
+    throw UserError(
+        "resume_from_checkpoint: there is no folder {}; give a checkpoint-N folder, or true for the newest in {}",
+        folder.string(), output_dir.string());
+  if (!fs::is_directory(state_folder(folder)))
+    throw UserError(
+        "resume_from_checkpoint: {} has no state/ folder, so it cannot be resumed; to start from its weights "
+        "give it as adapter_name_or_path or model_name_or_path",
+        folder.string());
+  return folder;
+}
+
+std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t limit, const fs::path& written) {
+  std::vector<fs::path> deleted;
+  if (limit <= 0) return deleted;
+  const std::vector<CheckpointFolder> all = list_checkpoints(output_dir);
+  const std::optional<CheckpointFolder> newest = newest_checkpoint(output_dir);
+  int64_t excess = static_cast<int64_t>(all.size()) - limit;
+  for (const CheckpointFolder& one : all) {
+    if (excess <= 0) break;
+    if (one.path == written || (newest && one.path == newest->path)) continue;
+    remove_folder(one.path);
+    deleted.push_back(one.path);
+    --excess;
+  }
+  return deleted;
+}
+
+}  // namespace fettle

@@ -1,0 +1,109 @@
+// Defines StateWriter and StateReader: the training state of checkpoint-N/state/, exact to the bit and free of the
+// mesh.
+//
+// manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128); shards-0000N.bin hold
+// their bytes, dense and row-major. Any box can be read back whatever shards were written.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/arrays/box.h"
+#include "base/arrays/host_array.h"
+#include "base/error.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+
+// The bytes are not those that were written: files cut off, gone, or changed. The message names the file and what is
+// wrong.
+class DamagedState : public UserError {
+  using UserError::UserError;
+};
+
+// 32 hexadecimal digits.
+std::string xxh3_128(std::span<const std::byte> bytes);
+
+class StateWriter {
+ public:
+  explicit StateWriter(std::filesystem::path folder);  // creates it; throws UserError when not writable
+  StateWriter(const StateWriter&) = delete;
+  StateWriter& operator=(const StateWriter&) = delete;
+
+  // Appends the shard `box` of tensor `name`: box.elements() elements, dense. Shards of one tensor may not overlap.
+  void add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes);
+  void add(const std::string& name, const HostArray& array);  // the whole tensor
+  // Writes the manifest with `meta` (step, seed, data position, fingerprints, ...) and flushes. Throws InternalError
+  // when a tensor's shards do not cover it exactly.
+  void finish(const nlohmann::json& meta);
+
+ private:
+  struct Shard {
+    Box box;
+    size_t file;
+    int64_t offset;
+    std::string checksum;
+  };
+  struct Tensor {
+    Shape shape;
+    std::vector<Shard> shards;
+  };
+  void next_file();
+
+  std::filesystem::path folder_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<int64_t> file_bytes_;
+  std::optional<OutputFile> file_;
+};
+
+// Move-only.
+class StateReader {
+ public:
+  // Reads and checks the manifest and the files' sizes. Throws DamagedState.
+  explicit StateReader(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const nlohmann::json& meta() const { return meta_; }
+  std::vector<std::string> names() const;  // sorted
+  bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
+  // Throws UserError when there is no such tensor.
+  const Shape& shape(const std::string& name) const;
+  // Checks the checksums of the shards that hold parts of the box, each once. Throws DamagedState.
+  void verify(const std::string& name, const Box& box);
+  void verify();  // all of every tensor
+  // Copies the box, dense, to `out` from the shards that hold it, which are verified. Throws InternalError when the box
+  // is not inside the tensor. Several threads may read boxes that were verified before.
+  void read_slice(const std::string& name, const Box& box, std::byte* out);
+  HostArray read(const std::string& name);
+  // Gives the memory of the tensor's files back to the system.
+  void release(const std::string& name);
+
+ private:
+  struct Shard {
+    Box box;
+    size_t file;
+    int64_t offset, bytes;
+    std::string checksum;
+    bool verified = false;
+  };
+  struct Tensor {
+    Shape shape;
+    std::vector<Shard> shards;
+  };
+  const Tensor& tensor(const std::string& name) const;
+  Tensor& tensor(const std::string& name);
+  void read_manifest(const nlohmann::json& manifest, const std::filesystem::path& path);
+  void verify(const std::string& name, Shard& shard);
+
+  std::filesystem::path folder_;
+  nlohmann::json meta_;
+  std::vector<MappedFile> files_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace fettle

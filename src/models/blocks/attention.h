@@ -1,0 +1,27 @@
+// Defines attention: causal or not, within documents, with sliding windows, grouped heads and an optional cache.
+#pragma once
+
+#include "models/blocks/layers.h"
+
+namespace fettle {
+
+struct AttentionOptions {
+  double scale = 1;    // scores are q.k * scale
+  double softcap = 0;  // then cap * tanh(score / cap); 0: as they are
+  // ALiBi: a head's slope times the distance of query and key is taken off its scores. One a query head, or none.
+  std::vector<double> slopes;
+  bool causal = true;  // else a query sees all keys of its document; no window, cache or slopes then
+  Tensor window;       // i32 scalar: keys a query sees, itself included; null = all before it
+};
+
+// The slopes of Press et al., "Train Short, Test Long", for any number of heads.
+std::vector<double> alibi_slopes(int64_t heads);
+
+// q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document, when causal
+// those at or before it. When T exceeds f.attention_block, queries go a block at a time with the scores computed again
+// in the reverse pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2)
+// memory"). With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
+                 const AttentionOptions& options, LayerCache* cache);
+
+}  // namespace fettle

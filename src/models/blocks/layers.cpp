@@ -1,0 +1,150 @@
+#include "models/blocks/layers.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+#include "graph/float8.h"
+#include "graph/ops.h"
+
+namespace fettle {
+
+Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, bool transposed) {
+  PathScope scope(module);
+  const Tensor weight = convert(layer[module + ".weight"], f.compute);
+  const int64_t in = transposed ? 0 : weight.rank() - 1;
+  const DotDims dims{.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}};
+  // Routers choose: what rounding changes there is another expert.
+  const bool eight_bits = f.float8 && module != f.config.experts.router;
+  Tensor y = eight_bits ? float8_dot(x, weight, dims, *f.float8) : dot_general(x, weight, dims);
+  if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
+  return f.adapt ? f.adapt(layer, module, x, y) : y;
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset) {
+  const Tensor x32 = convert(x, DType::kF32);
+  const double n = static_cast<double>(x.dim(-1));
+  const Tensor mean_square = expand(reduce_sum(x32 * x32, {-1}), -1) / n;
+  const Tensor normal = x32 * rsqrt(mean_square + eps);
+  const Tensor weight = convert(weight_D, DType::kF32);
+  return convert(normal * (weight_offset == 0 ? weight : weight + weight_offset), x.dtype());
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps) {
+  const Tensor x32 = convert(x, DType::kF32);
+  const double n = static_cast<double>(x.dim(-1));
+  const Tensor centred = x32 - expand(reduce_sum(x32, {-1}), -1) / n;
+  const Tensor variance = expand(reduce_sum(centred * centred, {-1}), -1) / n;
+  const Tensor normal = centred * rsqrt(variance + eps);
+  return convert(normal * convert(weight_D, DType::kF32) + convert(bias_D, DType::kF32), x.dtype());
+}
+
+Tensor norm(const ModelConfig& c, const Weights& weights, const std::string& name, const Tensor& x) {
+  const Tensor& weight = weights.at(name + ".weight");
+  if (c.norm == Norm::kLayer) return layer_norm(x, weight, weights.at(name + ".bias"), c.norm_eps);
+  return rms_norm(x, weight, c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
+}
+
+Tensor soft_cap(const Tensor& x, double cap) {
+  return cap == 0 ? x : tanh(x / cap) * cap;
+}
+
+Tensor activation(const std::string& name, const Tensor& x) {
+  if (name == "silu" || name == "swish") return x * logistic(x);
+  if (name == "relu") return maximum(x, constant(0, x.dtype()));
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {
+    const Tensor x32 = convert(x, DType::kF32);
+    const Tensor inner = (x32 + x32 * x32 * x32 * 0.044715) * std::sqrt(2 / std::numbers::pi);
+    return convert(x32 * (tanh(inner) + 1.0) * 0.5, x.dtype());
+  }
+  if (name == "gelu") {
+    const Tensor x32 = convert(x, DType::kF32);
+    return convert(x32 * (erf(x32 * std::sqrt(0.5)) + 1.0) * 0.5, x.dtype());
+  }
+  throw UserError("activation function '{}' is not implemented; silu, gelu, gelu_new, gelu_pytorch_tanh and relu are",
+                  name);
+}
+
+Tensor log_sigmoid(const Tensor& x) {
+  const Tensor larger = stop_gradient(maximum(-x, constant(0, x.dtype())));
+  return -(larger + log(exp(-larger) + exp(-x - larger)));
+}
+
+Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
+  Tensor rows = convert(take(table_VD, ids_BT), f.compute);
+  if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
+  return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
+}
+
+namespace {
+
+// Layers whose weights lie in the same stacks, with the names as within a layer.
+struct Segment {
+  int64_t first = 0;
+  std::vector<std::string> names, stack_names;
+  std::vector<Tensor> stacks;
+};
+
+// Reads stack_name: "mlp.up_proj.weight[2:4]" begins at layer 2.
+std::vector<Segment> segments_of(const Forward& f, const std::string& layer_prefix) {
+  std::map<int64_t, Segment> by_first;
+  for (const auto& [name, weight] : f.weights) {
+    if (!name.starts_with(layer_prefix)) continue;
+    const size_t cut = name.ends_with(']') ? name.rfind('[') : name.size();
+    const int64_t first = cut == name.size() ? 0 : std::stoll(name.substr(cut + 1));
+    Segment& segment = by_first[first];
+    segment.first = first;
+    segment.names.push_back(name.substr(layer_prefix.size(), cut - layer_prefix.size()));
+    segment.stack_names.push_back(name);
+    segment.stacks.push_back(weight);
+  }
+  std::vector<Segment> out;
+  for (auto& [first, segment] : by_first) out.push_back(std::move(segment));
+  return out;
+}
+
+}  // namespace
+
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
+  PathScope scope("layers");
+  std::vector<Tensor> carries{x_BTD};
+  if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
+  if (f.router) carries.push_back(f.router);
+  for (const Segment& segment : segments_of(f, layer_prefix)) {
+    auto one_layer = [&](const Tensor& nth, const std::vector<Tensor>& carried,
+                         const std::vector<Tensor>& slices) -> ScanStep {
+      const Tensor index = segment.first == 0 ? nth : nth + static_cast<double>(segment.first);
+      Layer layer{index, {}};
+      for (size_t i = 0; i < segment.names.size(); ++i)
+        layer.weights[segment.names[i]] = f.fetch ? f.fetch(segment.stack_names[i], slices[i]) : slices[i];
+      if (f.unpack) f.unpack(layer);
+      if (!f.cache) {
+        if (f.router) f.router = carried.back();
+        const Tensor x = body(layer, carried[0], nullptr);
+        ScanStep step{{f.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
+        if (f.router) step.carries.push_back(f.router);
+        return step;
+      }
+      const Tensor zero = constant(0, DType::kI32);
+      const std::vector<Tensor> at{index, zero, zero, zero, zero};
+      Dims one = carried[1].dims();
+      one[0] = 1;
+      const Dims layer_dims(one.begin() + 1, one.end());
+      LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
+                       reshape(dynamic_slice(carried[2], at, one), layer_dims)};
+      const Tensor x = body(layer, carried[0], &cache);
+      return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
+               dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
+              {}};
+    };
+    carries = scan(segment.stacks[0].dim(0), carries, segment.stacks, one_layer, {.remat = f.remat}).carries;
+  }
+  if (f.cache) {
+    f.cache->keys = carries[1];
+    f.cache->values = carries[2];
+  }
+  if (f.router) f.router = carries.back();
+  return carries[0];
+}
+
+}  // namespace fettle

@@ -1,0 +1,123 @@
+#include "models/blocks/loss.h"
+
+#include "graph/ops.h"
+#include "models/blocks/layers.h"
+
+namespace fettle {
+namespace {
+
+// Positions of a chunk: a divisor of T / sp times sp whose logits fit the budget.
+int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
+  const MeshAxes& mesh = f.sharding.mesh();
+  const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
+  int64_t vocab = v;  // of one device
+  for (const std::string& axis : split.dims[0]) vocab /= mesh.size_of(axis);
+  const int64_t rows = std::max<int64_t>(1, b / (mesh.size_of("dp") * mesh.size_of("fsdp")));
+  const int64_t sp = mesh.size_of("sp"), local = t / sp;
+  for (int64_t chunks = 1; chunks < local; ++chunks)
+    if (local % chunks == 0 && rows * (local / chunks) * vocab * 4 <= budget) return local / chunks * sp;
+  return sp;
+}
+
+// [B, T, ...] -> [T / c, B, c, ...] where each chunk takes its share from every sp part, and back.
+Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
+  const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
+  Dims split{b, sp, n, chunk / sp}, order{2, 0, 1, 3}, merged{n, b, chunk};
+  for (int64_t i = 2; i < x.rank(); ++i) {
+    split.push_back(x.dim(i));
+    order.push_back(i + 2);
+    merged.push_back(x.dim(i));
+  }
+  return reshape(transpose(reshape(x, split), order), merged);
+}
+
+Tensor from_chunks(const Tensor& x, int64_t sp) {
+  const int64_t n = x.dim(0), b = x.dim(1), chunk = x.dim(2);
+  Dims split{n, b, sp, chunk / sp}, order{1, 2, 0, 3}, merged{b, n * chunk};
+  for (int64_t i = 3; i < x.rank(); ++i) {
+    split.push_back(x.dim(i));
+    order.push_back(i + 1);
+    merged.push_back(x.dim(i));
+  }
+  return reshape(transpose(reshape(x, split), order), merged);
+}
+
+struct ChunkLoss {
+  Tensor losses_BC, correct_BC, dlogits_BCV;
+};
+
+ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
+  const int64_t v = logits_BCV.dim(2);
+  const Tensor trained = compare(targets_BC, "GE", constant(0, DType::kI32));
+  const Tensor top = expand(reduce_max(logits_BCV, {-1}), -1);
+  const Tensor weight = exp(logits_BCV - top);
+  const Tensor total = expand(reduce_sum(weight, {-1}), -1);
+  const Tensor one_hot = convert(compare(expand(targets_BC, 2), "EQ", iota({DType::kI32, {v}}, 0)), DType::kF32);
+  const Tensor target_logit = reduce_sum(logits_BCV * one_hot, {-1});
+  const Tensor loss = reshape(log(total) + top, targets_BC.dims()) - target_logit;
+  const Tensor zero = constant(0, DType::kF32);
+  const Tensor hit = convert(compare(target_logit, "GE", reshape(top, targets_BC.dims())), DType::kF32);
+  return {select(trained, loss, zero), select(trained, hit, zero),
+          select(expand(trained, 2), weight / total - one_hot, zero)};
+}
+
+}  // namespace
+
+Tensor head_of(const Model& model, const Weights& weights) {
+  const Tensor& head = weights.at(model.head());
+  if (!model.config.normalised_head) return head;
+  const Tensor head32 = convert(head, DType::kF32);
+  const Tensor length = sqrt(expand(reduce_sum(head32 * head32, {-1}), -1));
+  return convert(head32 / maximum(length, constant(1e-12, DType::kF32)), head.dtype());
+}
+
+Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD) {
+  const Tensor products = dot_general(hidden, convert(head_VD, f.compute),
+                                      {.lhs_contracting = {hidden.rank() - 1}, .rhs_contracting = {1}}, DType::kF32);
+  return soft_cap(products, f.config.logit_softcap);
+}
+
+TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
+                     const LossOptions& options) {
+  PathScope scope("loss");
+  const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = head_VD.dim(0);
+  const int64_t sp = f.sharding.mesh().size_of("sp");
+  const int64_t chunk = chunk_length(f, b, t, v, options.chunk_bytes);
+  // Gathered once, not once a chunk.
+  const Tensor head = f.sharding.constrain(convert(head_VD, f.compute), {"act_vocab", ""});
+
+  std::vector<Tensor> carries{constant(0, DType::kF32)};
+  const Tensor weights_B1 = options.row_weights ? expand(options.row_weights, 1) : Tensor{};
+  const bool head_grad = options.differentiable && options.head_trained;
+  if (head_grad) carries.push_back(full(0, head_VD.shape().with_dtype(DType::kF32)));
+  const ScanStep out =
+      scan(t / chunk, carries, {to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)},
+           [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
+             const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
+             const ChunkLoss c = chunk_loss(scores, xs[1]);
+             const Tensor counted = weights_B1 ? c.losses_BC * weights_B1 : c.losses_BC;
+             ScanStep step{{carried[0] + reduce_sum(counted, {0, 1})}, {c.losses_BC, c.correct_BC}};
+             if (!options.differentiable) return step;
+             Tensor slope = weights_B1 ? c.dlogits_BCV * expand(weights_B1, 2) : c.dlogits_BCV;
+             if (const double cap = f.config.logit_softcap; cap != 0)
+               slope = slope * (1.0 - scores * scores / (cap * cap));
+             const Tensor dlogits = convert(slope, f.compute);
+             step.ys.push_back(dot_general(dlogits, head, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
+             if (head_grad)
+               step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],
+                                                               {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
+                                                               DType::kF32));
+             return step;
+           });
+  TokenLoss result{out.carries[0], from_chunks(out.ys[0], sp), from_chunks(out.ys[1], sp)};
+  if (!options.differentiable) return result;
+  std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], sp)};
+  if (head_grad) {
+    inputs.push_back(head_VD);
+    grads.push_back(out.carries[1]);
+  }
+  result.sum = custom_gradient(result.sum, inputs, grads);
+  return result;
+}
+
+}  // namespace fettle

@@ -1,0 +1,355 @@
+// Tokens are taken in the order of their expert, in blocks of one expert each: a loop over the blocks gathers a block's
+// tokens and its expert's weights, and adds what comes out to the tokens. How many blocks there are is known only when
+// the router has spoken; their number is bounded, and the loop ends after those that are used.
+//
+// Devices are leading dims of every array in that loop (P, in moe.cpp's legend: devices of the batch, of sp, ep, tp),
+// so that it runs without any exchange between them: tokens are gathered along ep before it, sums of ep and tp taken
+// after it. More legend: n tokens of one device, k experts of a token, S = n k, E experts, R experts of one device, Z
+// tokens of a block.
+#include "models/blocks/moe.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "graph/ops.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kSmallestBlock = 8, kLargestBlock = 256;
+
+// x_BTD as the devices see it.
+class DeviceDims {
+ public:
+  DeviceDims(const Forward& f, const Tensor& x_BTD) : sharding_(f.sharding) {
+    const MeshAxes& mesh = f.sharding.mesh();
+    add("act_groups", mesh.size_of("dp") * mesh.size_of("fsdp"), x_BTD.dim(0));
+    add("length", mesh.size_of("sp"), x_BTD.dim(1));
+    add("act_experts", mesh.size_of("ep"), f.config.num_experts);
+    add("act_mlp", mesh.size_of("tp"), f.config.intermediate_size);
+    rows_ = x_BTD.dim(0) / sizes_[0], length_ = x_BTD.dim(1) / sizes_[1], width_ = x_BTD.dim(2);
+  }
+
+  int64_t size(size_t dim) const { return sizes_[dim]; }
+  int64_t tokens() const { return rows_ * length_; }  // of one device
+  // The first `count` device dims, then `dims`.
+  Dims with(size_t count, const Dims& dims) const {
+    Dims out(sizes_.begin(), sizes_.begin() + static_cast<std::ptrdiff_t>(count));
+    out.insert(out.end(), dims.begin(), dims.end());
+    return out;
+  }
+  // Held so that the first `count` dims lie on their devices.
+  Tensor hold(const Tensor& x, size_t count) const {
+    LogicalAxes axes(axes_.begin(), axes_.begin() + static_cast<std::ptrdiff_t>(count));
+    axes.resize(static_cast<size_t>(x.rank()));
+    return sharding_.constrain(x, axes);
+  }
+  // x [first `have` device dims.., ...], the same for all devices of the dims up to `count`.
+  Tensor spread(const Tensor& x, size_t have, size_t count) const {
+    Dims dims(x.dims().begin() + static_cast<std::ptrdiff_t>(have), x.dims().end()), from;
+    for (int64_t d = 0; d < x.rank(); ++d) from.push_back(d < static_cast<int64_t>(have) ? d : d + (count - have));
+    return hold(broadcast_in_dim(x, with(count, dims), from), count);
+  }
+
+  Tensor split(const Tensor& x_BTX) const {  // -> [2 dims, n, X]
+    const Tensor apart = reshape(x_BTX, {sizes_[0], rows_, sizes_[1], length_, x_BTX.dim(2)});
+    return hold(reshape(transpose(apart, {0, 2, 1, 3, 4}), with(2, {tokens(), x_BTX.dim(2)})), 2);
+  }
+  Tensor join(const Tensor& x) const {
+    const Tensor apart = transpose(reshape(x, {sizes_[0], sizes_[1], rows_, length_, width_}), {0, 2, 1, 3, 4});
+    return reshape(apart, {sizes_[0] * rows_, sizes_[1] * length_, width_});
+  }
+
+ private:
+  // Dims that do not divide are not split (one row while generating).
+  void add(const char* axis, int64_t devices, int64_t dim) {
+    const bool divides = dim % devices == 0;
+    sizes_.push_back(divides ? devices : 1);
+    axes_.push_back(divides ? axis : "");
+  }
+
+  const ShardingRules& sharding_;
+  Dims sizes_;
+  LogicalAxes axes_;
+  int64_t rows_, length_, width_;
+};
+
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // how many device dims
+
+Tensor number(int64_t value) {
+  return constant(static_cast<double>(value), DType::kF32);
+}
+
+Tensor counting(const Dims& dims, int64_t dim) {
+  return iota({DType::kF32, dims}, dim);
+}
+
+Tensor where(const Tensor& pred) {
+  return convert(pred, DType::kF32);
+}
+
+// Sums up to and with each place of `dim`, by doubling.
+Tensor running_sum(Tensor x, int64_t dim) {
+  for (int64_t step = 1; step < x.dim(dim); step *= 2) {
+    Dims low(static_cast<size_t>(x.rank()), 0), none = low;
+    low[dim] = step;
+    x = x + pad(slice(x, dim, 0, x.dim(dim) - step), low, none);
+  }
+  return x;
+}
+
+// The same along the last dim but one, which may be long: within chunks by a product with a triangle. Of 0 and 1.
+Tensor running_count(const Tensor& x) {
+  constexpr int64_t kChunk = 64;
+  const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
+  if (length <= kChunk) return running_sum(x, dim);
+  const int64_t chunks = (length + kChunk - 1) / kChunk;
+  Dims none(static_cast<size_t>(x.rank()), 0), high = none;
+  high[dim] = chunks * kChunk - length;
+  Dims apart(x.dims().begin(), x.dims().begin() + dim);
+  apart.insert(apart.end(), {chunks, kChunk, last});
+  const Tensor parts = reshape(pad(x, none, high), apart);
+  const Dims square{kChunk, kChunk};
+  const Tensor triangle = where(compare(counting(square, 1), "LE", counting(square, 0)));
+  const Tensor turned = dot_general(parts, triangle, {.lhs_contracting = {dim + 1}, .rhs_contracting = {1}});
+  Dims order;
+  for (int64_t d = 0; d <= dim; ++d) order.push_back(d);
+  order.insert(order.end(), {dim + 2, dim + 1});
+  const Tensor totals = reduce_sum(parts, {dim + 1});
+  const Tensor before = running_sum(totals, dim) - totals;
+  const Tensor sums = transpose(turned, order) + broadcast_to(expand(before, dim + 1), apart);
+  Dims together(x.dims());
+  together[dim] = chunks * kChunk;
+  return slice(reshape(sums, together), dim, 0, length);
+}
+
+struct Routes {
+  Tensor experts, weights;  // f32 [2 dims, n, k]
+};
+
+// The k likeliest experts of each token, the first of equals first.
+Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
+  const ModelConfig& c = f.config;
+  const Tensor scores = convert(linear(f, layer, c.experts.router, x_nD), DType::kF32);
+  const Tensor powers = exp(scores - expand(stop_gradient(reduce_max(scores, {-1})), -1));
+  const Tensor probabilities = powers / expand(reduce_sum(powers, {-1}), -1);
+  const Tensor place = counting(scores.dims(), scores.rank() - 1);
+  Tensor left = stop_gradient(probabilities), taken = full(0, scores.shape());
+  std::vector<Tensor> experts, weights;
+  for (int64_t j = 0; j < c.experts_per_token; ++j) {
+    const Tensor largest = compare(left, "EQ", expand(reduce_max(left, {-1}), -1));
+    const Tensor to_end = number(c.num_experts) - place;
+    const Tensor expert = number(c.num_experts) - reduce_max(where(largest) * to_end, {-1});
+    const Tensor chosen = compare(place, "EQ", expand(expert, -1));
+    experts.push_back(expand(expert, -1));
+    weights.push_back(expand(reduce_sum(probabilities * where(chosen), {-1}), -1));
+    left = select(chosen, number(-1), left);
+    taken = taken + where(chosen);
+  }
+  if (f.router) {
+    Dims tokens;
+    for (int64_t d = 0; d + 1 < scores.rank(); ++d) tokens.push_back(d);
+    auto add_up = [&](const Tensor& x) { return expand(reduce_sum(x * mask_n1, tokens), 0); };
+    f.router = f.router + concatenate({add_up(taken), add_up(probabilities)}, 0);
+  }
+  Tensor of_all = concatenate(weights, -1);
+  if (c.normalised_routes) of_all = of_all / expand(reduce_sum(of_all, {-1}), -1);
+  return {concatenate(experts, -1), of_all};
+}
+
+// Blocks of one expert's tokens, the loop's slices: their number first, then 3 device dims.
+struct Blocks {
+  Tensor tokens_Z;   // i32; n for places without a token
+  Tensor weights_Z;  // f32, the router's
+  Tensor expert_1;   // i32, among those of the device
+  Tensor used;       // i32 scalar: blocks that some device needs
+  int64_t count;     // at most
+};
+
+// Tokens of a block, of s that are sent to experts.
+int64_t block_size(const ModelConfig& c, int64_t s) {
+  const auto fair = static_cast<uint64_t>(std::max<int64_t>(1, s / c.num_experts));
+  return std::clamp(static_cast<int64_t>(std::bit_floor(fair)), kSmallestBlock, kLargestBlock);
+}
+
+Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes& routes) {
+  const int64_t n = devices.tokens(), k = c.experts_per_token, s = n * k, r = c.num_experts / devices.size(2);
+  const int64_t z = block_size(c, s);
+  // A token goes to an expert once at most.
+  const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
+  auto dims = [&](const Dims& own) { return devices.with(kOfExperts, own); };
+
+  const Tensor all =
+      devices.spread(reshape(stop_gradient(routes.experts), devices.with(kData, {s})), kData, kOfExperts);
+  const Tensor own = all - counting(dims({s}), 2) * number(r);  // outside of [0, r): another device's
+  const Tensor sent = where(compare(broadcast_to(expand(own, -1), dims({s, r})), "EQ", counting(dims({s, r}), 4)));
+  const Tensor so_far = running_count(sent);
+  const Tensor filled = floor((reduce_sum(sent, {3}) + static_cast<double>(z - 1)) / number(z));  // blocks, by expert
+  const Tensor ends = running_sum(filled, 3);
+  const Tensor starts = (ends - filled) * number(z);
+  const Tensor place = reduce_sum(sent * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: another device's
+
+  const Tensor slot = expand(counting(dims({s}), 3), -1) + 1.0;
+  const Tensor nowhere = constant(static_cast<double>(places), DType::kI32);
+  const Tensor at = select(compare(place, "LT", number(0)), nowhere, convert(place, DType::kI32));
+  const Tensor found = reshape(add_rows(full(0, {DType::kF32, dims({places, 1})}), at, slot), dims({places}));
+  const Tensor slots = select(compare(found, "GT", number(0)), found - 1.0, number(s));
+  const Tensor tokens = floor((slots + 0.5) / number(k));
+
+  const Tensor weights = devices.spread(reshape(routes.weights, devices.with(kData, {s, 1})), kData, kOfExperts);
+  const Tensor by_place = take(weights, convert(slots, DType::kI32));
+  const Tensor index = counting(dims({count, r}), 3);
+  const Tensor passed = where(compare(index, "GE", broadcast_to(expand(ends, 3), dims({count, r}))));
+  const Tensor expert = minimum(reduce_sum(passed, {-1}), number(r - 1));
+
+  auto by_block = [&](const Tensor& x, int64_t width) {
+    return transpose(reshape(x, dims({count, width})), {3, 0, 1, 2, 4});
+  };
+  return {.tokens_Z = by_block(convert(tokens, DType::kI32), z),
+          .weights_Z = by_block(by_place, z),
+          .expert_1 = by_block(convert(expert, DType::kI32), 1),
+          .used = convert(reduce_max(slice(ends, 3, r - 1, r), {0, 1, 2, 3}), DType::kI32),
+          .count = count};
+}
+
+// The weights of all experts [E, O, I] as rows [4 dims, R, O I / tp]; `tp` splits dim 1 or 2, or (0) none.
+Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
+  const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
+  if (split_dim == 0) {
+    const Dims flat{r, weight.dim(1) * weight.dim(2)};
+    const Tensor rows = reshape(weight, {p, flat[0], flat[1]});
+    return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 4, 5}), kAll);
+  }
+  Tensor parts;
+  if (split_dim == 1)
+    parts = transpose(reshape(weight, {p, r, t, weight.dim(1) / t, weight.dim(2)}), {0, 2, 1, 3, 4});
+  else
+    parts = transpose(reshape(weight, {p, r, weight.dim(1), t, weight.dim(2) / t}), {0, 3, 1, 2, 4});
+  const Dims flat{r, weight.dim(1) * weight.dim(2) / t};
+  const Tensor rows = reshape(parts, {p, t, flat[0], flat[1]});
+  return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
+}
+
+// A linear layer of each expert: its weight's rows and, when there is a pair, those of lora_A and lora_B. `out` and
+// `in` are of one device.
+struct ExpertLinear {
+  int64_t out, in;
+  Tensor weights, a, b;
+  int64_t rank = 0;
+};
+
+class ExpertLinears {
+ public:
+  ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
+      : f_(f), layer_(layer), devices_(devices) {}
+
+  // Of gate and up, whose outputs tp splits; `half` is the pair's: 0 the gate's, 1 up's.
+  ExpertLinear hidden(const std::string& module, int64_t half) const {
+    const int64_t inner = f_.config.intermediate_size;
+    ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
+    if (!f_.expert_pairs || f_.expert_pairs->gate_up.empty()) return out;
+    const Tensor b = part(f_.expert_pairs->gate_up + ".lora_B.weight");
+    add_pair(out, f_.expert_pairs->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    return out;
+  }
+  // Of down, whose inputs tp splits.
+  ExpertLinear down(const std::string& module) const {
+    ExpertLinear out{
+        f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};
+    if (!f_.expert_pairs || f_.expert_pairs->down.empty()) return out;
+    add_pair(out, f_.expert_pairs->down, 2, by_expert(part(f_.expert_pairs->down + ".lora_B.weight")), 0);
+    return out;
+  }
+
+ private:
+  Tensor part(const std::string& name) const { return convert(layer_[name], f_.compute); }
+  Tensor rows(const std::string& name, int64_t split_dim) const {
+    return rows_of_experts(devices_, part(name), split_dim);
+  }
+  // lora_B [O, r, E] -> [E, O, r].
+  static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
+  void add_pair(ExpertLinear& linear, const std::string& pair, int64_t split_a, const Tensor& b_EOr,
+                int64_t split_b) const {
+    linear.a = rows(pair + ".lora_A.weight", split_a);
+    linear.b = rows_of_experts(devices_, b_EOr, split_b);
+    linear.rank = b_EOr.dim(2);
+  }
+
+  const Forward& f_;
+  const Layer& layer_;
+  const DeviceDims& devices_;
+};
+
+}  // namespace
+
+void add_expert_rows(std::vector<WeightRow>& rows, const ModelConfig& c, const std::string& layer_prefix) {
+  const int64_t e = c.num_experts, d = c.hidden_size, inner = c.intermediate_size;
+  auto add = [&](const std::string& module, const Dims& dims, const LogicalAxes& axes) {
+    rows.push_back({layer_prefix + module + ".weight", dims, axes});
+  };
+  add(c.experts.router, {e, d}, {"", "embed"});
+  add(c.experts.gate, {e, inner, d}, {"experts", "mlp", "embed"});
+  add(c.experts.up, {e, inner, d}, {"experts", "mlp", "embed"});
+  add(c.experts.down, {e, d, inner}, {"experts", "embed", "mlp"});
+}
+
+Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
+  PathScope scope("experts");
+  const ModelConfig& c = f.config;
+  const DeviceDims devices(f, x_BTD);
+  const int64_t n = devices.tokens(), d = c.hidden_size;
+  const Tensor x_nD = devices.split(x_BTD);
+  Tensor mask;
+  if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
+  const Blocks blocks = make_blocks(c, devices, route(f, layer, x_nD, mask));
+
+  const Tensor tokens = devices.spread(x_nD, kData, kAll);
+  const ExpertLinears linears(f, layer, devices);
+  const ExpertLinear gate = linears.hidden(c.experts.gate, 0), up = linears.hidden(c.experts.up, 1),
+                     down = linears.down(c.experts.down);
+  const Tensor zeros = devices.hold(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
+  const ScanStep sums =
+      scan(blocks.count, {zeros}, {blocks.tokens_Z, blocks.weights_Z, blocks.expert_1},
+           [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& block) -> ScanStep {
+             const Tensor ids = devices.spread(block[0], kOfExperts, kAll);
+             const Tensor routed = devices.spread(block[1], kOfExperts, kAll);
+             const Tensor expert = devices.spread(block[2], kOfExperts, kAll);
+             auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype) {
+               const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
+               const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {5}};
+               return devices.hold(dot_general(x, weight, contract, dtype), kAll);
+             };
+             auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
+               const Tensor y = product(x, linear.weights, {linear.out, linear.in}, dtype);
+               if (!linear.a) return y;
+               const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
+               return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_pairs->scale;
+             };
+             const Tensor x = devices.hold(take(tokens, ids), kAll);
+             const Tensor hidden = activation(c.hidden_act, times(x, gate, f.compute)) * times(x, up, f.compute);
+             const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
+             return {{devices.hold(add_rows(carried[0], ids, y), kAll)}, {}};
+           },
+           {.limit = blocks.used});
+  const Tensor out = devices.hold(reduce_sum(sums.carries[0], {2, 3}), kData);
+  return f.sharding.constrain(devices.join(convert(out, f.compute)), {"batch", "length", "act_embed"});
+}
+
+int64_t balanced_blocks(const ModelConfig& c, const MeshAxes& mesh, int64_t rows, int64_t length) {
+  const int64_t devices = mesh.size_of("dp") * mesh.size_of("fsdp") * mesh.size_of("sp"), ep = mesh.size_of("ep");
+  const int64_t sent = rows * length / devices * c.experts_per_token, of_device = c.num_experts / ep;
+  const int64_t of_expert = (sent + c.num_experts - 1) / c.num_experts, z = block_size(c, sent);
+  return of_device * ((of_expert + z - 1) / z);
+}
+
+Tensor no_routes(const ModelConfig& config) {
+  return full(0, {DType::kF32, {2, config.num_experts}});
+}
+
+Tensor balance_loss(const Forward& f) {
+  const Tensor sent = slice(f.router, 0, 0, 1), likely = slice(f.router, 0, 1, 2);
+  const Tensor tokens = maximum(reduce_sum(sent, {0, 1}) / number(f.config.experts_per_token), number(1));
+  return reduce_sum(sent / tokens * (likely / tokens), {0, 1}) * number(f.config.num_experts);
+}
+
+}  // namespace fettle

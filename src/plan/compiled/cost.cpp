@@ -1,0 +1,205 @@
+#include "plan/compiled/cost.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+namespace fettle {
+namespace {
+
+using Words = std::set<std::string_view>;
+
+// Ask nothing of the device.
+const Words kFree = {"parameter", "constant",    "tuple",       "get-tuple-element", "bitcast",    "after-all",
+                     "while",     "call",        "conditional", "partition-id",      "replica-id", "add-dependency",
+                     "domain",    "opt-barrier", "async-start", "async-update",      "async-done", "copy-done"};
+const Words kRenames = {"bitcast", "reshape", "copy"};  // within a fusion
+const Words kSlices = {"dynamic-slice", "slice", "gather"};
+
+const HloInstruction& operand(const HloComputation& computation, const HloInstruction& instruction, size_t i) {
+  return computation.instructions[instruction.operands[i]];
+}
+
+// Bytes that are read of `position`'s result by the rest of a fused computation.
+double read_bytes(const HloModule& module, const HloComputation& computation, int position) {
+  const double whole = computation.instructions[position].bytes();
+  double bytes = 0;
+  for (int u = 0; u < static_cast<int>(computation.instructions.size()); ++u) {
+    const HloInstruction& user = computation.instructions[u];
+    for (size_t i = 0; i < user.operands.size(); ++i) {
+      if (user.operands[i] != position) continue;
+      if (i == 0 && kSlices.contains(user.opcode)) {
+        bytes += user.bytes();
+      } else if (i == 0 && user.opcode == "dynamic-update-slice") {
+        continue;  // in place
+      } else if (kRenames.contains(user.opcode)) {
+        bytes += read_bytes(module, computation, u);
+      } else if (user.opcode == "fusion" && !user.called.empty()) {
+        const HloComputation& inner = module.computations[user.called[0]];
+        for (int p = 0; p < static_cast<int>(inner.instructions.size()); ++p) {
+          if (inner.instructions[p].opcode == "parameter" &&
+              inner.instructions[p].parameter_number == static_cast<int64_t>(i))
+            bytes += read_bytes(module, inner, p);
+        }
+      } else {
+        return whole;
+      }
+    }
+  }
+  return std::min(bytes, whole);
+}
+
+// Bytes that a fused computation writes for `instruction`, its root or a part of it.
+double written_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  if (instruction.opcode == "tuple") {
+    double bytes = 0;
+    for (size_t i = 0; i < instruction.operands.size(); ++i)
+      bytes += written_bytes(module, computation, operand(computation, instruction, i));
+    return bytes;
+  }
+  if (instruction.opcode == "fusion" && !instruction.called.empty()) {
+    const HloComputation& inner = module.computations[instruction.called[0]];
+    return written_bytes(module, inner, inner.root_instruction());
+  }
+  const HloInstruction* from = &instruction;
+  while (kRenames.contains(from->opcode) && !from->operands.empty()) from = &operand(computation, *from, 0);
+  if (from->opcode == "dynamic-update-slice" && from->operands.size() > 1)
+    return operand(computation, *from, 1).bytes();
+  return instruction.bytes();
+}
+
+// FLOPs of a dot whose left side has these dims.
+double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contracting) {
+  double flops = 2.0 * static_cast<double>(result.elements());
+  for (int64_t dim : contracting) {
+    if (dim >= 0 && dim < static_cast<int64_t>(lhs.dims.size())) flops *= static_cast<double>(lhs.dims[dim]);
+  }
+  return flops;
+}
+
+// Of products whose factors are `widest` and narrower.
+void add_flops(Cost& cost, double flops, const HloArray& widest) {
+  const bool float8 = widest.bits == 8 && widest.dtype.starts_with('f');
+  (widest.bits > 16 ? cost.flops_f32 : float8 ? cost.flops_f8 : cost.flops_bf16) += flops;
+}
+
+// A whole number in the backend's JSON, which writes them as text.
+int64_t number(const nlohmann::json& value) {
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_string()) return -1;
+  const std::string text = value.get<std::string>();
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) return -1;
+  return std::stoll(text);
+}
+
+Dims numbers(const nlohmann::json& config, const char* place) {
+  Dims out;
+  const nlohmann::json::json_pointer pointer(place);
+  if (config.is_object() && config.contains(pointer) && config[pointer].is_array()) {
+    for (const nlohmann::json& value : config[pointer]) out.push_back(number(value));
+  }
+  return out;
+}
+
+// Products in cuBLAS and hipBLASLt, and attention in cuDNN; the names are the same with every vendor.
+bool add_library_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
+  const std::string& target = call.custom_call_target;
+  if (call.operands.empty() || call.results.empty()) return false;
+  const HloInstruction& first = operand(computation, call, 0);
+  if (first.results.empty()) return false;
+  const HloArray& lhs = first.results[0];
+  const nlohmann::json config = nlohmann::json::parse(call.backend_config, nullptr, false);
+  if (target.starts_with("__cublas$") || target.starts_with("__triton_gemm")) {
+    const Dims contracting = numbers(config, "/gemm_backend_config/dot_dimension_numbers/lhs_contracting_dimensions");
+    if (contracting.empty()) return false;
+    add_flops(cost, dot_flops(call.results[0], lhs, contracting), lhs);
+    return true;
+  }
+  if (target.starts_with("__cudnn$fmha")) {
+    const Dims scores = numbers(config, "/cudnn_fmha_backend_config/intermediate_tensor_shape/dimensions");
+    if (scores.size() != 4 || lhs.dims.empty()) return false;
+    // Two products each way over the scores; backward makes the scores again and has four of its own.
+    const double products = target.ends_with("Backward") ? 5 : 2;
+    add_flops(cost, products * 2.0 * static_cast<double>(product(scores)) * static_cast<double>(lhs.dims.back()), lhs);
+    return true;
+  }
+  return false;
+}
+
+// Adds what the instruction and, for a fusion, those within compute.
+void add_arithmetic(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
+                    Cost& cost) {
+  if (instruction.opcode == "fusion") {
+    for (int called : instruction.called) {
+      const HloComputation& inner = module.computations[called];
+      for (const HloInstruction& part : inner.instructions) add_arithmetic(module, inner, part, cost);
+    }
+  } else if (instruction.opcode == "dot" || instruction.opcode == "convolution") {
+    if (instruction.operands.size() < 2 || instruction.results.empty()) return;
+    const HloInstruction& left = operand(computation, instruction, 0);
+    const HloInstruction& right = operand(computation, instruction, 1);
+    if (left.results.empty() || right.results.empty()) return;
+    const HloArray &a = left.results[0], &b = right.results[0], &widest = a.bits < b.bits ? b : a;
+    if (instruction.opcode == "dot") {
+      add_flops(cost, dot_flops(instruction.results[0], left.results[0], instruction.dot.lhs_contracting), widest);
+    } else {
+      const HloArray& kernel = right.results[0];
+      const int64_t outputs = instruction.convolution_outputs;
+      double each = static_cast<double>(kernel.elements());
+      if (outputs >= 0 && outputs < static_cast<int64_t>(kernel.dims.size()) && kernel.dims[outputs] > 0)
+        each /= static_cast<double>(kernel.dims[outputs]);
+      add_flops(cost, 2.0 * static_cast<double>(instruction.results[0].elements()) * each, widest);
+    }
+  } else if (instruction.opcode == "custom-call") {
+    if (!add_library_flops(computation, instruction, cost)) cost.counted = false;
+  }
+}
+
+double memory_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  const double result = instruction.bytes();
+  if (kSlices.contains(instruction.opcode)) return 2 * result;
+  if (instruction.opcode == "dynamic-update-slice" && instruction.operands.size() > 1)
+    return 2 * operand(computation, instruction, 1).bytes();
+  double bytes = 0;
+  if (instruction.opcode == "fusion" && !instruction.called.empty()) {
+    const HloComputation& inner = module.computations[instruction.called[0]];
+    for (int p = 0; p < static_cast<int>(inner.instructions.size()); ++p) {
+      if (inner.instructions[p].opcode == "parameter") bytes += read_bytes(module, inner, p);
+    }
+    return bytes + std::min(result, written_bytes(module, inner, inner.root_instruction()));
+  }
+  for (size_t i = 0; i < instruction.operands.size(); ++i) bytes += operand(computation, instruction, i).bytes();
+  return bytes + result;
+}
+
+}  // namespace
+
+double bytes_read(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
+                  size_t i) {
+  if (i == 0 && kSlices.contains(instruction.opcode)) return instruction.bytes();
+  if (i == 0 && instruction.opcode == "dynamic-update-slice") return 0;
+  const double whole = operand(computation, instruction, i).bytes();
+  if (instruction.opcode != "fusion" || instruction.called.empty()) return whole;
+  const HloComputation& inner = module.computations[instruction.called[0]];
+  double bytes = 0;
+  for (int p = 0; p < static_cast<int>(inner.instructions.size()); ++p)
+    if (inner.instructions[p].opcode == "parameter" &&
+        inner.instructions[p].parameter_number == static_cast<int64_t>(i))
+      bytes += read_bytes(module, inner, p);
+  return bytes;
+}
+
+double bytes_written(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  return std::min(instruction.bytes(), written_bytes(module, computation, instruction));
+}
+
+Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  Cost cost;
+  if (kFree.contains(instruction.opcode) || instruction.custom_call_target == "AllocateBuffer") return cost;
+  add_arithmetic(module, computation, instruction, cost);
+  cost.memory_bytes = memory_bytes(module, computation, instruction);
+  return cost;
+}
+
+}  // namespace fettle

@@ -1,0 +1,131 @@
+#include "runtime/vendors/vendor.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace fettle {
+namespace {
+
+// The CPU plugin's own peak leaves temporaries out.
+int64_t sum_of_parts(const MemoryStats& stats) {
+  return stats.argument + stats.output - stats.alias + stats.temp;
+}
+
+// The GPU plugins' peak counts pinned host memory as the device's, and of temporaries the larger of the two only.
+int64_t reported_or_parts(const MemoryStats& stats) {
+  const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
+  return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
+}
+
+}  // namespace
+
+std::optional<Float8> float8_of(std::string_view capability) {
+  if (capability.empty() || capability.starts_with("gfx950") || capability.starts_with("gfx12")) return Float8{};
+  if (capability.starts_with("gfx942")) return Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ};
+  if (capability.starts_with("gfx")) return std::nullopt;
+  int major = 0, minor = 0;
+  const char* const end = capability.data() + capability.size();
+  const auto [at, error] = std::from_chars(capability.data(), end, major);
+  if (error == std::errc() && at != end) std::from_chars(at + 1, end, minor);
+  return major > 8 || (major == 8 && minor >= 9) ? std::optional(Float8{}) : std::nullopt;
+}
+
+const std::vector<Vendor>& vendors() {
+  static const std::vector<Vendor> rows = {
+      {
+          .name = "rocm",
+          .file_word = "rocm",
+          .ffi_platform = "ROCM",
+          .device_file = "/dev/kfd",
+          .target_platform = "ROCM",
+          .remedy =
+              "install ROCm (its libraries must be found by the loader), or run `make plugins` to fetch the plugin "
+              "with stand-ins for them, enough for `fettle plan`",
+          .staging = Staging::kTransferManager,
+          .counts_devices = false,
+          .has_memory_options = true,
+          .library_bytes = 800'000'000,
+          .communication_bytes = 1'200'000'000,
+          .xla_flag = "",
+          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
+          .peak_bytes = reported_or_parts,
+      },
+      {
+          .name = "cuda",
+          .file_word = "cuda",
+          .ffi_platform = "CUDA",
+          .device_file = "/dev/nvidiactl",
+          .target_platform = "CUDA",
+          .remedy =
+              "run `make plugins` to fetch the plugin with the compiler parts it needs; a GPU needs NVIDIA's driver",
+          .staging = Staging::kTransferManager,
+          .counts_devices = false,
+          .has_memory_options = true,
+          .library_bytes = 800'000'000,
+          .communication_bytes = 1'200'000'000,
+          .xla_flag = "",
+          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
+          .peak_bytes = reported_or_parts,
+      },
+      {
+          .name = "cpu",
+          .file_word = "cpu",
+          .ffi_platform = "Host",
+          .device_file = "",
+          .target_platform = "",
+          .remedy = "run `make setup` to fetch the CPU plugin",
+          .staging = Staging::kHostMemory,
+          .counts_devices = true,
+          .has_memory_options = false,
+          .compile_bytes = 300'000'000,
+          // Devices share the cores, so one may come late to a collective; the plugin would end the process after 40 s.
+          .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
+          .peak_bytes = sum_of_parts,
+      },
+  };
+  return rows;
+}
+
+const Vendor& unknown_vendor() {
+  static const Vendor row = {
+      .name = "",
+      .file_word = "",
+      .ffi_platform = "",
+      .device_file = "",
+      .target_platform = "",
+      .remedy = "name a PJRT plugin's .so file, or cpu, cuda or rocm",
+      .staging = Staging::kWholeBox,
+      .counts_devices = false,
+      .has_memory_options = false,
+      .xla_flag = "",
+      .peak_bytes = sum_of_parts,
+  };
+  return row;
+}
+
+const Vendor* vendor_named(std::string_view name) {
+  const auto& rows = vendors();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Vendor& v) { return v.name == name; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+const Vendor* vendor_of_capability(std::string_view capability) {
+  return vendor_named(capability.starts_with("gfx") ? "rocm" : "cuda");
+}
+
+std::vector<std::string_view> vendors_with_targets() {
+  std::vector<std::string_view> names;
+  for (const Vendor& row : vendors())
+    if (!row.target_platform.empty()) names.push_back(row.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const Vendor& vendor_of_file(std::string_view file_name) {
+  for (const Vendor& row : vendors()) {
+    if (file_name.find(row.file_word) != std::string_view::npos) return row;
+  }
+  return unknown_vendor();
+}
+
+}  // namespace fettle

@@ -1,0 +1,58 @@
+// Defines Vendor: what differs between plugins, one row each, with the reason.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/arrays/shape.h"
+#include "runtime/compiled_program.h"
+
+namespace fettle {
+
+// How host bytes reach a buffer that is built in pieces.
+enum class Staging {
+  kHostMemory,       // the device is this host: fill aligned memory and hand it over, no copy
+  kTransferManager,  // pieces go through the plugin's asynchronous transfer manager
+  kWholeBox,         // each device's box is gathered on the host, then sent whole
+};
+
+struct Vendor {
+  std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
+  std::string_view file_word;        // a word in the plugin's file name that gives it away
+  std::string_view ffi_platform;     // what handlers register under; "" = none
+  std::string_view device_file;      // exists when such a device is present; "" = always
+  std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
+  std::string_view remedy;           // what to do when the plugin is missing or will not load
+  Staging staging = Staging::kWholeBox;
+  bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
+  bool has_memory_options = false;  // the client takes memory_fraction and preallocate
+  // Memory outside the program's, of one device: context, code and the libraries' workspaces; and with more devices the
+  // communication library's buffers. From the vendors' documents and common experience, to be on the safe side.
+  int64_t library_bytes = 0, communication_bytes = 0;
+  // Host memory that compiling a step takes, by measurement: 0.57 GB for Llama 3.1 405B with a GPU plugin.
+  int64_t compile_bytes = 700'000'000;
+  std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
+  // The environment variable that says how many GiB of the host's memory may be pinned (64 without it); "" = no limit.
+  std::string_view pinned_limit = "";
+  // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
+  int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
+};
+
+// The 8-bit floats whose products the device of this capability ("8.9", "gfx942:sramecc+:xnack-") takes; none when it
+// has no such products. "" (the CPU) emulates them. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets
+// (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
+std::optional<Float8> float8_of(std::string_view capability);
+
+// All rows, the most wanted first.
+const std::vector<Vendor>& vendors();
+const Vendor* vendor_named(std::string_view name);  // null when unknown
+const Vendor& vendor_of_file(std::string_view file_name);
+// The maker of devices of this capability ("8.9", "gfx942:sramecc+:xnack-").
+const Vendor* vendor_of_capability(std::string_view capability);
+// Names of those that compile for devices that are not here, sorted.
+std::vector<std::string_view> vendors_with_targets();
+// The row that assumes nothing.
+const Vendor& unknown_vendor();
+
+}  // namespace fettle

@@ -1,0 +1,282 @@
+#include "step/state/adapter_arrays.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "adapters/merge.h"
+#include "adapters/pissa.h"
+#include "base/error.h"
+#include "checkpoint/load.h"
+#include "graph/ops.h"
+#include "step/state/placement.h"
+
+namespace fettle {
+namespace {
+
+const std::string kPrefix = "base_model.model.";
+
+// A layer without a pair gets another's, which is never looked at.
+DeviceBuffer load_from(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
+                       const AdapterFolder& adapter, const LoraOptions& options, const std::string& memory_kind = "") {
+  const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
+  auto find = [&](const std::string& name) -> StoredTensor {
+    const TensorEntry* entry = adapter.file.find(kPrefix + name);
+    if (entry == nullptr && is_lora(row) && !options.layers.empty())
+      entry = adapter.file.find(kPrefix + name_of_layer(row.name, options.layers[0]));
+    if (entry == nullptr) throw UserError("{}: no tensor '{}{}'", adapter.file.path().string(), kPrefix, name);
+    return {&adapter.file, entry};
+  };
+  return load_row(devices.client(), row, job.model.config, dtype,
+                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {}, memory_kind);
+}
+
+// Runs a program of arrays that are on the devices; outputs named as inputs replace them.
+void apply(Devices& devices, const Program& program, const Bindings& inputs,
+           std::map<std::string, DeviceBuffer>& outputs) {
+  for (auto& [name, buffer] : run(devices.compile(program), inputs)) outputs.insert_or_assign(name, std::move(buffer));
+}
+
+}  // namespace
+
+AdapterFolder open_adapter(const std::filesystem::path& folder) {
+  return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
+}
+
+LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
+  const AdapterConfig& config = adapter.config;
+  const std::string file = adapter.file.path().string();
+  LoraOptions options{.rank = config.r, .alpha = config.lora_alpha, .rslora = config.use_rslora};
+  options.fan_in_fan_out = model.family->fan_in_fan_out;
+  options.dora = config.use_dora;
+  options.saved = config.modules_to_save;
+  if (config.task_type == "SEQ_CLS" && !model.classifies())
+    throw UserError(
+        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one that scores "
+        "replies",
+        file);
+  // PEFT lists the names that heads may have; a model has one of them.
+  if (model.classifies())
+    std::erase_if(options.saved, [&](const std::string& name) {
+      const bool of_peft = name == "classifier" || name == "score";
+      return of_peft &&
+             std::ranges::none_of(model.weights, [&](const WeightRow& row) { return saved_with(row.name, name); });
+    });
+  size_t known = 0;
+  // The tensors say exactly which modules have a pair.
+  for (const std::string& linear : model.family->linears) {
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
+      const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
+      if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
+      layers.push_back(layer);
+      if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
+        throw UserError("{}: ranks or alphas that differ by module are not supported (here: {})", file, module);
+    }
+    if (layers.empty()) continue;
+    if (!options.modules.empty() && layers != options.layers)
+      throw UserError("{}: {} and {} have pairs on different layers, which is not supported", file, options.modules[0],
+                      linear);
+    options.modules.push_back(linear);
+    options.layers = layers;
+    known += layers.size() * (options.dora ? 3 : 2);
+  }
+  if (static_cast<int64_t>(options.layers.size()) == model.config.num_hidden_layers) options.layers.clear();
+  if (!config.target_parameters.empty()) {
+    options.parameters = expert_parameters(model, config.target_parameters);
+    if (!options.layers.empty())
+      throw UserError("{}: pairs of experts beside linear layers with pairs on some layers only are not supported",
+                      file);
+    for (const WeightRow& row : expert_pair_rows(model, options))
+      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
+        known += adapter.file.find(kPrefix + row.stored_name(layer)) != nullptr ? 1 : 0;
+  }
+  std::set<std::string> saved;
+  for (const WeightRow& row : saved_rows(model, options))
+    for (int64_t i = 0; i < row.stored_count(model.config); ++i) saved.insert(row.stored_name(i));
+  for (const AdapterTensor& tensor : adapter.tensors)
+    known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
+  if (known != adapter.tensors.size())
+    throw UserError(
+        "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "another model's adapter? Pairs outside of the blocks (a pooler's, of PEFT's all-linear) are not supported: "
+        "merge "
+        "it with PEFT",
+        file, adapter.tensors.size(), known, model.family->model_type);
+  return options;
+}
+
+DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter) {
+  return load_from(devices, job, row, job.trained_dtype, adapter, *job.lora, memory_kind(job.weight_memory(row)));
+}
+
+namespace {
+
+// The pairs of experts onto gate, up and down of all of them.
+void merge_experts(Devices& devices, const Job& job, const AdapterFolder& adapter, const LoraOptions& options,
+                   TrainState& state) {
+  const ModelConfig& c = job.model.config;
+  const std::vector<WeightRow> rows = expert_pair_rows(job.model, options);
+  for (size_t i = 0; i < rows.size(); i += 2) {
+    const bool down = options.parameters[i / 2].ends_with("down_proj");
+    const std::vector<std::string> modules =
+        down ? std::vector{c.experts.down} : std::vector{c.experts.gate, c.experts.up};
+    std::map<std::string, DeviceBuffer> parts;
+    Program program(job.sharding.mesh());
+    BuildScope scope(program.block());
+    Bindings inputs;
+    std::vector<Tensor> pair;
+    for (const WeightRow& row : {rows[i], rows[i + 1]}) {
+      parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));
+      pair.push_back(program.input(row.name, stacked_shape(row, c, DType::kF32), job.partition(row)));
+    }
+    for (auto& [part, buffer] : parts) inputs[part] = &buffer;
+    for (size_t half = 0; half < modules.size(); ++half) {
+      const WeightRow& base = job.model.row(job.model.family->layer_prefix + modules[half] + ".weight");
+      const std::string frozen = frozen_input(base);
+      if (!state.buffers.contains(frozen)) continue;  // trained whole from here on
+      inputs[frozen] = &state.buffers.at(frozen);
+      const Tensor weight = program.input(frozen, stacked_shape(base, c, job.frozen_dtype), job.partition(base));
+      const int64_t out = base.dims[1];
+      const Tensor b = slice(pair[1], 1, static_cast<int64_t>(half) * out, static_cast<int64_t>(half + 1) * out);
+      program.output(frozen, merged_experts(weight, pair[0], b, options.scale()), job.partition(base), frozen);
+    }
+    apply(devices, program, inputs, state.buffers);
+  }
+}
+
+}  // namespace
+
+void merge_adapter(Devices& devices, const Job& job, const AdapterFolder& adapter, TrainState& state) {
+  const LoraOptions options = adapter_options(adapter, job.model);
+  merge_experts(devices, job, adapter, options, state);
+  for (const std::string& module : options.modules) {
+    const std::string name = job.model.family->layer_prefix + module;
+    const WeightRow& base = job.model.row(name + ".weight");
+    const std::string frozen = frozen_input(base);
+    if (!state.buffers.contains(frozen)) continue;  // trained whole from here on
+    std::map<std::string, DeviceBuffer> parts;
+    Program program(job.sharding.mesh());
+    BuildScope scope(program.block());
+    const Shape shape = stacked_shape(base, job.model.config, job.frozen_dtype);
+    const Tensor weight = program.input(frozen, shape, job.partition(base));
+    LoraOptions one = options;
+    one.modules = {module};
+    one.parameters.clear();
+    std::vector<Tensor> tensors;
+    for (const WeightRow& row : lora_rows(job.model, one)) {
+      parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));
+      tensors.push_back(program.input(row.name, stacked_shape(row, job.model.config, DType::kF32), job.partition(row)));
+    }
+    const LoraParts lora{tensors[0], tensors[1], options.dora ? tensors[2] : Tensor{}};
+    program.output(frozen, merged_weight(weight, lora, options, options.scale()), job.partition(base), frozen);
+    Bindings inputs{{frozen, &state.buffers.at(frozen)}};
+    for (auto& [part, buffer] : parts) inputs[part] = &buffer;
+    apply(devices, program, inputs, state.buffers);
+  }
+}
+
+namespace {
+
+// frozen/<base row> as the program's input, bound to its buffer.
+Tensor add_frozen(Program& program, Bindings& inputs, const Job& job, const WeightRow& base, TrainState& state) {
+  const std::string name = frozen_input(base);
+  inputs[name] = &state.buffers.at(name);
+  const Shape shape = stacked_shape(base, job.model.config, base.dtype.value_or(job.frozen_dtype));
+  return program.input(name, shape, job.partition(base));
+}
+
+void start_magnitudes(Devices& devices, const Job& job, TrainState& state) {
+  Program program(job.sharding.mesh());
+  BuildScope scope(program.block());
+  Bindings inputs;
+  for (const WeightRow& row : job.trained) {
+    if (!is_magnitude(row)) continue;
+    const WeightRow& base = job.model.row(row.name.substr(0, row.name.rfind('.')) + ".weight");
+    const auto held = std::ranges::find_if(job.quantised, [&](const auto& one) { return one.base.name == base.name; });
+    const bool quantised = held != job.quantised.end();
+    std::vector<Tensor> stacks;
+    for (const WeightRow& part : quantised ? held->parts : std::vector<WeightRow>{base})
+      stacks.push_back(add_frozen(program, inputs, job, part, state));
+    auto weight_of = [&](const std::vector<Tensor>& slices) {
+      return quantised ? convert(dequantise(*held, slices), job.frozen_dtype) : slices[0];
+    };
+    const Tensor norms = row_norms(stacks, weight_of, job.model.family->fan_in_fan_out);
+    program.output(trained_input(row), convert(norms, job.trained_dtype), job.partition(row));
+  }
+  apply(devices, program, inputs, state.buffers);
+}
+
+// More vectors than the rank, so that the last of it are told apart from those that follow.
+constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
+
+void start_pissa(Devices& devices, const Job& job, TrainState& state) {
+  const int64_t iterations = job.recipe.pissa_iter < 0 ? kManyIterations : job.recipe.pissa_iter;
+  for (const std::string& module : job.lora->modules) {
+    const WeightRow& base = job.model.row(job.model.family->layer_prefix + module + ".weight");
+    LoraOptions one = *job.lora;
+    one.modules = {module};
+    const std::vector<WeightRow> pair = lora_rows(job.model, one);
+    const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / job.lora->rank;
+    if (job.lora->rank > std::min(in, out))
+      throw UserError(
+          "pissa_init: {} is {} by {}, which has no {} singular values; lower lora_rank or leave it out of "
+          "lora_target",
+          module, out, in, job.lora->rank);
+    const int64_t width = std::min({2 * job.lora->rank + kMoreVectors, in, out});
+    Program program(job.sharding.mesh());
+    BuildScope scope(program.block());
+    Bindings inputs;
+    const LeadingSubspace subspace = leading_subspace(add_frozen(program, inputs, job, base, state),
+                                                      job.model.family->fan_in_fan_out, width, iterations);
+    program.output("basis", subspace.basis_LOQ);
+    program.output("projected", subspace.projected_LQI);
+    std::map<std::string, DeviceBuffer> found;
+    apply(devices, program, inputs, found);
+    const PairStart start = principal_pair(found.at("basis").download(), found.at("projected").download(),
+                                           job.lora->rank, job.lora->scale());
+    auto put = [&](const WeightRow& row, const HostArray& values) {
+      HostArray shaped(stacked_shape(row, job.model.config, DType::kF32));
+      std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));
+      const Layout layout = layout_of(job.partition(row), shaped.shape().dims, job.sharding.mesh());
+      for (const std::string& name : {trained_input(row), start_array(row)})
+        state.buffers.insert_or_assign(name,
+                                       DeviceBuffer::upload(devices.client(), shaped.to(job.trained_dtype), layout));
+    };
+    put(pair[0], start.a_LRI);
+    put(pair[1], start.b_LOR);
+  }
+}
+
+}  // namespace
+
+void subtract_start(Devices& devices, const Job& job, TrainState& state) {
+  for (const std::string& module : job.lora->modules) {
+    const WeightRow& base = job.model.row(job.model.family->layer_prefix + module + ".weight");
+    LoraOptions one = *job.lora;
+    one.modules = {module};
+    Program program(job.sharding.mesh());
+    BuildScope scope(program.block());
+    Bindings inputs;
+    const Tensor weight = add_frozen(program, inputs, job, base, state);
+    std::vector<Tensor> parts;
+    for (const WeightRow& row : lora_rows(job.model, one)) {
+      const std::string name = start_array(row);
+      inputs[name] = &state.buffers.at(name);
+      const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
+      parts.push_back(convert(program.input(name, shape, job.partition(row)), DType::kF32));
+    }
+    const Tensor rest = merged_weight(weight, {parts[0], parts[1], {}}, one, -one.scale());
+    program.output(frozen_input(base), rest, job.partition(base), frozen_input(base));
+    apply(devices, program, inputs, state.buffers);
+  }
+}
+
+void start_adapter(Devices& devices, const Job& job, TrainState& state) {
+  if (job.lora->dora) start_magnitudes(devices, job, state);
+  if (!job.pissa) return;
+  start_pissa(devices, job, state);
+  subtract_start(devices, job, state);
+}
+
+}  // namespace fettle

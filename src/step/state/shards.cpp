@@ -1,0 +1,63 @@
+#include "step/state/shards.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "step/state/placement.h"
+
+namespace fettle {
+namespace {
+
+// "model.layers.{}.mlp.up_proj.weight" -> "mlp.up_proj"
+std::string short_name(const Job& job, const std::string& row) {
+  const std::string& prefix = job.model.family->layer_prefix;
+  std::string name = row.starts_with(prefix) ? row.substr(prefix.size()) : row;
+  if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
+  return name;
+}
+
+}  // namespace
+
+std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
+  std::vector<PlacedArray> out;
+  auto add = [&](const std::string& kind, const std::string& name, const std::string& label, const Shape& shape,
+                 const LogicalAxes& axes) {
+    out.push_back({kind, name, label, shape, axes, job.sharding.partition(axes, shape.dims, name)});
+    for (size_t d = 0; d < axes.size(); ++d)
+      for (const std::string& axis : job.sharding.left_whole(axes[d], shape.dims[d]))
+        out.back().note = fmt::format("{} {} does not divide by {} {}: whole on it", axes[d], shape.dims[d], axis,
+                                      job.sharding.mesh().size_of(axis));
+  };
+  auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype) {
+    for (const WeightRow& row : rows)
+      add(kind, row.name, short_name(job, row.name), stacked_shape(row, job.model.config, row.dtype.value_or(dtype)),
+          stacked_axes(row));
+  };
+  add_rows("frozen weights", job.frozen, job.frozen_dtype);
+  add_rows("reference weights", job.reference, job.reference_dtype());
+  add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
+  std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
+  for (const WeightRow& row : job.trained)
+    for (const StateArray& array : optimizer_state(job, row)) {
+      const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));
+      states[kind].push_back({kind, array.name, short_name(job, row.name), array.shape, array.axes, array.partition});
+    }
+  for (const auto& [kind, arrays] : states) out.insert(out.end(), arrays.begin(), arrays.end());
+
+  const ModelConfig& c = job.model.config;
+  const int64_t rows = job.sequences_per_micro_batch();
+  for (const BatchArray& array : batch_arrays(job, {job.recipe.gradient_accumulation_steps, rows}, length))
+    add("batch", array.name, array.name, array.shape, array.axes);
+  const std::string kind = "activations of a layer and micro-batch";
+  add(kind, "residual stream", "residual stream", {job.compute, {rows, length, c.hidden_size}},
+      {"batch", "length", "act_embed"});
+  add(kind, "attention heads", "attention heads", {job.compute, {rows, length, c.num_attention_heads, c.head_dim}},
+      {"batch", "length", "act_heads", ""});
+  add(kind, "key heads", "key heads", {job.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
+      {"batch", "length", "act_kv_heads", ""});
+  add(kind, "mlp", "mlp", {job.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
+  return out;
+}
+
+}  // namespace fettle

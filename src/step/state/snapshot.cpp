@@ -1,0 +1,61 @@
+#include "step/state/snapshot.h"
+
+#include <algorithm>
+
+#include "base/parallel.h"
+
+namespace fettle {
+namespace {
+
+// Positions in the mesh of the devices whose boxes are copied, one a distinct box.
+std::vector<int> first_positions(const Layout& layout) {
+  std::vector<int> positions;
+  const std::vector<int> part_of = layout.part_of();
+  for (int i = 0; i < layout.count(); ++i)
+    if (part_of[static_cast<size_t>(i)] == static_cast<int>(positions.size())) positions.push_back(i);
+  return positions;
+}
+
+}  // namespace
+
+HostShards download_shards(const DeviceBuffer& buffer) {
+  HostShards out{buffer.shape(), {}};
+  for (int position : first_positions(buffer.layout()))
+    out.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], buffer.download_shard(position)});
+  return out;
+}
+
+Snapshot take_snapshot(const Job& job, const TrainState& state) {
+  struct Copy {
+    const DeviceBuffer* from;
+    int position;
+    HostArray* to;
+  };
+  Snapshot snapshot;
+  std::vector<Copy> copies;
+  size_t devices = 1;
+  for (const StateArray& trained : trained_arrays(job)) {
+    const DeviceBuffer& buffer = state.buffers.at(trained.name);
+    HostShards& array = snapshot[trained.name];
+    array.shape = buffer.shape();
+    const std::vector<int> positions = first_positions(buffer.layout());
+    devices = std::max(devices, positions.size());
+    for (int position : positions) array.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], {}});
+    for (size_t i = 0; i < positions.size(); ++i) copies.push_back({&buffer, positions[i], &array.shards[i].bytes});
+  }
+  // The boxes of one array lie on different devices, so neighbours in the list do not wait for each other.
+  const int threads = std::max(copy_threads(), static_cast<int>(std::min<size_t>(devices, 64)));
+  parallel_for(static_cast<int64_t>(copies.size()), threads, [&](int64_t i) {
+    const Copy& copy = copies[static_cast<size_t>(i)];
+    *copy.to = copy.from->download_shard(copy.position);
+  });
+  return snapshot;
+}
+
+int64_t snapshot_bytes(const Job& job) {
+  int64_t bytes = 0;
+  for (const StateArray& array : trained_arrays(job)) bytes += array.shape.bytes();
+  return bytes;
+}
+
+}  // namespace fettle

@@ -1,0 +1,226 @@
+#include "step/state/train_state.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/load.h"
+#include "checkpoint/load_quantised.h"
+#include "data/order.h"
+#include "optim/loss_scale.h"
+#include "step/preference.h"
+#include "step/state/adapter_arrays.h"
+#include "step/state/load_meter.h"
+#include "step/state/placement.h"
+
+namespace fettle {
+namespace {
+
+Layout row_layout(const Job& job, const WeightRow& row) {
+  return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
+}
+
+std::string kind_of(const Job& job, const WeightRow& row) {
+  return memory_kind(job.weight_memory(row));
+}
+
+// The base's weights, read or made at random, with the adapters that are merged into them.
+class BaseWeights {
+ public:
+  BaseWeights(Devices& devices, const Job& job, const ModelRepository& repository)
+      : devices_(devices), job_(job), repository_(repository), meter_(repository.total_bytes()) {
+    if (job.recipe.offload_param || job.recipe.offload_optimizer) devices.require_host_memory();
+    if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
+    for (const std::string& folder : job.merged) merged_.push_back(open_adapter(folder));
+  }
+  DeviceBuffer row(const WeightRow& row, DType dtype) {
+    const Layout layout = row_layout(job_, row);
+    const bool made = row.head && !has(row.name);
+    if (made && !job_.recipe.train_from_scratch) info("{} is not in the checkpoint: it starts afresh", row.name);
+    if (made || job_.recipe.train_from_scratch)
+      return random_row(devices_.client(), row, job_.model.config, dtype, layout,
+                        static_cast<uint64_t>(job_.recipe.seed), kind_of(job_, row));
+    return load_row(
+        devices_.client(), row, job_.model.config, dtype, layout, [&](const std::string& name) { return find(name); },
+        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, row));
+  }
+  void frozen_into(TrainState& state) {
+    for (const WeightRow& one : job_.frozen)
+      if (!one.dtype) state.buffers.emplace(frozen_input(one), row(one, job_.frozen_dtype));
+    for (const QuantisedWeight& weight : job_.quantised) quantised_into(weight, state);
+    for (const AdapterFolder& adapter : merged_) merge_adapter(devices_, job_, adapter, state);
+  }
+  // The reference model's part is no other than the base's, or than the adapter's as it was given.
+  void reference_into(TrainState& state) {
+    if (job_.reference.empty()) return;
+    const bool own = job_.recipe.ref_model.empty();
+    std::optional<ModelRepository> other;
+    if (!own) {
+      other = ModelRepository::open(job_.recipe.ref_model);
+      check_weights(*other, job_.model);
+    }
+    std::optional<AdapterFolder> adapter;
+    if (own && !job_.adapter.empty()) adapter = open_adapter(job_.adapter);
+    for (const WeightRow& one : job_.reference)
+      state.buffers.emplace(
+          reference_input(one),
+          adapter ? load_trained(devices_, job_, one, *adapter)
+                  : load_row(
+                        devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
+                        [&](const std::string& name) { return other ? other->find(name) : find(name); }, {},
+                        kind_of(job_, one)));
+  }
+  void finish() { meter_.finish(); }
+
+ private:
+  void quantised_into(const QuantisedWeight& weight, TrainState& state) {
+    std::vector<Layout> layouts;
+    for (const WeightRow& part : weight.parts) layouts.push_back(row_layout(job_, part));
+    std::vector<DeviceBuffer> parts = load_quantised(
+        devices_.client(), weight, job_.model.config, layouts, [&](const std::string& name) { return find(name); },
+        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, weight.base));
+    for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
+  }
+  bool has(const std::string& name) const {
+    for (const AdapterFolder& adapter : merged_)
+      if (adapter.find(name, AdapterPart::kSaved) != nullptr) return true;
+    return repository_.contains(name);
+  }
+  // The last merged adapter that saved the tensor whole has it, or else the base.
+  StoredTensor find(const std::string& name) const {
+    for (auto adapter = merged_.rbegin(); adapter != merged_.rend(); ++adapter)
+      if (const TensorEntry* entry = adapter->find(name, AdapterPart::kSaved)) return {&adapter->file, entry};
+    return repository_.find(name);
+  }
+
+  Devices& devices_;
+  const Job& job_;
+  const ModelRepository& repository_;
+  LoadMeter meter_;
+  std::vector<AdapterFolder> merged_;
+};
+
+}  // namespace
+
+bool StepOutcome::finite() const {
+  return std::isfinite(loss) && std::isfinite(grad_norm);
+}
+
+Bindings TrainState::bindings() {
+  Bindings out;
+  for (auto& [name, buffer] : buffers) out[name] = &buffer;
+  return out;
+}
+
+std::vector<StateArray> trained_arrays(const Job& job) {
+  std::vector<StateArray> arrays;
+  for (const WeightRow& row : job.trained) {
+    const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
+    arrays.push_back({trained_input(row), shape, stacked_axes(row), job.partition(row), job.weight_memory(row)});
+    for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
+    if (job.pissa && is_lora(row)) arrays.push_back({start_array(row), shape, stacked_axes(row), job.partition(row)});
+  }
+  if (job.scales_loss())
+    arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
+  return arrays;
+}
+
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer) {
+  TrainState state;
+  const Client& client = devices.client();
+  BaseWeights base(devices, job, repository);
+  base.frozen_into(state);
+  base.reference_into(state);
+  std::optional<AdapterFolder> adapter;
+  if (!job.adapter.empty()) adapter = open_adapter(job.adapter);
+  for (const WeightRow& row : job.trained) {
+    DeviceBuffer weight;
+    // The head is not in an adapter that was trained to write.
+    const bool given = adapter && !(row.head && adapter->find(row.name, AdapterPart::kSaved) == nullptr);
+    if (given)
+      weight = load_trained(devices, job, row, *adapter);
+    else if (is_lora(row))
+      weight = random_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row),
+                          static_cast<uint64_t>(job.recipe.seed), kind_of(job, row));
+    else
+      weight = base.row(row, job.trained_dtype);
+    if (optimizer)
+      for (const StateArray& array : optimizer_state(job, row)) {
+        Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
+        state.buffers.emplace(array.name,
+                              DeviceBuffer::zeros(client, array.shape, std::move(layout), memory_kind(array.memory)));
+      }
+    state.buffers.emplace(trained_input(row), std::move(weight));
+  }
+  if (optimizer && job.scales_loss())
+    state.buffers.emplace(kLossScale,
+                          replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
+  base.finish();
+  if (job.lora && job.adapter.empty()) start_adapter(devices, job, state);
+  return state;
+}
+
+TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, StateReader& checkpoint) {
+  TrainState state;
+  state.step = checkpoint.meta().at("step").get<int64_t>();
+  for (const StateArray& array : trained_arrays(job)) {
+    internal_check(checkpoint.shape(array.name) == array.shape, "load_state: '{}' is {}, the checkpoint has {}",
+                   array.name, array.shape.to_string(), checkpoint.shape(array.name).to_string());
+    const Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
+    for (const Box& box : layout.parts()) checkpoint.verify(array.name, box);
+    auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
+    state.buffers.emplace(array.name,
+                          fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
+    checkpoint.release(array.name);
+  }
+  BaseWeights base(devices, job, repository);
+  base.frozen_into(state);
+  base.reference_into(state);
+  base.finish();
+  if (job.pissa) subtract_start(devices, job, state);
+  return state;
+}
+
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch,
+                                                 bool flat) {
+  std::map<std::string, DeviceBuffer> out;
+  const Dims& dims = batch.tokens.shape().dims;
+  for (const BatchArray& array : batch_arrays(job, flat ? Dims{dims[0] * dims[1]} : Dims{dims[0], dims[1]}, dims[2])) {
+    const HostArray& from = batch.*array.from;
+    HostArray shaped(array.shape);
+    internal_check(from.bytes() == shaped.bytes(), "upload_batch: {} has {}, the program wants {}", array.name,
+                   from.shape().to_string(), array.shape.to_string());
+    std::memcpy(shaped.data(), from.data(), from.bytes());
+    const Partition partition = job.sharding.partition(array.axes, array.shape.dims, "the batch");
+    const Layout layout = layout_of(partition, array.shape.dims, job.sharding.mesh());
+    out.emplace("batch/" + array.name, DeviceBuffer::upload(devices.client(), shaped, layout));
+  }
+  return out;
+}
+
+StepOutcome run_step(const Devices& devices, const Job& job, const Executable& step, TrainState& state,
+                     const Batch& batch, double learning_rate) {
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batch, false);
+  for (const auto& [name, value] : job.optimizer.scalars(state.step + 1, learning_rate))
+    inputs.emplace(name, replicate(devices, static_cast<float>(value)));
+  const auto seed =
+      static_cast<uint32_t>(mix_bits(static_cast<uint64_t>(job.recipe.seed), static_cast<uint64_t>(state.step)));
+  inputs.emplace("seed", replicate(devices, HostArray::from<uint32_t>({DType::kU32, {}}, {seed})));
+
+  Bindings bindings = state.bindings();
+  for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+  std::map<std::string, DeviceBuffer> outputs = run(step, bindings);
+  StepOutcome outcome{outputs.at("loss").download().as<float>()[0], outputs.at("grad_norm").download().as<float>()[0]};
+  if (const auto sums = outputs.find("metrics"); sums != outputs.end())
+    outcome.metrics = preference_metrics(job.recipe, sums->second.download().as<float>());
+  for (auto& [name, buffer] : outputs)
+    if (name != "loss" && name != "grad_norm" && name != "metrics") state.buffers.at(name) = std::move(buffer);
+  if (outcome.finite()) ++state.step;
+  if (job.scales_loss()) {
+    outcome.loss_scale = state.buffers.at(kLossScale).download().as<float>()[0];
+    outcome.overflowed = !outcome.finite() && std::isfinite(outcome.loss) && outcome.loss_scale >= kSmallestLossScale;
+  }
+  return outcome;
+}
+
+}  // namespace fettle
