@@ -20,6 +20,7 @@
 #include "data/jinja/template.h"
 #include "data/report.h"
 #include "eval/eval.h"
+#include "export/export.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "plan/command.h"
@@ -28,7 +29,6 @@
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
-#include "train/export.h"
 #include "train/finetune.h"
 
 namespace fettle {

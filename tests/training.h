@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "graph_run.h"
 #include "step/state/train_state.h"
 #include "step/step.h"

@@ -1,35 +1,26 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "data/batches/mix.h"
+#include "data/batches/order.h"
 #include "data/classes/class_counts.h"
 #include "data/classes/label_scan.h"
-#include "data/mix.h"
-#include "data/order.h"
+#include "data/fill_store.h"
 #include "data/preferences.h"
 #include "data/read/dataset_info.h"
 #include "data/store/data_cache.h"
-#include "data/store/row_pipeline.h"
-#include "data/tokenise.h"
 
 namespace fettle {
 namespace {
 
-constexpr int64_t kNotesOfAKind = 5;
 constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The examples of these units, where each unit is `size` examples that belong together.
 Examples select_units(const Examples& from, const std::vector<int64_t>& units, int64_t size) {
@@ -39,92 +30,6 @@ Examples select_units(const Examples& from, const std::vector<int64_t>& units, i
     for (int64_t i = 0; i < size; ++i) rows.push_back(unit * size + i);
   return from.select(rows);
 }
-
-// What a store remembers of the rows that made it. Files are numbers, so that it holds wherever they lie.
-struct Tally {
-  struct Note {
-    std::string kind, what;
-    uint32_t file = 0;
-    int64_t line = 0;
-  };
-  int64_t rows = 0, truncated = 0, dropped = 0, empty = 0, bad_rows = 0;
-  std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds, formats;
-  std::vector<Note> notes;
-  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // ChatTemplate::Counts
-
-  void note(const std::string& kind, uint32_t file, int64_t line, const std::string& what) {
-    if (++kinds[kind] <= kNotesOfAKind) notes.push_back({kind, what, file, line});
-  }
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
-                                   kinds, formats, notes, rewritten, prompt_thinks, without_end)
-
-// Tokenises the rows of one data set into a store.
-class Filling {
- public:
-  Filling(const Recipe& recipe, const DataSource& source, TokenWriter& writer)
-      : recipe_(recipe), source_(source), writer_(writer) {}
-
-  void run(const RowTokeniser& tokeniser) {
-    const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
-    for_each_row(source_.files, recipe_.max_samples.value_or(INT64_MAX), work,
-                 [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); });
-    const ChatTemplate::Counts counts = tokeniser.counts();
-    tally_.rewritten = counts.rewritten;
-    tally_.prompt_thinks = counts.prompt_thinks;
-    tally_.without_end = counts.without_end;
-    if (seconds_since(start_) > 2)
-      info("data: {} rows of {} in {:.0f} s, {:.0f} a second", tally_.rows, source_.name, seconds_since(start_),
-           rate());
-  }
-  const Tally& tally() const { return tally_; }
-
- private:
-  void take(uint32_t file, int64_t line, Outcome& outcome) {
-    ++tally_.rows;
-    if (seconds_since(shown_) > 0.5) {
-      shown_ = Clock::now();
-      const std::string sofar = fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate());
-      live_line(sofar);
-      if (!stderr_is_terminal() && seconds_since(told_) > 60) {
-        told_ = Clock::now();
-        info("{}", sofar);
-      }
-      InterruptScope::check("the rows were read; nothing is kept");
-    }
-    if (!outcome.bad.empty()) {
-      if (recipe_.on_bad_row != "skip")
-        throw UserError("{}:{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)",
-                        source_.files[file].string(), line, outcome.bad);
-      ++tally_.bad_rows;
-      return tally_.note("skipped", file, line, outcome.bad);
-    }
-    if (!outcome.format.empty()) ++tally_.formats[std::string(outcome.format)];
-    if (!outcome.dropped.empty()) {
-      ++tally_.dropped;
-      tally_.empty += outcome.empty;
-      tally_.note("dropped", file, line, outcome.dropped);
-      if (outcome.examples.empty()) return;
-    }
-    if (outcome.truncated_from) {
-      ++tally_.truncated;
-      tally_.note("cut", file, line,
-                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
-    }
-    for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
-    for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;
-    for (const Example& example : outcome.examples) writer_.add(example, file, line);
-  }
-
-  double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }
-
-  const Recipe& recipe_;
-  const DataSource& source_;
-  TokenWriter& writer_;
-  Tally tally_;
-  Clock::time_point start_ = Clock::now(), shown_ = start_, told_ = start_;
-};
 
 class Loader {
  public:
@@ -186,17 +91,17 @@ class Loader {
     if (!store) {
       const int64_t classes = recipe_.stage == "cls" ? LabelSet(recipe_).classes_per_row() : 0;
       TokenWriter writer(cache_.draft(key), classes);
-      Filling filling(recipe_, source, writer);
       // A list of 0s and 1s is told from one of labels' numbers by all lists of the set.
       const bool yes_or_no = recipe_.stage == "cls" && problem_of(recipe_) == Problem::kMultiLabel &&
                              scan_labels(source).yes_or_no(LabelSet(recipe_).size());
-      filling.run(RowTokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, yes_or_no));
+      const Tally tally =
+          fill_store(writer, source, RowTokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, yes_or_no), recipe_);
       // A store under the key of what the files were, with rows of what they became, would be wrong for good.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError(
             "dataset: {} changed while it was read; begin again when it is complete, or with data_cache=off",
             source.name);
-      store = writer.finish(filling.tally(), cache_.place(key), damaged);
+      store = writer.finish(tally, cache_.place(key), damaged);
     }
     std::vector<std::string> files;
     for (const auto& file : source.files) files.push_back(file.string());

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "config/recipe.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/dataset.h"
 #include "tokenizer/tokenizer.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "data/order.h"
+#include "data/batches/order.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/order.h"
+#include "data/batches/order.h"
 
 namespace fettle {
 namespace {

@@ -31,8 +31,7 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
   if (method != "bitsandbytes" || four == eight)
     throw UserError(
         "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported; bitsandbytes' 4-bit "
-        "and "
-        "8-bit forms are. Use the original weights, with quantization_bit: 4 in the recipe if they are too large",
+        "and 8-bit forms are. Use the original weights, with quantization_bit: 4 in the recipe if they are too large",
         file, method.empty() ? q.dump() : method);
   if (eight) return Quantisation{Quantisation::Type::kInt8, false};
   const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");

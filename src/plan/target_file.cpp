@@ -1,5 +1,6 @@
 #include "plan/target_file.h"
 
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "runtime/vendors/plugin.h"
+#include "runtime/vendors/vendor.h"
 #include "step/state/placement.h"
 
 namespace fettle {

@@ -193,8 +193,7 @@ void check_labels(const Recipe& recipe, const nlohmann::json& config, const std:
         file, stored);
   throw UserError(
       "{}: num_labels is {}, but the model is a classifier of {}, whose head would be lost; set num_labels: {}, or "
-      "take "
-      "the model that it was made of",
+      "take the model that it was made of",
       recipe.where("num_labels"), wanted, stored, stored);
 }
 

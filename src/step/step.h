@@ -21,12 +21,7 @@ Program build_train_step(const Job& job, int64_t length);
 
 // Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens),
 // tokens (how many), correct. Of stage cls: loss, tokens (1, or 0 for filler), logits [B, num_labels]. With preferences
-// also reference/*, and outputs f32 [B / 2]: loss, tokens (1, or 0 for filler); and metrics; of stage rm scores [B].
+// also reference/*, and outputs f32 [B / 2]: loss, tokens (1, or 0 for filler); and metrics (preference.h).
 Program build_eval_step(const Job& job, int64_t rows, int64_t length);
-
-// Weights as graph inputs, for programs built elsewhere (generation).
-Weights add_weight_inputs(Program& program, const Job& job);
-// `squares`: as fetch_layers (offload.h) takes it.
-Forward make_forward(const Job& job, const Weights& weights, Remat remat, const Tensor& squares = {});
 
 }  // namespace fettle

@@ -134,9 +134,8 @@ void check_data(const StateReader& state, const DataIdentity& data) {
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(
         "{} was written in a run over other tokens: the rows, the tokenizer, the chat template or a key of the data "
-        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with what it was written with, or "
-        "start "
-        "a new run from its weights",
+        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with what it was "
+        "written with, or start a new run from its weights",
         checkpoint_of(state));
 }
 

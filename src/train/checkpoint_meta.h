@@ -5,7 +5,7 @@
 #include <string>
 
 #include "checkpoint/saved/state.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "step/job.h"
 
 namespace fettle {

@@ -1,14 +1,10 @@
 // The page: a run from recipe to result, each stage called once, in order.
 #include "train/finetune.h"
 
-#include <fmt/ranges.h>
-
-#include "base/error.h"
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/saved/atomic_folder.h"
-#include "checkpoint/saved/checkpoint_list.h"
 #include "data/classes/labels.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
@@ -19,6 +15,7 @@
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpoint_meta.h"
+#include "train/not_finite.h"
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
@@ -39,20 +36,6 @@ BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
           .shuffle = !r.disable_shuffling,
           .seed = static_cast<uint64_t>(r.seed),
           .pad_id = tokenizer.pad_id().value_or(0)};
-}
-
-[[noreturn]] void stop_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch,
-                                  const StepOutcome& outcome) {
-  std::vector<std::string> rows = rows_not_finite(devices, job, state, batch);
-  const std::string what = rows.empty() ? "no row's loss alone; the step's rows are" : "the loss of";
-  if (rows.empty()) rows = batch.sources;
-  const auto kept = newest_checkpoint(job.recipe.output_dir);
-  throw UserError(
-      "step {}: loss {}, gradient norm {}: not finite in {} {}. The weights were not changed; {}. Look at those "
-      "rows, or lower learning_rate (now {}) and resume",
-      state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(rows, ", "),
-      kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet",
-      job.recipe.learning_rate);
 }
 
 void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, Recorder& recorder,

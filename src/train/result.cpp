@@ -8,7 +8,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
-#include "train/classifier_config.h"
+#include "models/classifier_config.h"
 
 namespace fettle {
 namespace {

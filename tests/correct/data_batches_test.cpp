@@ -5,9 +5,9 @@
 #include <numeric>
 #include <set>
 
-#include "data/batches.h"
-#include "data/order.h"
-#include "data/packing.h"
+#include "data/batches/batches.h"
+#include "data/batches/order.h"
+#include "data/batches/packing.h"
 
 namespace fettle {
 namespace {

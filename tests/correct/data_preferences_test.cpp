@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/dataset.h"
 #include "data/preferences.h"
 #include "data_fixtures.h"

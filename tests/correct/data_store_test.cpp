@@ -8,8 +8,8 @@
 #include <functional>
 #include <sstream>
 
+#include "data/batches/mix.h"
 #include "data/dataset.h"
-#include "data/mix.h"
 #include "data/store/data_cache.h"
 #include "data_fixtures.h"
 

@@ -11,6 +11,7 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
+#include "step/forward.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

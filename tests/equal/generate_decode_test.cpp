@@ -5,7 +5,7 @@
 #include "generate/decode.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
-#include "step/step.h"
+#include "step/forward.h"
 
 namespace fettle {
 namespace {

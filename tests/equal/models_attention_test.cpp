@@ -6,6 +6,7 @@
 #include "graph/ops.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/loss.h"
+#include "step/forward.h"
 #include "training.h"
 
 namespace fettle {

@@ -7,9 +7,9 @@
 #include "checkpoint/model_writer.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "class_rows.h"
+#include "export/export.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
-#include "train/export.h"
 #include "train/result.h"
 #include "train/save.h"
 
@@ -53,8 +53,8 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   merge.adapter_name_or_path = {(folder / "adapter").string()};
   merge.export_dir = (folder / "merged").string();
   const ExportReport report = run_export(merge);
-  EXPECT_TRUE(report.compared);
-  EXPECT_GT(report.difference_from_base, 1e-3);
+  ASSERT_TRUE(report.logits);
+  EXPECT_GT(report.logits->difference_from_base, 1e-3);
   const Json config = Json::parse(read_text(folder / "merged/config.json"));
   EXPECT_EQ(config["architectures"], Json({"BertForSequenceClassification"}));
   EXPECT_EQ(config["id2label"], (Json{{"0", "red"}, {"1", "green"}, {"2", "blue"}}));
@@ -79,7 +79,7 @@ TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
   write_result(folder / "adapter", run.job, run.repository, run.state);
   recipe.adapter_name_or_path = {(folder / "adapter").string()};
   recipe.export_dir = (folder / "merged").string();
-  EXPECT_TRUE(run_export(recipe).compared);
+  EXPECT_TRUE(run_export(recipe).logits);
   const ModelRepository merged = ModelRepository::open(folder / "merged");
   EXPECT_TRUE(merged.contains("score.weight"));
   EXPECT_EQ(merged.config()["architectures"], Json({"LlamaForSequenceClassification"}));

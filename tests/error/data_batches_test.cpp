@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 
 namespace fettle {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/dataset.h"
 #include "data/preferences.h"
 #include "data_fixtures.h"

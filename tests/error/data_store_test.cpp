@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "data/batches/mix.h"
 #include "data/dataset.h"
-#include "data/mix.h"
 #include "data/store/row_pipeline.h"
 #include "data/store/token_store.h"
 #include "data_fixtures.h"

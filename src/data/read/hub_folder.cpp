@@ -164,8 +164,7 @@ Files split_files(const fs::path& folder, const std::string& subset, const std::
   } catch (const YAML::Exception& error) {
     throw UserError(
         "{}:{}: its `configs` are not as the Hugging Face Hub has them: each wants config_name and data_files (a path, "
-        "or "
-        "a list of split and path); mend them, or name the files in `dataset`",
+        "or a list of split and path); mend them, or name the files in `dataset`",
         (folder / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   const fs::path within = folder / subset;

@@ -1,6 +1,7 @@
 #include "data/read/repeated_key.h"
 
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace fettle {
@@ -44,7 +45,7 @@ std::string repeated_key(const std::string& text, const ordered_json& value) {
       repeated = parsed.get<std::string>();
     return true;
   };
-  static_cast<void>(ordered_json::parse(text, look));
+  std::ignore = ordered_json::parse(text, look);
   return repeated;
 }
 

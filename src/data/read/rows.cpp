@@ -53,8 +53,8 @@ std::string why_bad_text(std::string_view text) {
   if (bad == std::string_view::npos) return "";
   if (text[bad] == 0) return "a zero byte; is this a binary file?";
   return fmt::format(
-      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file from what it is, as `iconv -f latin1 -t utf-8` "
-      "does",
+      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file from what it is, as "
+      "`iconv -f latin1 -t utf-8` does",
       bad + 1, static_cast<unsigned char>(text[bad]));
 }
 

@@ -52,8 +52,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   options.saved = config.modules_to_save;
   if (config.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
-        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one that scores "
-        "replies",
+        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one "
+        "that scores replies",
         file);
   // PEFT lists the names that heads may have; a model has one of them.
   if (model.classifies())
@@ -100,8 +100,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     throw UserError(
         "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
         "another model's adapter? Pairs outside of the blocks (a pooler's, of PEFT's all-linear) are not supported: "
-        "merge "
-        "it with PEFT",
+        "merge it with PEFT",
         file, adapter.tensors.size(), known, model.family->model_type);
   return options;
 }

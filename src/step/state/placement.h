@@ -2,7 +2,7 @@
 // arrays that programs take.
 #pragma once
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "graph/program.h"
 #include "runtime/signature.h"
 #include "step/job.h"

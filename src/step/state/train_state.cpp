@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/load.h"
 #include "checkpoint/load_quantised.h"
-#include "data/order.h"
+#include "data/batches/order.h"
 #include "optim/loss_scale.h"
 #include "step/preference.h"
 #include "step/state/adapter_arrays.h"

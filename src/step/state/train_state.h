@@ -7,7 +7,7 @@
 
 #include "checkpoint/repository.h"
 #include "checkpoint/saved/state.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "step/devices.h"
 #include "step/job.h"
 

@@ -1,4 +1,4 @@
-#include "train/base_tensors.h"
+#include "export/base_tensors.h"
 
 #include <algorithm>
 #include <set>

@@ -3,23 +3,21 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "config/recipe.h"
+#include "export/logit_check.h"
 
 namespace fettle {
 
 struct ExportReport {
   std::filesystem::path folder;
-  size_t files = 0;            // of weights
-  int64_t bytes = 0;           // of tensors
-  bool merged = false;         // an adapter went in
-  int64_t merged_tensors = 0;  // weights it changed
-  bool compared = false;       // logits were compared: merged, and the check fits the device
-  // Largest differences of logits over the fixed prompts, in f32 from the files on disk. `scale` is the largest logit
-  // of base + adapter, `bound` what difference_from_adapter had to stay under, `kept` how much of the adapter's change
-  // of the logits the merged model shows (1 = all; less when rounding swallowed it).
-  double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
+  size_t files = 0;                  // of weights
+  int64_t bytes = 0;                 // of tensors
+  bool merged = false;               // an adapter went in
+  int64_t merged_tensors = 0;        // weights it changed
+  std::optional<LogitCheck> logits;  // of a merged model, when the check fits the device
 };
 
 // Merges the adapters of recipe.adapter_name_or_path, in order, into recipe.model_name_or_path (W + scale B A, with

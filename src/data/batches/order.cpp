@@ -1,4 +1,4 @@
-#include "data/order.h"
+#include "data/batches/order.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "data/packing.h"
+#include "data/batches/packing.h"
 
 #include <algorithm>
 #include <map>

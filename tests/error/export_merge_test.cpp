@@ -8,8 +8,8 @@
 #include <csignal>
 
 #include "checkpoint/adapter_files.h"
+#include "export/export.h"
 #include "temp_folder.h"
-#include "train/export.h"
 
 namespace fettle {
 namespace {
@@ -81,7 +81,7 @@ TEST_F(ExportError, AnAdapterLostInRounding) {
               AllOf(HasSubstr("vanishes"), HasSubstr("export_dtype: float32")));
   Recipe full = merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "full");
   full.export_dtype = "float32";
-  EXPECT_NEAR(run_export(full).kept, 1, 1e-2);
+  EXPECT_NEAR(run_export(full).logits->kept, 1, 1e-2);
 }
 
 TEST_F(ExportError, AnAdapterThatIsNotFinite) {

@@ -1,4 +1,4 @@
-#include "train/classifier_config.h"
+#include "models/classifier_config.h"
 
 namespace fettle {
 

@@ -1,11 +1,11 @@
-#include "data/batches.h"
+#include "data/batches/batches.h"
 
 #include <algorithm>
 
 #include "base/cache.h"
 #include "base/error.h"
-#include "data/order.h"
-#include "data/packing.h"
+#include "data/batches/order.h"
+#include "data/batches/packing.h"
 
 namespace fettle {
 namespace {

@@ -1,10 +1,10 @@
-#include "data/mix.h"
+#include "data/batches/mix.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
-#include "data/order.h"
+#include "data/batches/order.h"
 
 namespace fettle {
 namespace {

@@ -1,0 +1,91 @@
+#include "data/fill_store.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "data/store/row_pipeline.h"
+
+namespace fettle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Filling {
+ public:
+  Filling(const Recipe& recipe, const DataSource& source, TokenWriter& writer)
+      : recipe_(recipe), source_(source), writer_(writer) {}
+
+  Tally run(const RowTokeniser& tokeniser) {
+    const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
+    for_each_row(source_.files, recipe_.max_samples.value_or(INT64_MAX), work,
+                 [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); });
+    const ChatTemplate::Counts counts = tokeniser.counts();
+    tally_.rewritten = counts.rewritten;
+    tally_.prompt_thinks = counts.prompt_thinks;
+    tally_.without_end = counts.without_end;
+    if (seconds_since(start_) > 2)
+      info("data: {} rows of {} in {:.0f} s, {:.0f} a second", tally_.rows, source_.name, seconds_since(start_),
+           rate());
+    return std::move(tally_);
+  }
+
+ private:
+  void take(uint32_t file, int64_t line, Outcome& outcome) {
+    ++tally_.rows;
+    if (seconds_since(shown_) > 0.5) {
+      shown_ = Clock::now();
+      const std::string sofar = fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate());
+      live_line(sofar);
+      if (!stderr_is_terminal() && seconds_since(told_) > 60) {
+        told_ = Clock::now();
+        info("{}", sofar);
+      }
+      InterruptScope::check("the rows were read; nothing is kept");
+    }
+    if (!outcome.bad.empty()) {
+      if (recipe_.on_bad_row != "skip")
+        throw UserError("{}:{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)",
+                        source_.files[file].string(), line, outcome.bad);
+      ++tally_.bad_rows;
+      return tally_.note("skipped", file, line, outcome.bad);
+    }
+    if (!outcome.format.empty()) ++tally_.formats[std::string(outcome.format)];
+    if (!outcome.dropped.empty()) {
+      ++tally_.dropped;
+      tally_.empty += outcome.empty;
+      tally_.note("dropped", file, line, outcome.dropped);
+      if (outcome.examples.empty()) return;
+    }
+    if (outcome.truncated_from) {
+      ++tally_.truncated;
+      tally_.note("cut", file, line,
+                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
+    }
+    for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
+    for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;
+    for (const Example& example : outcome.examples) writer_.add(example, file, line);
+  }
+
+  double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }
+
+  const Recipe& recipe_;
+  const DataSource& source_;
+  TokenWriter& writer_;
+  Tally tally_;
+  Clock::time_point start_ = Clock::now(), shown_ = start_, told_ = start_;
+};
+
+}  // namespace
+
+Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const Recipe& recipe) {
+  return Filling(recipe, source, writer).run(tokeniser);
+}
+
+}  // namespace fettle

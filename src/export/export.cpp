@@ -1,0 +1,160 @@
+#include "export/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ranges>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/files.h"
+#include "checkpoint/load.h"
+#include "checkpoint/saved/atomic_folder.h"
+#include "export/weights.h"
+#include "models/classifier.h"
+#include "models/classifier_config.h"
+#include "step/state/adapter_arrays.h"
+#include "step/state/quantised_rows.h"
+
+namespace fettle {
+namespace {
+
+// What is written are plain weights, whatever the base is held in.
+void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::optional<nlohmann::json>& other,
+                  const std::filesystem::path& folder) {
+  copy_model_files(base.folder(), folder);
+  nlohmann::json config = other.value_or(base.config());
+  if (config.erase("quantization_config") == 0 && !dtype && !other) return;
+  if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
+  if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
+  write_json_file(folder / "config.json", config);
+}
+
+// Labels of the classifier that is exported: the adapters' head tells, or else config.json; 0 of a language model.
+int64_t exported_labels(const Family& family, const nlohmann::json& config,
+                        const std::vector<AdapterFolder>& adapters) {
+  int64_t labels = labels_of(config);
+  for (const AdapterFolder& adapter : adapters) {
+    if (adapter.config.task_type != "SEQ_CLS") continue;
+    const std::string name = family.classifier.modules.back() + ".weight";
+    const TensorEntry* head = adapter.find(name, AdapterPart::kSaved);
+    if (head == nullptr)
+      throw UserError("{}: a classifier's adapter (task_type SEQ_CLS) without '{}'; save it again with that module",
+                      adapter.file.path().string(), name);
+    labels = head->shape.dims[0];
+  }
+  return labels == 0 && family.encoder ? 1 : labels;  // an encoder alone is copied whatever its head may be
+}
+
+// Not so where the base model was saved alone: adapters call modules as the whole model does.
+bool named_as_rows(const ModelRepository& base, const Model& model) {
+  const std::string name = model.weights.front().stored_name(0);
+  return base.find(name).entry->name == name;
+}
+
+// The head that the base lacks comes from the last adapter that has it.
+void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
+  for (const WeightRow& row : model.weights) {
+    if (!row.head || tensors.contains(row.name)) continue;
+    const TensorEntry* found = nullptr;
+    for (const AdapterFolder& adapter : adapters | std::views::reverse)
+      if (const TensorEntry* entry = adapter.find(row.name, AdapterPart::kSaved)) {
+        tensors.add(row.name, {&adapter.file, found = entry});
+        break;
+      }
+    if (found == nullptr)
+      throw UserError("neither the base nor {} has '{}'; train the adapter with it in additional_target",
+                      adapters.back().file.path().string(), row.name);
+  }
+}
+
+// config.json of base and adapters: labels are named by the recipe, else by the file beside the last adapter.
+nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const Model& model) {
+  std::vector<std::string> names = recipe.id2label;
+  std::string problem = recipe.problem_type;
+  const std::filesystem::path beside = std::filesystem::path(recipe.adapter_name_or_path.back()) / kAdapterLabels;
+  const nlohmann::json config = std::filesystem::exists(beside) ? read_json_file(beside) : base.config();
+  if (labels_of(config) == model.config.num_labels) {
+    if (problem.empty() && recipe.stage != "rm" && config.contains("problem_type") &&
+        config["problem_type"].is_string())
+      problem = config["problem_type"];
+    for (int64_t i = 0; recipe.id2label.empty() && i < model.config.num_labels; ++i)
+      names.push_back(
+          config.value("id2label", nlohmann::json::object()).value(std::to_string(i), "LABEL_" + std::to_string(i)));
+  }
+  return classifier_config(base.config(), model, problem, names);
+}
+
+}  // namespace
+
+ExportReport run_export(const Recipe& recipe) {
+  require_keys(recipe, {"model_name_or_path", "export_dir"}, "export");
+  const ModelRepository base = ModelRepository::open(recipe.model_name_or_path);
+  const std::string config_file = (base.folder() / "config.json").string();
+  std::vector<AdapterFolder> adapters;
+  for (const std::string& adapter : recipe.adapter_name_or_path) adapters.push_back(open_adapter(adapter));
+  const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), adapters);
+  const Model model = make_model(base.config(), config_file, labels);
+  const bool merges = !adapters.empty(), classifier = merges && model.classifies();
+  check_weights(base, model);
+  std::optional<DType> dtype;
+  if (!recipe.export_dtype.empty()) dtype = dtype_from_hf(recipe.export_dtype);
+
+  BaseTensors tensors(
+      base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path),
+      merges && (classifier || !named_as_rows(base, model)) ? TensorNames::kOfRows : TensorNames::kStored);
+  if (classifier) add_head(tensors, model, adapters);
+  std::optional<Devices> devices;
+  std::optional<Changes> changes;
+  if (merges) {
+    devices.emplace(recipe);
+    make_job(exact_forward(recipe, labels), base.config(), config_file, devices->count(), Purpose::kInference);
+    changes.emplace(tensors, adapters, model);
+  } else {
+    info("no adapter_name_or_path: {} is exported as it is", recipe.model_name_or_path);
+  }
+
+  AtomicFolder folder(recipe.export_dir, AtomicFolder::Existing::kRefuse);
+  ExportReport report{.folder = recipe.export_dir, .merged = changes.has_value()};
+  ModelWriter writer(folder.path(), written_shapes(tensors, dtype),
+                     std::max<int64_t>(1, std::llround(recipe.export_size * 1e9)));
+  const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
+  writer.finish();
+  write_config(base, dtype, classifier ? std::optional(merged_config(recipe, base, model)) : std::nullopt,
+               folder.path());
+  report.files = writer.shard_count();
+  report.bytes = writer.total_bytes();
+  report.merged_tensors = count.tensors;
+  if (changes) {
+    if (!count.nonzero)
+      throw UserError(
+          "{}: the adapter is zero: it changes nothing, so there is nothing to merge. Is it trained? Leave "
+          "adapter_name_or_path away to export the base",
+          changes->names());
+    if (count.tensors == 0)
+      throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
+                      changes->names(), hf_name(count.narrowest));
+    report.logits = check_logits(*devices, recipe, folder.path(), count.narrowest, labels);
+  }
+  folder.commit();
+  return report;
+}
+
+std::string format_export(const ExportReport& report) {
+  const bool small = report.bytes < 1'000'000'000;
+  std::string text =
+      fmt::format("{}: {:.2f} {} of weights in {} file{}", report.folder.string(), report.bytes / (small ? 1e6 : 1e9),
+                  small ? "MB" : "GB", report.files, report.files == 1 ? "" : "s");
+  if (!report.merged) return text;
+  text += fmt::format(", {} of them merged with the adapter", report.merged_tensors);
+  if (!report.logits) return text + "\nlogits not compared";
+  return text + fmt::format(
+                    "\nlargest difference of logits, {} prompts of {} tokens, f32: merged and base + adapter {:.3g} "
+                    "(bound {:.3g}), merged and base {:.3g}; largest logit {:.3g}",
+                    kCheckedPrompts, kCheckedLength, report.logits->difference_from_adapter, report.logits->bound,
+                    report.logits->difference_from_base, report.logits->scale);
+}
+
+}  // namespace fettle

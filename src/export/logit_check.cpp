@@ -1,0 +1,152 @@
+#include "export/logit_check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/batches/order.h"
+#include "graph/ops.h"
+#include "models/blocks/loss.h"
+#include "models/classifier.h"
+#include "step/forward.h"
+#include "step/state/train_state.h"
+
+namespace fettle {
+namespace {
+
+// Logits of the fixed prompts.
+struct Logits {
+  HostArray with, without;  // the adapter; `with` is empty without one
+};
+
+// Nothing when the forward pass does not fit the device.
+std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
+                           Purpose::kInference);
+  const int64_t shards = job.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
+  const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, job.model.config.max_position_embeddings)}};
+  Program program(job.sharding.mesh());
+  {
+    BuildScope scope(program.block());
+    const Weights weights = add_weight_inputs(program, job);
+    const Tensor tokens = program.input("tokens", ids);
+    auto output = [&](const char* name, bool adapted) {
+      Forward f = make_forward(job, weights, Remat::kFull);
+      if (adapted) {
+        f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
+        f.expert_pairs = expert_pairs(*job.lora);
+      }
+      f.tokens = tokens;
+      f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
+      f.segments = full(1, ids);
+      const Tensor hidden = job.model.family->forward(f);
+      program.output(name, job.model.classifies() ? class_logits(f, job.model, hidden)
+                                                  : logits(f, hidden, head_of(job.model, weights)));
+    };
+    output("without", false);
+    if (job.lora) output("with", true);
+  }
+  const Executable executable = devices.compile(program);
+  const int64_t needed = executable.memory_stats().peak, limit = devices.memory_limit();
+  if (limit > 0 && needed > limit) {
+    warn("the logits are not compared: that needs {:.1f} GB on each device, which has {:.1f} GB", needed / 1e9,
+         limit / 1e9);
+    return std::nullopt;
+  }
+  TrainState state = load_state(devices, job, repository, false);
+  HostArray prompts(ids);
+  for (int64_t i = 0; i < ids.elements(); ++i)
+    prompts.as<int32_t>()[i] = static_cast<int32_t>(mix_bits(1, static_cast<uint64_t>(i)) %
+                                                    static_cast<uint64_t>(job.model.config.vocab_size));
+  DeviceBuffer tokens = replicate(devices, prompts);
+  Bindings inputs = state.bindings();
+  inputs["tokens"] = &tokens;
+  std::map<std::string, DeviceBuffer> outputs = run(executable, inputs);
+  Logits out{.with = {}, .without = outputs.at("without").download()};
+  if (job.lora) out.with = outputs.at("with").download();
+  return out;
+}
+
+double largest_difference(const HostArray& x, const HostArray& y) {
+  double largest = 0;
+  for (int64_t i = 0; i < x.shape().elements(); ++i) {
+    const double difference = std::abs(static_cast<double>(x.as<float>()[i]) - y.as<float>()[i]);
+    if (!(difference <= largest)) largest = difference;  // NaN stays
+  }
+  return largest;
+}
+
+// How much of `change` (from `base`) is in `shown`: the least-squares factor, which rounding noise hardly moves.
+double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown) {
+  double product = 0, square = 0;
+  for (int64_t i = 0; i < base.shape().elements(); ++i) {
+    const double change = static_cast<double>(changed.as<float>()[i]) - base.as<float>()[i];
+    product += change * (static_cast<double>(shown.as<float>()[i]) - base.as<float>()[i]);
+    square += change * change;
+  }
+  return product / square;
+}
+
+// Largest difference from base + adapter allowed, as a share of the largest logit: rounding of the written weights.
+double tolerance(DType dtype) {
+  return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : 1e-3;
+}
+
+}  // namespace
+
+Recipe exact_forward(Recipe recipe, int64_t labels) {
+  recipe.stage = labels > 0 ? "cls" : "sft";
+  if (labels > 0) recipe.num_labels = labels;
+  recipe.problem_type = "single_label_classification";
+  recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
+  recipe.lora_dtype = "float32";
+  recipe.offload_param = recipe.offload_optimizer = false;
+  return recipe;
+}
+
+std::optional<LogitCheck> check_logits(Devices& devices, const Recipe& recipe, const std::filesystem::path& written,
+                                       DType dtype, int64_t labels) {
+  const std::optional<Logits> reference = compute_logits(devices, exact_forward(recipe, labels));
+  if (!reference) return std::nullopt;
+  Recipe merged_recipe = exact_forward(recipe, labels);
+  merged_recipe.model_name_or_path = written.string();
+  merged_recipe.adapter_name_or_path.clear();
+  merged_recipe.quantization_bit.reset();
+  const std::optional<Logits> merged = compute_logits(devices, merged_recipe);
+  if (!merged) return std::nullopt;
+  LogitCheck out;
+  const double effect = largest_difference(reference->with, reference->without);
+  out.scale = largest_difference(reference->with, HostArray::zeros(reference->with.shape()));
+  out.difference_from_adapter = largest_difference(merged->without, reference->with);
+  out.difference_from_base = largest_difference(merged->without, reference->without);
+  out.bound = tolerance(dtype) * out.scale;
+  // A weak adapter left out altogether would pass the bound; without rounding there is no excuse.
+  if (dtype == DType::kF32 || dtype == DType::kF64)
+    out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
+  if (!std::isfinite(out.scale))
+    throw UserError("{}: base and adapter give logits that are not finite; the adapter is broken",
+                    recipe.adapter_name_or_path[0]);
+  if (effect == 0)
+    throw UserError("{}: the adapter changes no logit of the base; is it trained?", recipe.adapter_name_or_path[0]);
+  out.kept = share_kept(reference->without, reference->with, merged->without);
+  const bool rounds = byte_size(dtype) < 4;
+  if (rounds && out.kept < 0.5)
+    throw UserError(
+        "only {:.0f}% of what the adapter does survives rounding the merged weights to {}: its changes are "
+        "smaller than the weights' precision. Set export_dtype: float32, or use the adapter beside its base",
+        100 * out.kept, hf_name(dtype));
+  if (!(out.difference_from_adapter <= out.bound) || out.difference_from_base == 0 || out.kept > 1.5)
+    throw InternalError(
+        "the merged model is not base + adapter: its logits differ by {:.3g} (bound {:.3g}) from those with "
+        "the adapter and by {:.3g} from the base's, and show {:.0f}% of the adapter's change; "
+        "nothing was written",
+        out.difference_from_adapter, out.bound, out.difference_from_base, 100 * out.kept);
+  if (out.kept < 0.9)
+    warn("{:.0f}% of what the adapter does is left after rounding to {}; export_dtype: float32 keeps all of it",
+         100 * out.kept, hf_name(dtype));
+  return out;
+}
+
+}  // namespace fettle

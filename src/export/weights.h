@@ -1,0 +1,26 @@
+// Defines write_weights: a base's tensors as they are exported, changed or converted on the way.
+#pragma once
+
+#include <optional>
+
+#include "checkpoint/model_writer.h"
+#include "export/changes.h"
+
+namespace fettle {
+
+// What the merge did to the weights.
+struct MergeCount {
+  int64_t tensors = 0;            // changed on disk
+  bool nonzero = false;           // the adapters change something
+  DType narrowest = DType::kF64;  // of what was merged, as written
+};
+
+// Names and shapes of what write_weights will write. `dtype`: of floats; nothing keeps each tensor's own.
+NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
+
+// Writes all tensors of the base in the order they are stored in, a block of rows in memory at a time; `changes` may be
+// null.
+MergeCount write_weights(const BaseTensors& base, const Changes* changes, std::optional<DType> dtype,
+                         ModelWriter& writer);
+
+}  // namespace fettle
