@@ -121,6 +121,20 @@ TEST_F(ClassErrors, NothingToReadThemOff) {
   expect({R"({"text": "a", "label": 1})"}, "id2label must name the numbers 0 to 0", broken);
 }
 
+TEST_F(ClassErrors, AnotherNumberOfLabelsThanTheModels) {
+  const json bert = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
+  const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
+  recipe.num_labels = 5;
+  recipe.set_at["num_labels"] = "recipe.yaml:3";
+  expect(rows, "recipe.yaml:3: num_labels asks for 5 labels, but the model is a classifier of 2", bert);
+  recipe.num_labels.reset();
+  recipe.id2label = {"x", "y", "z"};
+  expect(rows, "id2label names 3 labels, but the model is a classifier of 2", bert);
+  recipe.id2label.clear();
+  recipe.problem_type = "regression";
+  expect(rows, "a.jsonl:1: the label \"x\" is no number, and problem_type is regression", bert);
+}
+
 TEST_F(ClassErrors, KeysThatContradict) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})"};
   recipe.id2label = {"x", "x"};

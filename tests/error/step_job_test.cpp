@@ -112,8 +112,6 @@ TEST(JobError, ClassifiersAndTheirLabels) {
   EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
               AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
-  EXPECT_THAT(message("bert", {"stage=cls", "num_labels=5"}),
-              AllOf(HasSubstr("num_labels is 5"), HasSubstr("a classifier of 3"), HasSubstr("set num_labels: 3")));
   EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("one score")));
   EXPECT_THAT(message("llama_classifier", {"stage=sft"}),
               AllOf(HasSubstr("LlamaForSequenceClassification"), HasSubstr("stage: cls")));

@@ -100,8 +100,6 @@ std::vector<float> LabelSet::several(const ordered_json& value) const {
 
 std::vector<float> LabelSet::numbers(const ordered_json& value, bool cell) const {
   const ordered_json list = value.is_array() ? value : ordered_json::array({value});
-  if (static_cast<int64_t>(list.size()) != size())
-    throw BadRow(fmt::format("the label {} has {} numbers, and num_labels is {}", shown(value), list.size(), size()));
   std::vector<float> out;
   for (const auto& one : list) {
     const LabelWord word = label_word(one, cell && !value.is_array());
@@ -110,6 +108,8 @@ std::vector<float> LabelSet::numbers(const ordered_json& value, bool cell) const
     out.push_back(static_cast<float>(word.number));
     if (!std::isfinite(out.back())) throw BadRow(fmt::format("the label {} is too large a number", shown(value)));
   }
+  if (std::ssize(out) != size())
+    throw BadRow(fmt::format("the label {} has {} numbers, and num_labels is {}", shown(value), out.size(), size()));
   return out;
 }
 

@@ -94,6 +94,17 @@ Taught read_taught(const json& config, const std::string& file) {
   return out;
 }
 
+void check_count(const Recipe& recipe, int64_t known) {
+  const bool named = !recipe.id2label.empty();
+  const int64_t wanted = named ? static_cast<int64_t>(recipe.id2label.size()) : recipe.num_labels.value_or(known);
+  if (wanted == known) return;
+  const char* const key = named ? "id2label" : "num_labels";
+  throw UserError(
+      "{}: {} {} {} labels, but the model is a classifier of {}, whose head would be lost; leave it out, or take the "
+      "model that it was made of",
+      recipe.where(key), key, named ? "names" : "asks for", wanted, known);
+}
+
 // What the adapter, or else the model, was taught; without names when it is no classifier.
 Taught taught_of(const Recipe& recipe, const json& config, const std::string& config_file) {
   for (auto adapter = recipe.adapter_name_or_path.rbegin(); adapter != recipe.adapter_name_or_path.rend(); ++adapter) {
@@ -208,6 +219,7 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
   }
   const Taught taught = taught_of(recipe, config, config_file);
   const auto known = static_cast<int64_t>(taught.names.size());
+  if (known > 0 && !recipe.train_from_scratch) check_count(recipe, known);
   // Labels of another number than the model's are others.
   const bool continues = known > 0 && recipe.id2label.empty() && recipe.num_labels.value_or(known) == known;
   if (continues) recipe.id2label = taught.names;
