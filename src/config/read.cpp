@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cctype>
@@ -16,6 +15,7 @@
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/value.h"
+#include "config/yaml_text.h"
 
 namespace fettle {
 namespace {
@@ -217,11 +217,7 @@ std::string read_text_file(const std::filesystem::path& file) {
 void read_file(Recipe& recipe, const std::filesystem::path& file) {
   YAML::Node root;
   try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(read_text_file(file));
-    if (documents.size() > 1)
-      throw UserError("{}: found {} yaml documents, wanted one", file.string(), documents.size());
-    if (documents.empty()) return;
-    root = documents.front();
+    root = parse_yaml(read_text_file(file));
   } catch (const YAML::Exception& broken) {
     throw UserError("{}:{}: not valid yaml: {}", file.string(), broken.mark.line + 1, broken.msg);
   }
@@ -244,7 +240,7 @@ YAML::Node override_value(const std::string& name, const std::string& text, cons
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);
   if (literal && text != "null") return YAML::Node(text);
   try {
-    return YAML::Load(text);
+    return parse_yaml(text);
   } catch (const YAML::Exception& broken) {
     throw UserError("{}: not a valid value: {}", where, broken.msg);
   }

@@ -1,7 +1,6 @@
 #include "plan/target_file.h"
 
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/files.h"
 #include "config/nearest.h"
+#include "config/yaml_text.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -118,11 +119,9 @@ YAML::Node load(const std::filesystem::path& file) {
   if (!std::filesystem::is_regular_file(file, unreadable))
     throw UserError("{}: is no file; wanted one that describes a target (docs/targets.md)", file.string());
   try {
-    YAML::Node root = YAML::LoadFile(file.string());
+    YAML::Node root = parse_yaml(read_file(file));
     if (!root.IsMap()) throw UserError("{}: wanted keys and values that describe a target", file.string());
     return root;
-  } catch (const YAML::BadFile&) {
-    throw UserError("{}: cannot be read; wanted a file that describes a target (docs/targets.md)", file.string());
   } catch (const YAML::ParserException& error) {
     throw UserError("{}:{}: no yaml: {}", file.string(), error.mark.line + 1, error.msg);
   }

@@ -199,7 +199,9 @@ TEST_F(BadRecipe, FilesThatAreNoRecipe) {
   EXPECT_EQ(message("a: [1\nb: 2\n").substr(0, 7), "FILE:2:");
   EXPECT_EQ(message("- a\n- b\n"), "FILE: found a list, wanted lines of `key: value`");
   EXPECT_EQ(message("just words\n"), "FILE: found 'just words', wanted lines of `key: value`");
-  EXPECT_EQ(message("stage: pt\n---\nstage: sft\n"), "FILE: found 2 yaml documents, wanted one");
+  EXPECT_EQ(message("stage: pt\n---\nstage: sft\n"),
+            "FILE:2: not valid yaml: a second document begins here; one is wanted");
+  EXPECT_EQ(message(",stage: pt\n"), "FILE:1: not valid yaml: a second document begins here; one is wanted");
   EXPECT_EQ(message("[a]: b\n"), "FILE:1: found a list as a key");
   EXPECT_EQ(message_of("/no/such/recipe.yaml", {}),
             "/no/such/recipe.yaml: cannot read the recipe: No such file or directory");

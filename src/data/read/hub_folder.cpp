@@ -1,7 +1,6 @@
 #include "data/read/hub_folder.h"
 
 #include <fnmatch.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/yaml_text.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -111,7 +111,7 @@ YAML::Node readme_head(const fs::path& folder) {
   std::string line, head;
   if (!std::getline(in, line) || !line.starts_with("---")) return {};
   while (std::getline(in, line) && !line.starts_with("---")) head += line + "\n";
-  return YAML::Load(head);
+  return parse_yaml(head);
 }
 
 YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, const std::string& subset) {
