@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "checkpoint/load.h"
 #include "step/devices.h"
-#include "step/job.h"
+#include "step/make_job.h"
 #include "step/state/load_meter.h"
 #include "step/state/placement.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "step/evaluate.h"
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

@@ -10,6 +10,7 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
+#include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

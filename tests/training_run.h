@@ -1,6 +1,7 @@
 // Defines TrainingRun: a run over the reference rows that a test takes step by step, as finetune() does.
 #pragma once
 
+#include "step/make_job.h"
 #include "train/save.h"
 #include "training.h"
 

@@ -10,6 +10,7 @@
 #include "eval/class_eval.h"
 #include "eval/reward_eval.h"
 #include "eval/row_sets.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

@@ -7,6 +7,7 @@
 #include "eval/eval.h"
 #include "eval/row_sets.h"
 #include "step/evaluate.h"
+#include "step/make_job.h"
 #include "step/positions.h"
 
 namespace fettle {

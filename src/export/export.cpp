@@ -15,6 +15,7 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
+#include "step/make_job.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/quantised_rows.h"
 

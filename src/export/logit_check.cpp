@@ -10,6 +10,7 @@
 #include "models/blocks/loss.h"
 #include "models/classifier.h"
 #include "step/forward.h"
+#include "step/make_job.h"
 #include "step/state/train_state.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/batches/order.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

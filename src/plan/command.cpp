@@ -10,6 +10,7 @@
 #include "data/classes/labels.h"
 #include "plan/fit.h"
 #include "plan/report.h"
+#include "step/make_job.h"
 #include "step/state/shards.h"
 
 namespace fettle {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/size_text.h"
 #include "models/model.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

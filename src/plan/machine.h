@@ -44,7 +44,7 @@ class Machine {
   int64_t count() const { return hosts_ * per_host_; }
   int64_t devices_per_host() const { return per_host_; }
   std::string title() const;                                       // "8 x AMD Instinct MI300X"
-  const std::string& capability() const;                           // of a device; "": the CPU
+  const std::string& capability() const;                           // of a device, as DeviceInfo has it
   int64_t memory_limit() const;                                    // bytes of one device; 0 = not known
   int64_t allowance() const;                                       // bytes of one device that the compiler does not see
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known

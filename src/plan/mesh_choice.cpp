@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "models/blocks/moe.h"
 #include "plan/compiled/hlo.h"
+#include "step/make_job.h"
 #include "step/step.h"
 
 namespace fettle {

@@ -33,7 +33,8 @@ std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* descript
   return "";
 }
 
-DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
+DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, int ordinal) {
+  const PJRT_Api& api = plugin.api();
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
   args.device = device;
   PJRT_CALL(api, PJRT_Device_GetDescription, args);
@@ -51,7 +52,9 @@ DeviceInfo describe(const PJRT_Api& api, PJRT_Device* device, int ordinal) {
           .id = id.id,
           .process_index = process.process_index,
           .kind = std::string(kind.device_kind, kind.device_kind_size),
-          .capability = text_attribute(api, args.device_description, "compute_capability"),
+          .capability = plugin.vendor().staging == Staging::kHostMemory
+                            ? std::string(kHostCapability)
+                            : text_attribute(api, args.device_description, "compute_capability"),
           .memory_bytes = memory.bytes_limit_is_set ? memory.bytes_limit : 0};
 }
 
@@ -110,7 +113,7 @@ void describe_client(ClientHandle& handle) {
   handle.devices.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
   if (handle.devices.empty()) throw DeviceError("plugin {} finds no device here", handle.plugin->path().string());
   for (size_t i = 0; i < handle.devices.size(); ++i) {
-    handle.infos.push_back(describe(api, handle.devices[i], static_cast<int>(i)));
+    handle.infos.push_back(describe(*handle.plugin, handle.devices[i], static_cast<int>(i)));
   }
 }
 

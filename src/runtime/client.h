@@ -26,7 +26,7 @@ struct DeviceInfo {
   int64_t id = 0;   // PJRT's global id
   int process_index = 0;
   std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
-  std::string capability;    // "9.0", "gfx942"; "" when the plugin does not say (CPU)
+  std::string capability;    // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not say
   int64_t memory_bytes = 0;  // what one device may allocate; CPU: this machine's free memory / devices; 0 = unknown
 };
 

@@ -1,7 +1,6 @@
 // Defines Job: what a recipe and a model's config.json ask for, before any weight is read.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ struct Job {
   // adapter's pairs there is none: the reference is the base without them.
   std::vector<WeightRow> reference;
   DType compute = DType::kF32;  // of activations and matmuls
-  // What the layers' matmuls take, in training with recipe.fp8; none: `compute`. See use_float8_of.
+  // What the layers' matmuls take, in training with recipe.fp8; none: `compute`. See make_job.h.
   std::optional<Float8> float8;
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
@@ -60,22 +59,6 @@ struct Job {
   // Rows whose weight decays: PyTorch's habit of sparing biases and norms.
   static bool decays(const WeightRow& row) { return row.stored_dims().size() > 1 || is_magnitude(row); }
 };
-
-// Labels of the classifier that a recipe asks for: of stage cls its num_labels, of stage rm 1 score, else 0 (a language
-// model). Throws UserError when stage cls has no num_labels.
-int64_t num_labels_of(const Recipe& recipe);
-
-// Training makes a new adapter when there is none to continue; inference takes the bare base then, all of it frozen.
-enum class Purpose { kTraining, kInference };
-
-// `config` is the model's config.json, `file` its name for messages. The adapter's options come from the recipe, or
-// from the adapter that is continued from. Throws UserError on combinations that make no sense.
-Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
-             Purpose purpose = Purpose::kTraining);
-
-// Gives the job the 8-bit floats of the hardware it runs on, when the recipe asks for them. `capability` is Machine's
-// or Devices'; `title` its name for messages. Throws UserError when it has none.
-void use_float8_of(Job& job, const std::string& capability, const std::string& title);
 
 // Names of program inputs and outputs.
 std::string frozen_input(const WeightRow& row);

@@ -10,6 +10,7 @@
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
 #include "report/recorder.h"
+#include "step/make_job.h"
 #include "step/memory_table.h"
 #include "step/positions.h"
 #include "step/step_programs.h"

@@ -5,6 +5,7 @@
 
 #include "adapters/lora.h"
 #include "graph/ops.h"
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

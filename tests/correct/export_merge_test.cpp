@@ -13,6 +13,7 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "step/forward.h"
+#include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 

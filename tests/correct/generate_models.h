@@ -7,6 +7,7 @@
 #include <string>
 
 #include "generate/decode.h"
+#include "step/make_job.h"
 
 namespace fettle {
 

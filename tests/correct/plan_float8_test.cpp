@@ -6,6 +6,7 @@
 #include "gpu_plugin.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
+#include "step/make_job.h"
 #include "step/step.h"
 
 namespace fettle {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "plan/mesh_choice.h"
+#include "step/make_job.h"
 
 namespace fettle {
 namespace {

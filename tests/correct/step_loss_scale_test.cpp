@@ -3,6 +3,7 @@
 
 #include "graph/ops.h"
 #include "optim/loss_scale.h"
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "step/devices.h"
+#include "step/make_job.h"
 #include "step/memory_table.h"
 #include "step/step.h"
 

@@ -6,6 +6,7 @@
 
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

@@ -12,6 +12,7 @@
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
 #include "step/forward.h"
+#include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

@@ -5,6 +5,7 @@
 
 #include "optim/schedule.h"
 #include "preference_rows.h"
+#include "step/make_job.h"
 #include "step/preference.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 
 #include "checkpoint/adapter_files.h"
 #include "families.h"
+#include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 #include "train/result.h"

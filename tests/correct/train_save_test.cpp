@@ -5,6 +5,7 @@
 #include "base/arrays/box_copy.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "step/make_job.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"

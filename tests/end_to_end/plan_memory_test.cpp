@@ -11,6 +11,7 @@
 #include "checkpoint/load.h"
 #include "config/recipe.h"
 #include "run_fettle.h"
+#include "step/make_job.h"
 #include "step/state/placement.h"
 #include "step/state/train_state.h"
 #include "step/step.h"

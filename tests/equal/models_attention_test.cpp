@@ -7,6 +7,7 @@
 #include "models/blocks/attention.h"
 #include "models/blocks/loss.h"
 #include "step/forward.h"
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "step/make_job.h"
 #include "training.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 #include "adapters/block_codes.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
+#include "step/make_job.h"
 #include "temp_folder.h"
 #include "training.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "step/job.h"
+#include "step/make_job.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -77,13 +77,13 @@ TEST(JobError, Float8) {
   const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
   const Recipe recipe = read_recipe("", {"fp8=true", "bf16=true"});
   Job job = make_job(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
-  for (const char* without : {"8.0", "8.6", "gfx90a:sramecc+:xnack-", "gfx1100"}) try {
+  for (const char* without : {"", "8.0", "8.6", "gfx90a:sramecc+:xnack-", "gfx1100"}) try {
       use_float8_of(job, without, "the card");
       ADD_FAILURE() << without;
     } catch (const UserError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("the card"), HasSubstr(without)));
     }
-  for (const char* with : {"", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"}) {
+  for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"}) {
     use_float8_of(job, with, "the card");
     EXPECT_EQ(job.float8, Float8{}) << with;
   }

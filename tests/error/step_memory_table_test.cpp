@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "step/make_job.h"
 #include "step/memory_table.h"
 #include "temp_folder.h"
 

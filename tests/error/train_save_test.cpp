@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/saved/checkpoint_list.h"
+#include "step/make_job.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"

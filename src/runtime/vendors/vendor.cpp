@@ -20,7 +20,8 @@ int64_t reported_or_parts(const MemoryStats& stats) {
 }  // namespace
 
 std::optional<Float8> float8_of(std::string_view capability) {
-  if (capability.empty() || capability.starts_with("gfx950") || capability.starts_with("gfx12")) return Float8{};
+  if (capability == kHostCapability || capability.starts_with("gfx950") || capability.starts_with("gfx12"))
+    return Float8{};
   if (capability.starts_with("gfx942")) return Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ};
   if (capability.starts_with("gfx")) return std::nullopt;
   int major = 0, minor = 0;

@@ -39,9 +39,12 @@ struct Vendor {
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
+// What stands for the capability of the CPU plugin's devices.
+inline constexpr std::string_view kHostCapability = "host";
+
 // The 8-bit floats whose products the device of this capability ("8.9", "gfx942:sramecc+:xnack-") takes; none when it
-// has no such products. "" (the CPU) emulates them. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's instruction sets
-// (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
+// has no such products, or is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's
+// instruction sets (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
 std::optional<Float8> float8_of(std::string_view capability);
 
 // All rows, the most wanted first.
