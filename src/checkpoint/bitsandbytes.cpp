@@ -42,6 +42,20 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   return state;
 }
 
+// 1 to 3 are bitsandbytes' tiles for one kind of GPU each. Its first versions wrote no format, and rows.
+void check_row_major(const FindTensor& find, const std::string& name) {
+  StoredTensor stored;
+  try {
+    stored = find(name);
+  } catch (const UserError&) {
+    return;
+  }
+  check_shape(stored, name, DType::kU8, 1);
+  if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
+    throw UserError("{}: '{}' is {}: codes in another order than by rows (0); save the model again with bitsandbytes",
+                    stored.file->path().string(), name, format);
+}
+
 }  // namespace
 
 StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const WeightRow& row,
@@ -60,6 +74,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
     out.absmax = get(module + ".SCB");
     check_shape(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
     out.names.insert(module + ".weight_format");
+    check_row_major(find, module + ".weight_format");
     return out;
   }
   const int64_t blocks = blocks_of(elements, kBlock);

@@ -128,10 +128,6 @@ void check_preferences(const Recipe& r) {
         "{}: pissa_init moves part of the base into the adapter, so that the base is no reference model; remove it, or "
         "name the base in ref_model",
         r.where("pissa_init"));
-  if (!r.ref_model.empty() && r.quantization_bit)
-    throw UserError(
-        "{}: ref_model is held as it is, beside a quantised base; leave one of ref_model and quantization_bit out",
-        r.where("ref_model"));
   if (r.stage == "kto" && r.kto_chosen_weight == 0 && r.kto_rejected_weight == 0)
     throw UserError("{}: kto_chosen_weight and kto_rejected_weight are both 0: nothing would be learned",
                     r.where("kto_chosen_weight"));

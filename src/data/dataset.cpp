@@ -84,6 +84,13 @@ class Loader {
           source.name, recipe_.stage);
   }
 
+  // A list of 0s and 1s is told from one of labels' numbers by all lists of the set, or of all sets.
+  bool lists_say_yes_or_no(const DataSource& source) const {
+    if (recipe_.stage != "cls" || problem_of(recipe_) != Problem::kMultiLabel) return false;
+    if (recipe_.lists_say_yes_or_no) return *recipe_.lists_say_yes_or_no;
+    return scan_labels({source}).yes_or_no(LabelSet(recipe_).size());
+  }
+
   Examples load_source(const DataSource& source) {
     const std::string key = cache_.key(source, tokenizer_, vocab_size_);
     bool damaged = false;
@@ -91,11 +98,8 @@ class Loader {
     if (!store) {
       const int64_t classes = recipe_.stage == "cls" ? LabelSet(recipe_).classes_per_row() : 0;
       TokenWriter writer(cache_.draft(key), classes);
-      // A list of 0s and 1s is told from one of labels' numbers by all lists of the set.
-      const bool yes_or_no = recipe_.stage == "cls" && problem_of(recipe_) == Problem::kMultiLabel &&
-                             scan_labels(source).yes_or_no(LabelSet(recipe_).size());
-      const Tally tally =
-          fill_store(writer, source, RowTokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, yes_or_no), recipe_);
+      const RowTokeniser tokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, lists_say_yes_or_no(source));
+      const Tally tally = fill_store(writer, source, tokeniser, recipe_);
       // A store under the key of what the files were, with rows of what they became, would be wrong for good.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError(

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/files.h"
 #include "checkpoint/repository.h"
+#include "config/taught_labels.h"
 #include "data/classes/labels.h"
 #include "eval/class_evaluation.h"
 #include "eval/eval.h"
@@ -28,19 +29,24 @@ struct Said {
   std::vector<ClassEvaluation> found;
 };
 
+std::string config_file(const Recipe& recipe) {
+  return (fs::path(recipe.model_name_or_path) / "config.json").string();
+}
+
 nlohmann::json config_of(const Recipe& recipe) {
-  return read_json_file(fs::path(recipe.model_name_or_path) / "config.json");
+  return read_json_file(config_file(recipe));
 }
 
 Recipe settled(const Recipe& recipe) {
-  return settle_labels(recipe, config_of(recipe), (fs::path(recipe.model_name_or_path) / "config.json").string());
+  return settle_labels(recipe, config_of(recipe), config_file(recipe));
 }
 
-Said ask(const Recipe& recipe, const std::string& name, Devices& devices, const std::vector<RowSet>& sets,
-         const LabelSet& labels) {
+Said ask(const Recipe& recipe, const std::string& name, Devices& devices, const Tokenizer& tokenizer,
+         const std::vector<RowSet>& sets, const LabelSet& labels) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
                            Purpose::kInference);
+  check_vocabulary(job, repository.folder(), tokenizer);
   for (const RowSet& set : sets) check_positions(job, set.rows);
   TrainState state = load_state(devices, job, repository, false);
   Said out;
@@ -107,12 +113,43 @@ void write_files(const fs::path& folder, const std::vector<RowSet>& sets, const 
 }  // namespace
 
 bool has_head(const Recipe& recipe) {
-  if (is_classifier(recipe, config_of(recipe))) return true;
+  if (taught_labels(recipe, config_of(recipe), config_file(recipe)).count() > 0) return true;
   return std::ranges::any_of(recipe.adapter_name_or_path, [](const std::string& adapter) {
     const fs::path file = fs::path(adapter) / "adapter_config.json";
-    return fs::exists(file) && read_json_file(file).value("task_type", nlohmann::json()) == "SEQ_CLS";
+    if (!fs::exists(file)) return false;
+    const nlohmann::json config = read_json_file(file);
+    return config.is_object() && config.value("task_type", nlohmann::json()) == "SEQ_CLS";
   });
 }
+
+namespace {
+
+// Of eval_base_model, which must have been taught the same labels.
+Recipe base_of(const Recipe& recipe) {
+  Recipe base = recipe;
+  base.model_name_or_path = recipe.eval_base_model;
+  base.adapter_name_or_path.clear();
+  base.problem_type.clear();
+  base.num_labels.reset();
+  base.id2label.clear();
+  const std::string where = recipe.where("eval_base_model");
+  if (!has_head(base))
+    throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out", where,
+                    base.model_name_or_path);
+  base = settled(base);
+  if (base.id2label != recipe.id2label || base.problem_type != recipe.problem_type)
+    throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
+                    base.model_name_or_path, recipe.model_name_or_path);
+  return base;
+}
+
+// 0 where config.json has none; make_job refuses it then.
+int64_t vocab_size_of(const Recipe& recipe) {
+  const nlohmann::json size = config_of(recipe).value("vocab_size", nlohmann::json());
+  return size.is_number_integer() ? size.get<int64_t>() : 0;
+}
+
+}  // namespace
 
 bool asks_of_classifier(const Recipe& recipe) {
   if (recipe.stage == "cls") return true;
@@ -136,37 +173,21 @@ int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
   recipe = settled(recipe);
   const LabelSet labels(recipe);
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const std::vector<RowSet> sets = read_row_sets(recipe, tokenizer, config_of(recipe).value("vocab_size", int64_t{0}));
+  const std::vector<RowSet> sets = read_row_sets(recipe, tokenizer, vocab_size_of(recipe));
 
   Devices devices(recipe);
   std::vector<EvalSet> names;
   for (const RowSet& set : sets) names.push_back({.name = set.name, .task = Task::kClasses});
   std::vector<EvalColumn> columns;
   auto add = [&](const std::string& name, const Recipe& model) {
-    const Said said = ask(model, name, devices, sets, labels);
+    const Said said = ask(model, name, devices, tokenizer, sets, labels);
     EvalColumn column{name, model_path(model), {}};
     for (size_t s = 0; s < sets.size(); ++s)
       column.sets.push_back(measured(said.found[s], static_cast<int64_t>(sets[s].rows.size())));
     columns.push_back(std::move(column));
     return said;
   };
-  if (!recipe.eval_base_model.empty()) {
-    Recipe base = recipe;
-    base.model_name_or_path = recipe.eval_base_model;
-    base.adapter_name_or_path.clear();
-    base.problem_type.clear();
-    base.num_labels.reset();
-    base.id2label.clear();
-    const std::string where = recipe.where("eval_base_model");
-    if (!has_head(base))
-      throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out", where,
-                      base.model_name_or_path);
-    base = settled(base);
-    if (base.id2label != recipe.id2label || base.problem_type != recipe.problem_type)
-      throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
-                      base.model_name_or_path, recipe.model_name_or_path);
-    add("base", base);
-  }
+  if (!recipe.eval_base_model.empty()) add("base", base_of(recipe));
   const Said said = add(columns.empty() ? "model" : "tuned", recipe);
 
   const std::string text = write_eval_json(recipe, names, columns);

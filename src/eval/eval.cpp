@@ -11,6 +11,7 @@
 #include "eval/reward_eval.h"
 #include "eval/row_sets.h"
 #include "step/make_job.h"
+#include "step/positions.h"
 
 namespace fettle {
 namespace {
@@ -83,9 +84,7 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
   const ModelRepository repository = ModelRepository::open(contender.recipe.model_name_or_path);
   const Job job = make_job(contender.recipe, repository.config(), (repository.folder() / "config.json").string(),
                            devices.count(), Purpose::kInference);
-  if (job.model.config.vocab_size < text.tokenizer().vocab_size())
-    throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
-                    repository.folder().string(), job.model.config.vocab_size, text.tokenizer().vocab_size());
+  check_vocabulary(job, repository.folder(), text.tokenizer());
   TrainState state = load_state(devices, job, repository, false);
   EvalColumn out{contender.name, model_path(contender.recipe), {}};
   for (const EvalSet& set : sets) {

@@ -34,9 +34,9 @@ void write_config(const ModelRepository& base, std::optional<DType> dtype, const
 }
 
 // Labels of the classifier that is exported: the adapters' head tells, or else config.json; 0 of a language model.
-int64_t exported_labels(const Family& family, const nlohmann::json& config,
+int64_t exported_labels(const Family& family, const nlohmann::json& config, const std::string& file,
                         const std::vector<AdapterFolder>& adapters) {
-  int64_t labels = labels_of(config);
+  int64_t labels = read_taught_labels(config, file).count();
   for (const AdapterFolder& adapter : adapters) {
     if (adapter.config.task_type != "SEQ_CLS") continue;
     const std::string name = family.classifier.modules.back() + ".weight";
@@ -71,20 +71,16 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
   }
 }
 
-// config.json of base and adapters: labels are named by the recipe, else by the file beside the last adapter.
-nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const Model& model) {
+// config.json of base and adapters: labels are named by the recipe, else as they were taught.
+nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const std::string& config_file,
+                             const Model& model) {
+  const TaughtLabels taught = taught_labels(recipe, base.config(), config_file);
+  check_taught(recipe, taught);
+  const bool same = taught.count() == model.config.num_labels;
   std::vector<std::string> names = recipe.id2label;
   std::string problem = recipe.problem_type;
-  const std::filesystem::path beside = std::filesystem::path(recipe.adapter_name_or_path.back()) / kAdapterLabels;
-  const nlohmann::json config = std::filesystem::exists(beside) ? read_json_file(beside) : base.config();
-  if (labels_of(config) == model.config.num_labels) {
-    if (problem.empty() && recipe.stage != "rm" && config.contains("problem_type") &&
-        config["problem_type"].is_string())
-      problem = config["problem_type"];
-    for (int64_t i = 0; recipe.id2label.empty() && i < model.config.num_labels; ++i)
-      names.push_back(
-          config.value("id2label", nlohmann::json::object()).value(std::to_string(i), "LABEL_" + std::to_string(i)));
-  }
+  if (same && names.empty()) names = taught.names;
+  if (same && problem.empty() && recipe.stage != "rm") problem = taught.problem_type;
   return classifier_config(base.config(), model, problem, names);
 }
 
@@ -96,7 +92,7 @@ ExportReport run_export(const Recipe& recipe) {
   const std::string config_file = (base.folder() / "config.json").string();
   std::vector<AdapterFolder> adapters;
   for (const std::string& adapter : recipe.adapter_name_or_path) adapters.push_back(open_adapter(adapter));
-  const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), adapters);
+  const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), config_file, adapters);
   const Model model = make_model(base.config(), config_file, labels);
   const bool merges = !adapters.empty(), classifier = merges && model.classifies();
   check_weights(base, model);
@@ -123,7 +119,7 @@ ExportReport run_export(const Recipe& recipe) {
                      std::max<int64_t>(1, std::llround(recipe.export_size * 1e9)));
   const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
   writer.finish();
-  write_config(base, dtype, classifier ? std::optional(merged_config(recipe, base, model)) : std::nullopt,
+  write_config(base, dtype, classifier ? std::optional(merged_config(recipe, base, config_file, model)) : std::nullopt,
                folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "config/taught_labels.h"
 #include "models/model.h"
 
 namespace fettle {
 
-// Beside an adapter: what of it PEFT's files have no place for. A config.json there would make Transformers take the
-// folder for a model.
-inline const char* const kAdapterLabels = "classifier.json";
+// Of it, what kAdapterLabels holds.
 nlohmann::json adapter_labels(const nlohmann::json& classifier_config);
 
 // `config` is the base's. `problem_type` is empty for a reward model; without names labels are LABEL_0, LABEL_1, ...

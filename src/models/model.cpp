@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "config/taught_labels.h"
 #include "models/families/families.h"
 
 namespace fettle {
@@ -105,7 +106,7 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
   if (family.encoder)
     throw UserError("{}: {} is an encoder, which writes no text; it learns labels of texts: set stage: cls", file,
                     family.model_type);
-  if (labels_of(config) > 0)
+  if (read_taught_labels(config, file).count() > 0)
     throw UserError(
         "{}: the model is a classifier ({}) without a head for text; set stage: cls, or rm for one that scores "
         "replies, or take the model that it was made of",
@@ -137,16 +138,6 @@ Model make_model(const nlohmann::json& config, const std::string& file, int64_t 
   model.weights = model.family->weights(model.config);
   if (num_labels > 0) make_classifier(model, num_labels);
   return model;
-}
-
-int64_t labels_of(const nlohmann::json& config) {
-  if (!architecture_of(config).ends_with(kClassifierArchitecture)) return 0;
-  const auto names = config.find("id2label");
-  if (names != config.end() && names->is_object() && !names->empty()) return static_cast<int64_t>(names->size());
-  const auto number = config.find("num_labels");
-  constexpr int64_t kTransformersDefault = 2;
-  return number != config.end() && number->is_number_integer() && number->get<int64_t>() > 0 ? number->get<int64_t>()
-                                                                                             : kTransformersDefault;
 }
 
 std::string stack_name(const WeightRow& row) {

@@ -159,9 +159,6 @@ struct Model {
 // when the family cannot be it, or when config.json is one of a classifier and num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
 
-// The labels of a classifier's config.json (by id2label; Transformers' 2 without); 0 of any other model.
-int64_t labels_of(const nlohmann::json& config);
-
 // Layers that the row holds; 1 when it is not stacked.
 int64_t layers_held(const WeightRow& row, const ModelConfig& config);
 // Shape of the program parameter of a row: [L, ...] when stacked.

@@ -29,7 +29,7 @@ struct Pass {
 
   // Sums are divided by the count of all micro-batches later: so each has its share of the mean.
   Tensor with_balance(const Job& job, const Tensor& sum, const Tensor& count) const {
-    return balances(job) ? sum + balance_loss(forward) * job.model.config.router_aux_loss_coef * count : sum;
+    return forward.router ? sum + balance_loss(forward) * job.model.config.router_aux_loss_coef * count : sum;
   }
 
   TokenLoss loss(const Tensor& targets, const LossOptions& options) const {

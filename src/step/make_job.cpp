@@ -10,6 +10,7 @@
 #include "adapters/freeze.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "config/taught_labels.h"
 #include "optim/schedule.h"
 #include "runtime/vendors/vendor.h"
 #include "step/preference.h"
@@ -124,21 +125,11 @@ void check_labels(const Recipe& recipe, const nlohmann::json& config, const std:
   if (const Family& family = family_of(config, file); recipe.stage == "rm" && family.encoder)
     throw UserError("{}: stage: rm scores replies of a model that writes; {} is an encoder: set stage: cls",
                     recipe.where("stage"), family.model_type);
-  if (const int64_t stored = labels_of(config); recipe.stage == "rm" && !recipe.train_from_scratch && stored > 1)
+  if (const int64_t stored = read_taught_labels(config, file).count();
+      recipe.stage == "rm" && !recipe.train_from_scratch && stored > 1)
     throw UserError(
         "{}: the model is a classifier of {} labels, stage: rm wants one score; take the model that it was made of",
         file, stored);
-}
-
-// The same names in another order would say one label and mean another.
-void check_label_order(const Recipe& recipe, const nlohmann::json& config, const std::string& file) {
-  if (recipe.stage != "cls" || recipe.train_from_scratch || labels_of(config) == 0 || !config.contains("id2label"))
-    return;
-  std::vector<std::string> stored, wanted = recipe.id2label;
-  for (int64_t i = 0; i < labels_of(config); ++i) stored.push_back(config["id2label"].value(std::to_string(i), ""));
-  if (stored == wanted || !std::ranges::is_permutation(stored, wanted)) return;
-  throw UserError("{}: id2label is [{}], but {} has them as [{}], in the order of its outputs; leave id2label out",
-                  recipe.where("id2label"), fmt::join(wanted, ", "), file, fmt::join(stored, ", "));
 }
 
 void check_float8(const Job& job) {
@@ -239,7 +230,6 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
              Purpose purpose) {
   check_schedule_type(recipe.lr_scheduler_type);
   check_labels(recipe, config, file);
-  check_label_order(recipe, config, file);
   Job job{.recipe = recipe,
           .model = make_model(config, file, num_labels_of(recipe)),
           .lora = {},
@@ -257,6 +247,11 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   if (purpose == Purpose::kInference) return job;
   if (recipe.fp8) check_float8(job);
   if (has_reference(recipe)) job.reference = reference_rows(job);
+  if (!recipe.ref_model.empty() && !job.quantised.empty())
+    throw UserError(
+        "{}: ref_model is held as it is, which does not go beside a base held as {}; leave ref_model out (the base "
+        "without the adapter is the reference), or take the original weights without quantization_bit",
+        recipe.where("ref_model"), job.quantised[0].format.name());
   for (const std::string& key : job.model.config.dropouts)
     warn("{}: '{}' asks for dropout in the base model, which is not applied", file, key);
   return job;

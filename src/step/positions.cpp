@@ -29,4 +29,10 @@ void check_positions(const Job& job, const Examples& examples) {
       examples.source(at), longest, known, known);
 }
 
+void check_vocabulary(const Job& job, const std::filesystem::path& folder, const Tokenizer& tokenizer) {
+  if (job.model.config.vocab_size < tokenizer.vocab_size())
+    throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
+                    folder.string(), job.model.config.vocab_size, tokenizer.vocab_size());
+}
+
 }  // namespace fettle

@@ -1,8 +1,11 @@
-// Defines check_positions: whether the documents of a run are within the positions that the model knows.
+// Defines check_positions and check_vocabulary: whether the model has a place and an embedding for all of its tokens.
 #pragma once
+
+#include <filesystem>
 
 #include "data/store/examples.h"
 #include "step/job.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fettle {
 
@@ -10,5 +13,8 @@ namespace fettle {
 // for the rest; says so on stderr when it is longer than max_position_embeddings of a model whose positions are
 // computed (rope, ALiBi), which runs but was not made for it.
 void check_positions(const Job& job, const Examples& examples);
+
+// Throws UserError when the tokenizer has more tokens than the model of `folder`.
+void check_vocabulary(const Job& job, const std::filesystem::path& folder, const Tokenizer& tokenizer);
 
 }  // namespace fettle

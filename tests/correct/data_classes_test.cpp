@@ -122,6 +122,33 @@ TEST_F(Classes, Regression) {
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
+// Of two labels [0, 1] is both numbers, or a no and a yes: one reading for all data sets.
+TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
+  const std::string numbers = R"({"text": "a", "label": [0]})"
+                              "\n"
+                              R"({"text": "b", "label": [0, 1]})"
+                              "\n";
+  const std::string flags = R"({"text": "a", "label": [0, 0]})"
+                            "\n"
+                            R"({"text": "b", "label": [0, 1]})"
+                            "\n";
+  const std::string either = R"({"text": "c", "label": [0, 1]})"
+                             "\n";
+  for (const auto& [train, wanted] : {std::pair{numbers, Lists{{1, 1}}}, {flags, Lists{{0, 1}}}, {either, {{0, 1}}}}) {
+    Recipe asked = recipe;
+    asked.num_labels = 2;
+    asked.problem_type = "multi_label_classification";
+    asked.dataset = {folder.write("train.jsonl", train).string()};
+    asked.eval_dataset = {folder.write("eval.jsonl", either).string()};
+    asked = settle_labels(asked, json::object(), "config.json");
+    const Datasets data = load_datasets(asked, tokenizer, 0);
+    EXPECT_EQ(Lists{data.eval[0].classes}, wanted) << train;
+    // `eval` has no need of what was trained on.
+    std::filesystem::remove(asked.dataset[0]);
+    EXPECT_NO_THROW(settle_labels(asked, json::object(), "config.json"));
+  }
+}
+
 TEST_F(Classes, OfTheModelOrTheRecipeWinOverTheRows) {
   const json config = {{"architectures", {"BertForSequenceClassification"}},
                        {"id2label", {{"1", "good"}, {"0", "bad"}}},

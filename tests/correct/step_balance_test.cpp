@@ -1,6 +1,8 @@
 // The loss that balances experts is a part of the training loss, in proportion to its coefficient.
 #include <gtest/gtest.h>
 
+#include "step/make_job.h"
+#include "temp_folder.h"
 #include "training.h"
 
 namespace fettle {
@@ -20,6 +22,23 @@ TEST(BalanceLoss, IsPartOfTheLossByItsShare) {
   EXPECT_NEAR(twice - some, some - none, 1e-5);
   EXPECT_EQ(first_loss("mixtral", std::nullopt), some) << "config.json has 0.05";
   EXPECT_EQ(first_loss("qwen3_moe", std::nullopt), first_loss("qwen3_moe", 0)) << "output_router_logits is false";
+}
+
+// The balance is of training only: what a row costs is its loss.
+TEST(BalanceLoss, IsNoPartOfAnEvaluation) {
+  for (const char* stage : {"sft", "cls", "rm"}) {
+    Recipe recipe = reference_recipe("mixtral");
+    recipe.stage = stage;
+    recipe.finetuning_type = "full";
+    recipe.train_from_scratch = true;
+    recipe.moe_aux_loss_coef = 0.05;
+    if (recipe.stage == "cls") recipe.num_labels = 3, recipe.problem_type = "single_label_classification";
+    Devices& devices = cpu_devices(1);
+    const std::string config = recipe.model_name_or_path + "/config.json";
+    const Job job = make_job(recipe, nlohmann::json::parse(read_text(config)), config, 1);
+    EXPECT_NO_THROW(devices.compile(build_eval_step(job, 2, 16))) << stage;
+    EXPECT_NO_THROW(devices.compile(build_train_step(job, 16))) << stage;
+  }
 }
 
 }  // namespace

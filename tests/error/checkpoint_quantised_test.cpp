@@ -18,9 +18,10 @@ const std::string kWeight = "model.layers.1.mlp.up_proj.weight";
 class QuantisedCheckpoint : public testing::Test {
  protected:
   // What checking says of the model after `change` to the tensor `name` (its shape and bytes), or without it.
-  std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change) {
+  std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change,
+                      const std::string& format = "nf4") {
     const std::filesystem::path from =
-        std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models/llama/quantised/nf4";
+        std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models/llama/quantised" / format;
     const ModelRepository repository = ModelRepository::open(from);
     NamedShapes shapes;
     std::map<std::string, Bytes> values;
@@ -92,6 +93,16 @@ TEST_F(QuantisedCheckpoint, OtherForms) {
     return true;
   });
   EXPECT_THAT(map, AllOf(HasSubstr("quant_map"), HasSubstr("other maps are not supported")));
+}
+
+TEST_F(QuantisedCheckpoint, CodesInTilesOfAGpu) {
+  const std::string format = "model.layers.1.mlp.up_proj.weight_format";
+  auto tiled = [](Shape&, Bytes& bytes) {
+    bytes[0] = std::byte{2};
+    return true;
+  };
+  EXPECT_THAT(changed(format, tiled, "int8"), AllOf(HasSubstr(format), HasSubstr("is 2")));
+  EXPECT_EQ(changed(format, absent, "int8"), "no error") << "the first versions wrote none";
 }
 
 }  // namespace

@@ -126,13 +126,37 @@ TEST_F(ClassErrors, AnotherNumberOfLabelsThanTheModels) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   recipe.num_labels = 5;
   recipe.set_at["num_labels"] = "recipe.yaml:3";
-  expect(rows, "recipe.yaml:3: num_labels asks for 5 labels, but the model is a classifier of 2", bert);
+  expect(rows, "recipe.yaml:3: num_labels has 5 labels, but config.json is of a classifier of 2", bert);
   recipe.num_labels.reset();
   recipe.id2label = {"x", "y", "z"};
-  expect(rows, "id2label names 3 labels, but the model is a classifier of 2", bert);
+  expect(rows, "id2label has 3 labels, but config.json is of a classifier of 2", bert);
   recipe.id2label.clear();
   recipe.problem_type = "regression";
   expect(rows, "a.jsonl:1: the label \"x\" is no number, and problem_type is regression", bert);
+}
+
+TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
+  const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
+  recipe.id2label = {"y", "x"};
+  const std::string order = "id2label is [y, x], but ";
+  expect(rows, order + "config.json has them as [x, y]",
+         {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}});
+  folder.write("classifier.json",
+               R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
+  recipe.adapter_name_or_path = {folder.path().string()};
+  expect(rows, "classifier.json has them as [x, y], in the order of its outputs; leave id2label out");
+}
+
+TEST_F(ClassErrors, TaughtLabelsThatAreNone) {
+  const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})"};
+  auto taught = [](const json& id2label) {
+    return json{{"architectures", {"BertForSequenceClassification"}}, {"id2label", id2label}};
+  };
+  for (const json& labels : {json{{"0", 5}}, json{{"0", "x"}, {"00", "y"}}, json{{"-1", "x"}}})
+    expect(rows, "config.json: id2label must name the numbers", taught(labels));
+  for (const json& labels : {json::array({"x"}), json(3), json::object()})
+    expect(rows, "config.json: id2label must be an object", taught(labels));
+  expect(rows, "config.json: id2label has 'x' twice", taught({{"0", "x"}, {"1", "x"}}));
 }
 
 TEST_F(ClassErrors, KeysThatContradict) {

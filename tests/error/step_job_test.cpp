@@ -108,6 +108,15 @@ TEST(JobError, EncodersOnlyClassify) {
   EXPECT_THAT(message("roberta", {"stage=rm"}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
 }
 
+TEST(JobError, ANamedReferenceBesideAQuantisedBase) {
+  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  for (const std::string& base : {std::string("llama"), std::string("llama/quantised/nf4")}) {
+    std::vector<std::string> words = {"stage=dpo", "ref_model=" + folder};
+    if (base == "llama") words.push_back("quantization_bit=4");
+    EXPECT_THAT(message(base, words), AllOf(HasSubstr("ref_model"), HasSubstr("held as nf4")));
+  }
+}
+
 TEST(JobError, ClassifiersAndTheirLabels) {
   EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),

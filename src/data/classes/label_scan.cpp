@@ -108,7 +108,14 @@ class Scanning {
   std::string where_, shown_;
 };
 
-LabelScan scan(const std::vector<DataSource>& sources) {
+}  // namespace
+
+bool LabelScan::yes_or_no(int64_t labels) const {
+  const bool bits = !numbers.empty() && *numbers.begin() >= 0 && *numbers.rbegin() <= 1;
+  return bits && !too_many() && list_size == labels && !reals_in_lists && !names_in_lists;
+}
+
+LabelScan scan_labels(const std::vector<DataSource>& sources) {
   const InterruptScope interrupts;
   Scanning scanning;
   for (const DataSource& source : sources) {
@@ -131,23 +138,6 @@ LabelScan scan(const std::vector<DataSource>& sources) {
     });
   }
   return std::move(scanning.scan());
-}
-
-}  // namespace
-
-bool LabelScan::yes_or_no(int64_t labels) const {
-  const bool bits = !numbers.empty() && *numbers.begin() >= 0 && *numbers.rbegin() <= 1;
-  return bits && !too_many() && list_size == labels && !reals_in_lists && !names_in_lists;
-}
-
-LabelScan scan_labels(const Recipe& recipe) {
-  std::vector<DataSource> sources;
-  for (const std::string& name : recipe.dataset) sources.push_back(find_source(name, recipe.dataset_dir));
-  return scan(sources);
-}
-
-LabelScan scan_labels(const DataSource& source) {
-  return scan({source});
 }
 
 }  // namespace fettle

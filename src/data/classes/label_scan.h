@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "config/recipe.h"
 #include "data/read/dataset_info.h"
@@ -39,9 +40,8 @@ struct LabelScan {
   bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }  // no more were kept
 };
 
-// Of all rows of recipe.dataset, or of one of its sets; rows that cannot be read are passed over: loading them is what
+// Of all rows of these data sets; rows that cannot be read are passed over: loading them is what
 // reports them.
-LabelScan scan_labels(const Recipe& recipe);
-LabelScan scan_labels(const DataSource& source);
+LabelScan scan_labels(const std::vector<DataSource>& sources);
 
 }  // namespace fettle

@@ -3,14 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/log.h"
+#include "config/taught_labels.h"
 #include "data/classes/label_scan.h"
 
 namespace fettle {
@@ -22,6 +20,12 @@ constexpr const char* kSingle = "single_label_classification";
 constexpr const char* kMulti = "multi_label_classification";
 constexpr const char* kRegression = "regression";
 constexpr int64_t kMostLabels = 100'000;
+
+void check_unique(const std::vector<std::string>& names, const std::string& where) {
+  std::set<std::string> seen;
+  for (const std::string& name : names)
+    if (!seen.insert(name).second) throw UserError("{}: id2label has '{}' twice", where, name);
+}
 
 void check_keys(const Recipe& r) {
   if (r.stage != "cls") {
@@ -38,85 +42,13 @@ void check_keys(const Recipe& r) {
   if (r.num_labels && !r.id2label.empty() && *r.num_labels != static_cast<int64_t>(r.id2label.size()))
     throw UserError("{}: num_labels is {}, but id2label names {}; leave one of them out", r.where("num_labels"),
                     *r.num_labels, r.id2label.size());
-  std::set<std::string> names;
-  for (const std::string& name : r.id2label)
-    if (!names.insert(name).second) throw UserError("{}: id2label has '{}' twice", r.where("id2label"), name);
-}
-
-// What a classifier's config.json says of its labels.
-struct Taught {
-  std::vector<std::string> names;
-  std::string problem_type;
-};
-
-bool says_classifier(const json& config) {
-  const auto found = config.find("architectures");
-  if (found == config.end() || !found->is_array()) return false;
-  return std::ranges::any_of(*found, [](const json& name) {
-    return name.is_string() && name.get_ref<const std::string&>().ends_with("ForSequenceClassification");
-  });
+  check_unique(r.id2label, r.where("id2label"));
 }
 
 std::vector<std::string> default_names(int64_t count) {
   std::vector<std::string> names;
   for (int64_t k = 0; k < count; ++k) names.push_back(fmt::format("LABEL_{}", k));
   return names;
-}
-
-Taught read_taught(const json& config, const std::string& file) {
-  Taught out;
-  if (const auto type = config.find("problem_type"); type != config.end() && type->is_string()) {
-    out.problem_type = type->get<std::string>();
-    if (out.problem_type != kSingle && out.problem_type != kMulti && out.problem_type != kRegression)
-      throw UserError("{}: problem_type is '{}'; it is {}, {} or {}", file, out.problem_type, kSingle, kMulti,
-                      kRegression);
-  }
-  const auto names = config.find("id2label");
-  if (names == config.end() || names->is_null()) {
-    const auto count = config.find("num_labels");
-    const bool given = count != config.end() && count->is_number_integer();
-    const int64_t labels = given ? count->get<int64_t>() : 2;  // Transformers' default
-    if (labels < 1 || labels > kMostLabels) throw UserError("{}: num_labels is {}", file, labels);
-    out.names = default_names(labels);
-    return out;
-  }
-  if (!names->is_object() || names->empty() || names->size() > static_cast<size_t>(kMostLabels))
-    throw UserError("{}: id2label must be an object of numbers and names", file);
-  out.names.resize(names->size());
-  for (const auto& [number, name] : names->items()) {
-    size_t k = names->size();
-    std::from_chars(number.data(), number.data() + number.size(), k);
-    if (k >= names->size() || !name.is_string() || !out.names[k].empty())
-      throw UserError("{}: id2label must name the numbers 0 to {}; it has \"{}\": {}", file, names->size() - 1, number,
-                      name.dump());
-    out.names[k] = name.get<std::string>();
-  }
-  return out;
-}
-
-void check_count(const Recipe& recipe, int64_t known) {
-  const bool named = !recipe.id2label.empty();
-  const int64_t wanted = named ? static_cast<int64_t>(recipe.id2label.size()) : recipe.num_labels.value_or(known);
-  if (wanted == known) return;
-  const char* const key = named ? "id2label" : "num_labels";
-  throw UserError(
-      "{}: {} {} {} labels, but the model is a classifier of {}, whose head would be lost; leave it out, or take the "
-      "model that it was made of",
-      recipe.where(key), key, named ? "names" : "asks for", wanted, known);
-}
-
-// What the adapter, or else the model, was taught; without names when it is no classifier.
-Taught taught_of(const Recipe& recipe, const json& config, const std::string& config_file) {
-  for (auto adapter = recipe.adapter_name_or_path.rbegin(); adapter != recipe.adapter_name_or_path.rend(); ++adapter) {
-    const std::filesystem::path file = std::filesystem::path(*adapter) / "classifier.json";
-    std::ifstream in(file);
-    if (!in) continue;
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    const json own = parse_json_or_discard<json>(text);
-    if (!own.is_object()) throw UserError("{}: this is no JSON object", file.string());
-    if (says_classifier(own)) return read_taught(own, file.string());
-  }
-  return says_classifier(config) ? read_taught(config, config_file) : Taught();
 }
 
 [[noreturn]] void mixed(const LabelScan::Kind& one, const char* what, const LabelScan::Kind& other, const char* more,
@@ -188,6 +120,23 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, const std::string&
   return names;
 }
 
+std::vector<DataSource> sources_of(const Recipe& recipe, const std::vector<std::string>& names) {
+  std::vector<DataSource> sources;
+  for (const std::string& name : names) sources.push_back(find_source(name, recipe.dataset_dir));
+  return sources;
+}
+
+// Of one or two labels, [0, 1] is both numbers as well as a no and a yes: a single data set may not tell, all together
+// do. `eval` has no need of the sets that were trained on; they may be gone.
+bool all_say_yes_or_no(const Recipe& recipe) {
+  std::vector<DataSource> sources = sources_of(recipe, recipe.eval_dataset);
+  for (const std::string& name : recipe.dataset) try {
+      sources.push_back(find_source(name, recipe.dataset_dir));
+    } catch (const UserError&) {
+    }
+  return scan_labels(sources).yes_or_no(*recipe.num_labels);
+}
+
 // Positions of an encoder's table that stand for tokens; 0 of others, which read on as far as they may.
 int64_t positions_of(const json& config) {
   const std::string type = config.value("model_type", json("")).is_string() ? config.value("model_type", "") : "";
@@ -201,10 +150,6 @@ int64_t positions_of(const json& config) {
 
 }  // namespace
 
-bool is_classifier(const Recipe& recipe, const json& config) {
-  return !taught_of(recipe, config, "config.json").names.empty();
-}
-
 Recipe settle_labels(const Recipe& asked, const json& config, const std::string& config_file) {
   check_keys(asked);
   if (asked.stage != "cls") return asked;
@@ -217,12 +162,15 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
           recipe.where("template"), config_file);
     if (!recipe.set_at.contains("cutoff_len")) recipe.cutoff_len = std::min(recipe.cutoff_len, most);
   }
-  const Taught taught = taught_of(recipe, config, config_file);
-  const auto known = static_cast<int64_t>(taught.names.size());
-  if (known > 0 && !recipe.train_from_scratch) check_count(recipe, known);
+  const TaughtLabels taught = taught_labels(recipe, config, config_file);
+  const int64_t known = taught.count();
+  check_taught(recipe, taught);
   // Labels of another number than the model's are others.
   const bool continues = known > 0 && recipe.id2label.empty() && recipe.num_labels.value_or(known) == known;
-  if (continues) recipe.id2label = taught.names;
+  if (continues) {
+    check_unique(taught.names, taught.file);
+    recipe.id2label = taught.names;
+  }
   if (recipe.problem_type.empty() && known > 0) recipe.problem_type = taught.problem_type;
   if (recipe.id2label.empty() && recipe.num_labels && recipe.dataset.empty())
     recipe.id2label = default_names(*recipe.num_labels);
@@ -232,7 +180,7 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
           "num_labels: is missing; there is no dataset to read the labels off, and {} is no classifier's; give "
           "num_labels or id2label",
           config_file);
-    const LabelScan scan = scan_labels(recipe);
+    const LabelScan scan = scan_labels(sources_of(recipe, recipe.dataset));
     check_scan(scan, recipe);
     if (scan.rows == 0 && (recipe.id2label.empty() && !recipe.num_labels))
       throw UserError(
@@ -264,6 +212,8 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
   if (recipe.problem_type == kSingle && *recipe.num_labels < 2)
     throw UserError("{}: the rows have one label only, '{}': there is nothing to tell apart",
                     fmt::join(recipe.dataset, ", "), recipe.id2label[0]);
+  const bool either = recipe.problem_type == kMulti && *recipe.num_labels <= 2;
+  recipe.lists_say_yes_or_no = either ? std::optional(all_say_yes_or_no(recipe)) : std::nullopt;
   return recipe;
 }
 

@@ -18,7 +18,4 @@ namespace fettle {
 // stage, and for the keys of labels in other stages.
 Recipe settle_labels(const Recipe& recipe, const nlohmann::json& config, const std::string& config_file);
 
-// Whether there is a classifier.json beside an adapter, or the model's config.json is a classifier's.
-bool is_classifier(const Recipe& recipe, const nlohmann::json& config);
-
 }  // namespace fettle

@@ -84,6 +84,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
                       model_vocab_size));
   if (r.stage == "cls") {
     key.add(r.problem_type).add(unlabelled_ ? "unlabelled" : "");
+    if (r.lists_say_yes_or_no) key.add(*r.lists_say_yes_or_no ? "yes or no" : "numbers");
     for (const std::string& name : r.id2label) key.add(name);
   }
   key.add(source.formatting).add(source.ranking ? "ranking" : "");
