@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "adapters/merge.h"
 #include "base/error.h"
 #include "graph/ops.h"
 
@@ -45,7 +46,7 @@ Tensor magnitude_over_norm(const Layer& layer, const std::string& module, const 
   const Tensor aa = dot_general(a, a, {.lhs_contracting = {1}, .rhs_contracting = {1}});
   const Tensor baa = dot_general(b, aa, {.lhs_contracting = {rank}, .rhs_contracting = {0}});
   const Tensor square = reduce_sum(w * w, {in}) + reduce_sum(b * (wa * (2 * scale) + baa * (scale * scale)), {rank});
-  return convert(layer[module + kMagnitude], DType::kF32) * rsqrt(square);
+  return convert(layer[module + kMagnitude], DType::kF32) * rsqrt(maximum(square, constant(kLeastSquare, DType::kF32)));
 }
 
 }  // namespace

@@ -6,8 +6,13 @@
 namespace fettle {
 namespace {
 
-Tensor norms(const Tensor& weight, int64_t in) {
-  return sqrt(reduce_sum(weight * weight, {in}));
+Tensor squares(const Tensor& weight, int64_t in) {
+  return reduce_sum(weight * weight, {in});
+}
+
+// The factor on each output that brings it to its magnitude.
+Tensor magnitude_over_norm(const Tensor& magnitude, const Tensor& weight, int64_t in) {
+  return magnitude / sqrt(maximum(squares(weight, in), constant(kLeastSquare, DType::kF32)));
 }
 
 }  // namespace
@@ -25,7 +30,7 @@ Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOpt
                                    ? dot_general(a, b, {.lhs_contracting = {0}, .rhs_contracting = {1}})
                                    : dot_general(b, a, {.lhs_contracting = {b.rank() - 1}, .rhs_contracting = {0}});
         Tensor w = convert(x[0], DType::kF32) + product * scale;
-        if (parts.magnitude) w = w * expand(x[3] / norms(w, in), in);
+        if (parts.magnitude) w = w * expand(magnitude_over_norm(x[3], w, in), in);
         const Tensor merged = convert(w, weight.dtype());
         return {{}, {options.layers.empty() ? merged : select(has_pairs(options, layer), merged, x[0])}};
       });
@@ -49,7 +54,7 @@ Tensor row_norms(const std::vector<Tensor>& stacks, const std::function<Tensor(c
   const ScanStep all = scan(stacks[0].dim(0), {}, stacks,
                             [&](const Tensor&, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
                               const Tensor weight = convert(weight_of(x), DType::kF32);
-                              return {{}, {norms(weight, fan_in_fan_out ? 0 : weight.rank() - 1)}};
+                              return {{}, {sqrt(squares(weight, fan_in_fan_out ? 0 : weight.rank() - 1))}};
                             });
   return all.ys[0];
 }

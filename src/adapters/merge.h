@@ -8,6 +8,9 @@
 
 namespace fettle {
 
+// The least square of a norm that DoRA divides by: an output whose weights are all zero stays zero.
+inline constexpr double kLeastSquare = 1e-30;
+
 // Of all layers: lora_A [L, r, in], lora_B [L, out.., r], magnitude [L, out..] (null without DoRA); f32.
 struct LoraParts {
   Tensor a, b, magnitude;

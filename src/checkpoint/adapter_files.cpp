@@ -182,6 +182,11 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
   if (a == nullptr || b == nullptr)
     throw UserError("{}: '{}' has no {}; the file is not complete, save the adapter again", path, module,
                     a == nullptr ? "lora_A" : "lora_B");
+  if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
+    throw UserError(
+        "{}: '{}' has a pair and is saved whole too, of which PEFT applies one; leave it out of modules_to_save or of "
+        "target_modules and train the adapter again",
+        path, module);
   const int64_t rank = adapter.config.rank(module);
   const bool both = a->shape.rank() == 2 && b->shape.rank() == 2 && a->shape.dims[0] == b->shape.dims[1];
   const int64_t experts = both && of_parameter(adapter.config, module) ? a->shape.dims[0] / rank : 1;

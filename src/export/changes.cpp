@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <thread>
 
+#include "adapters/merge.h"
 #include "base/error.h"
 #include "checkpoint/load.h"
 #include "step/state/adapter_arrays.h"
+#include "step/state/merged_adapters.h"
 
 namespace fettle {
 namespace {
@@ -73,7 +76,8 @@ void bring_to_magnitude(const Change& change, int64_t first, std::span<float> w)
   const float* magnitude = change.magnitude->as<float>().data() + (change.by_column ? 0 : first);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
-      w[i * columns + j] *= static_cast<float>(magnitude[output(i, j)] / std::sqrt(square[output(i, j)]));
+      w[i * columns + j] *=
+          static_cast<float>(magnitude[output(i, j)] / std::sqrt(std::max(square[output(i, j)], kLeastSquare)));
 }
 
 }  // namespace
@@ -124,9 +128,10 @@ std::string Changes::names() const {
 std::vector<Change> Changes::of(const std::string& weight) const {
   std::vector<Change> out;
   if (!weight.ends_with(".weight")) return out;
-  if (const auto expert = experts_.find(weight); expert != experts_.end()) return of_expert(expert->second);
+  const size_t first = changes_of(adapters_, weight).first_pair;
+  if (const auto expert = experts_.find(weight); expert != experts_.end()) return of_expert(expert->second, first);
   const std::string module = weight.substr(0, weight.size() - std::string(".weight").size());
-  for (const AdapterFolder& adapter : adapters_) {
+  for (const AdapterFolder& adapter : std::span(adapters_).subspan(first)) {
     if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
     auto part = [&](AdapterPart which) { return adapter.file.read(*adapter.find(module, which)).to(DType::kF32); };
     HostArray a = part(AdapterPart::kLoraA), b = part(AdapterPart::kLoraB);
@@ -143,14 +148,12 @@ std::vector<Change> Changes::of(const std::string& weight) const {
 }
 
 std::optional<StoredTensor> Changes::saved(const std::string& name) const {
-  for (auto adapter = adapters_.rbegin(); adapter != adapters_.rend(); ++adapter)
-    if (const TensorEntry* entry = adapter->find(name, AdapterPart::kSaved)) return StoredTensor{&adapter->file, entry};
-  return std::nullopt;
+  return changes_of(adapters_, name).saved;
 }
 
-std::vector<Change> Changes::of_expert(const ExpertWeight& weight) const {
+std::vector<Change> Changes::of_expert(const ExpertWeight& weight, size_t first_pair) const {
   std::vector<Change> out;
-  for (size_t i = 0; i < adapters_.size(); ++i) {
+  for (size_t i = first_pair; i < adapters_.size(); ++i) {
     const LoraOptions& options = options_[i];
     if (std::ranges::find(options.parameters, weight.parameter) == options.parameters.end()) continue;
     const std::string module =

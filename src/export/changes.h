@@ -34,7 +34,7 @@ class Changes {
   Changes(const BaseTensors& base, const std::vector<AdapterFolder>& adapters, const Model& model);
 
   std::string names() const;  // of the adapters' files
-  // Of one weight, in the order of the adapters.
+  // Of one weight, in the order of the adapters, onto what is saved of it or the base's.
   std::vector<Change> of(const std::string& weight) const;
   // The tensor that the last adapter saved whole in the place of the base's; nothing when there is none.
   std::optional<StoredTensor> saved(const std::string& name) const;
@@ -47,7 +47,7 @@ class Changes {
     int64_t first_row;  // of the parameter's
   };
   static std::map<std::string, ExpertWeight> expert_weights(const Model& model);
-  std::vector<Change> of_expert(const ExpertWeight& weight) const;
+  std::vector<Change> of_expert(const ExpertWeight& weight, size_t first_pair) const;
   void check(const BaseTensors& base, const AdapterFolder& adapter, const AdapterTensor& tensor) const;
 
   const std::vector<AdapterFolder>& adapters_;

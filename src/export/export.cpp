@@ -44,6 +44,9 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
     if (head == nullptr)
       throw UserError("{}: a classifier's adapter (task_type SEQ_CLS) without '{}'; save it again with that module",
                       adapter.file.path().string(), name);
+    if (head->shape.rank() != 2 || head->shape.elements() == 0)
+      throw UserError("{}: '{}' is {}, wanted [labels, hidden]; save the adapter again", adapter.file.path().string(),
+                      name, head->shape.to_string());
     labels = head->shape.dims[0];
   }
   return labels == 0 && family.encoder ? 1 : labels;  // an encoder alone is copied whatever its head may be
@@ -62,6 +65,9 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
     const TensorEntry* found = nullptr;
     for (const AdapterFolder& adapter : adapters | std::views::reverse)
       if (const TensorEntry* entry = adapter.find(row.name, AdapterPart::kSaved)) {
+        if (entry->shape.dims != row.stored_dims())
+          throw UserError("{}: '{}' is {}, wanted {}; it is another model's adapter", adapter.file.path().string(),
+                          row.name, entry->shape.to_string(), to_string(row.stored_dims()));
         tensors.add(row.name, {&adapter.file, found = entry});
         break;
       }

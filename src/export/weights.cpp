@@ -1,14 +1,49 @@
 #include "export/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace fettle {
 namespace {
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of f32, merged at a time
+
+// The finite value farthest from zero.
+template <typename T>
+double farthest(std::span<const T> values) {
+  T found = 0;
+  for (T value : values)
+    if (std::isfinite(value) && std::abs(value) > std::abs(found)) found = value;
+  return found;
+}
+
+bool fits(double value, DType dtype) {
+  const HostArray one = HostArray::from<double>({DType::kF64, {1}}, {value});
+  return std::isfinite(one.to(dtype).to(DType::kF64).as<double>()[0]);
+}
+
+// `value` is the farthest from zero of the tensor's.
+void check_range(const std::string& name, double value, DType dtype) {
+  if (fits(value, dtype)) return;
+  const char* remedy = dtype == DType::kF16   ? "set export_dtype: bfloat16 or float32"
+                       : dtype == DType::kF32 ? "no dtype of export_dtype holds it"
+                                              : "set export_dtype: float32";
+  throw UserError("'{}' has the value {:.6g}, which {} cannot hold and would make infinite; {}", name, value,
+                  hf_name(dtype), remedy);
+}
+
+void check_merged(const std::string& name, const HostArray& before, const HostArray& after) {
+  const std::span<const float> was = before.as<float>(), is = after.as<float>();
+  for (size_t i = 0; i < is.size(); ++i)
+    if (std::isfinite(was[i]) && !std::isfinite(is[i]))
+      throw UserError("'{}': the merge makes {} of the value {:.6g}: what the adapter adds is not finite, it is broken",
+                      name, is[i], was[i]);
+}
 
 // Copies one tensor, changed or converted a block of rows at a time.
 void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::vector<Change>& changes, DType dtype,
@@ -36,10 +71,15 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::ve
     if (!dims.empty()) box.start[0] = first, box.size[0] = std::min(block, rows - first);
     HostArray values({DType::kF32, box.size});
     reader.read(box, values.as<float>().data());
-    const HostArray before = changes.empty() ? HostArray() : values.clone();
-    for (const Change& change : changes) {
-      apply_change(change, first, values.as<float>());
+    if (entry->shape.dtype == DType::kF64) {
+      HostArray exact({DType::kF64, box.size});
+      file->read_slice(*entry, box, DType::kF64, reinterpret_cast<std::byte*>(exact.data()));
+      check_range(from.name, farthest(std::as_const(exact).as<double>()), DType::kF32);
     }
+    const HostArray before = changes.empty() ? HostArray() : values.clone();
+    for (const Change& change : changes) apply_change(change, first, values.as<float>());
+    if (!changes.empty()) check_merged(from.name, before, values);
+    check_range(from.name, farthest(std::as_const(values).as<float>()), dtype);
     const HostArray out = values.to(dtype);
     if (!changes.empty() && !std::ranges::equal(before.as<float>(), std::as_const(values).as<float>())) {
       count.nonzero = true;

@@ -18,8 +18,8 @@ struct MergeCount {
 // Names and shapes of what write_weights will write. `dtype`: of floats; nothing keeps each tensor's own.
 NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
 
-// Writes all tensors of the base in the order they are stored in, a block of rows in memory at a time; `changes` may be
-// null.
+// Writes all tensors of the base in the order they are stored in, in memory what run_export says; `changes` may be
+// null. Throws UserError for a value that was finite and that merging, or its dtype, makes infinite.
 MergeCount write_weights(const BaseTensors& base, const Changes* changes, std::optional<DType> dtype,
                          ModelWriter& writer);
 

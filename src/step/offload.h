@@ -1,9 +1,8 @@
 // Defines what a step does with arrays that lie in the host's memory: layers' weights are fetched one by one, gradients
 // leave by layer as they are made, and the update goes through the layers in place.
 //
-// A stack [L, ...] in the host's memory is never whole on the device, but for the 16-bit
-// copies of masters. After ZeRO-Offload (Ren et al. 2021) in what lies
-// where; the copies are the compiler's asynchronous slices.
+// In a step a stack [L, ...] in the host's memory is never whole on the device, but for the 16-bit copies of masters.
+// After ZeRO-Offload (Ren et al. 2021) in what lies where; the copies are the compiler's asynchronous slices.
 #pragma once
 
 #include <functional>

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "adapters/lora.h"
+#include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "step/make_job.h"
 #include "training.h"
@@ -65,6 +66,36 @@ TEST(Lora, AddsTheScaledProduct) {
       }
       EXPECT_NEAR(got.elements[row * 4 + o], wanted, 1e-5);
     }
+}
+
+// DoRA divides by the norm of each output's weights: one of zeros stays zero and makes no gradient.
+TEST(Lora, AnOutputOfZerosHasFiniteGradients) {
+  Value w = random_value({DType::kF32, {4, 5}}, 1), b = random_value({DType::kF32, {4, 2}}, 2);
+  const Value x = random_value({DType::kF32, {3, 5}}, 3), a = random_value({DType::kF32, {2, 5}}, 4);
+  std::fill_n(w.elements.begin(), 5, 0);
+  std::fill_n(b.elements.begin(), 2, 0);
+  GraphRun run;
+  const std::vector<Tensor> trained{run.input(a), run.input(b), run.input(f32({4}, {0, 1, 1, 1}))};
+  const Tensor weight = run.input(w), input = run.input(x);
+  const Layer layer{constant(0, DType::kI32),
+                    {{"m.weight", weight},
+                     {"m.lora_A.weight", trained[0]},
+                     {"m.lora_B.weight", trained[1]},
+                     {"m.lora_magnitude_vector", trained[2]}}};
+  const Tensor y = dot_general(input, weight, {.lhs_contracting = {1}, .rhs_contracting = {1}});
+  const Tensor out = lora_adapt({.rank = 2, .alpha = 6, .dora = true}, DType::kF32, nullptr)(layer, "m", input, y);
+  const std::vector<Tensor> gradients = grad(reduce_sum(out * out, {0, 1}), trained);
+  run.output("out", out);
+  for (size_t i = 0; i < gradients.size(); ++i) run.output("gradient" + std::to_string(i), gradients[i]);
+  const std::map<std::string, Value> got = run.run();
+  for (const auto& [name, value] : got)
+    for (double element : value.elements) ASSERT_TRUE(std::isfinite(element)) << name;
+  for (int64_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(got.at("out").elements[row * 4], 0);
+    EXPECT_NE(got.at("out").elements[row * 4 + 1], 0);
+  }
+  EXPECT_EQ(got.at("gradient2").elements[0], 0);
+  EXPECT_NE(got.at("gradient2").elements[1], 0);
 }
 
 // A fresh pair changes nothing: B is zero, A is Kaiming-uniform with a = sqrt(5): uniform in +-1/sqrt(in).

@@ -1,8 +1,13 @@
-// The exported model does not depend on the devices that check it.
+// The exported model does not depend on the devices that check it, nor on whether adapters go in at once or by turns.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/model_writer.h"
 #include "checkpoint/repository.h"
 #include "export/export.h"
+#include "made_adapter.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -65,6 +70,87 @@ TEST(Export, AQuantisedBaseBecomesPlainWeights) {
     EXPECT_GT(plain_away, 1e-3) << format;
     // bitsandbytes rounds to int8 by way of float16: some codes are the next ones, a step away.
     EXPECT_LT(stored_away, format == std::string("nf4") ? plain_away / 10 : 2 * plain_away) << format;
+  }
+}
+
+// A folder's tensors by name.
+std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
+  const ModelRepository repository = ModelRepository::open(folder);
+  std::map<std::string, Value> out;
+  for (const std::string& name : repository.names())
+    out[name] = to_value(repository.find(name).file->read(*repository.find(name).entry));
+  return out;
+}
+
+// One that saves a module whole replaces what earlier pairs made of it, and later pairs are added to that.
+TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
+  const std::string llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");
+  const TempFolder folder;
+  make_adapter(folder / "a1", model, {.rank = 4, .modules = {"self_attn.q_proj", "mlp.down_proj"}}, 1);
+  make_adapter(folder / "a2", model, {.rank = 4, .modules = {"self_attn.v_proj"}, .saved = {"down_proj"}}, 100);
+  make_adapter(folder / "a3", model, {.rank = 4, .modules = {"mlp.down_proj"}}, 200);
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  auto exported = [&](const std::string& from, const std::vector<std::string>& adapters, const std::string& to) {
+    recipe.model_name_or_path = from;
+    recipe.adapter_name_or_path.clear();
+    for (const std::string& adapter : adapters) recipe.adapter_name_or_path.push_back((folder / adapter).string());
+    recipe.export_dir = (folder / to).string();
+    const LogitCheck check = run_export(recipe).logits.value();
+    EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale) << to;  // also what inference makes of them
+    return tensors(folder / to);
+  };
+  auto expect_same = [](const std::map<std::string, Value>& got, const std::map<std::string, Value>& wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (const auto& [name, value] : wanted)
+      for (size_t i = 0; i < value.elements.size(); ++i)
+        ASSERT_NEAR(got.at(name).elements[i], value.elements[i], 1e-6) << name << ' ' << i;
+  };
+  exported(llama, {"a1"}, "1");
+  const std::map<std::string, Value> two = exported((folder / "1").string(), {"a2"}, "2");
+  const std::string down = "model.layers.1.mlp.down_proj.weight";
+  const SafetensorsFile a2 = SafetensorsFile::open(folder / "a2/adapter_model.safetensors");
+  EXPECT_EQ(two.at(down).elements, to_value(a2.read(*a2.find("base_model.model." + down))).elements);
+  expect_same(exported(llama, {"a1", "a2"}, "12"), two);
+  expect_same(exported(llama, {"a1", "a2", "a3"}, "123"), exported((folder / "2").string(), {"a3"}, "3"));
+}
+
+// DoRA's norm of an output whose weights are all zero is zero too: it stays as it is, also when training goes on.
+TEST(Export, AnOutputOfZerosStaysZero) {
+  const std::filesystem::path llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const Model model = make_model(nlohmann::json::parse(read_text(llama / "config.json")), "config.json");
+  const TempFolder folder;
+  write_text(folder / "base/config.json", read_text(llama / "config.json"));
+  NamedShapes shapes;
+  std::map<std::string, Value> values = tensors(llama);
+  for (const auto& [name, value] : values) shapes.emplace_back(name, value.shape);
+  ModelWriter writer(folder / "base", shapes, int64_t{1} << 30);
+  const std::string zeroed = "model.layers.0.self_attn.q_proj.weight";
+  for (auto& [name, value] : values) {
+    if (name == zeroed) std::fill_n(value.elements.begin(), value.shape.dims[1], 0);
+    const HostArray array = to_array(value);
+    writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+  }
+  writer.finish();
+  make_adapter(folder / "dora", model, {.rank = 4, .modules = {"self_attn.q_proj"}, .dora = true}, 1,
+               [](const std::string& name, HostArray& array) {
+                 if (!name.starts_with("model.layers.0.") || name.ends_with("lora_A.weight")) return;
+                 std::fill_n(array.as<float>().begin(), array.shape().rank() == 2 ? array.shape().dims[1] : 1, 0.0f);
+               });
+  make_adapter(folder / "more", model, {.rank = 4, .modules = {"self_attn.v_proj"}}, 100);
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.model_name_or_path = (folder / "base").string();
+  for (const std::vector<std::string>& adapters : {std::vector<std::string>{"dora"}, {"dora", "more"}}) {
+    recipe.adapter_name_or_path.clear();
+    for (const std::string& adapter : adapters) recipe.adapter_name_or_path.push_back((folder / adapter).string());
+    recipe.export_dir = (folder / ("to_" + adapters.back())).string();
+    const LogitCheck check = run_export(recipe).logits.value();
+    EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale);
+    const Value got = tensors(recipe.export_dir).at(zeroed);
+    for (int64_t i = 0; i < 2 * got.shape.dims[1]; ++i)
+      ASSERT_EQ(got.elements[i] == 0, i < got.shape.dims[1]) << i << ": " << got.elements[i];
   }
 }
 

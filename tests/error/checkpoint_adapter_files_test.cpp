@@ -109,6 +109,14 @@ TEST_F(BadAdapter, Tensors) {
               HasSubstr("f32[2,3,1]"));
 }
 
+TEST_F(BadAdapter, AModuleHasAPairOrIsSaved) {
+  EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", kA},
+                            {kKey + "lora_B.weight", kB},
+                            {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},
+                           R"(,"modules_to_save":["q"])"),
+              AllOf(HasSubstr("'q' has a pair and is saved whole"), HasSubstr("modules_to_save")));
+}
+
 TEST_F(BadAdapter, MagnitudesGoWithDora) {
   const NamedShapes plain{{kKey + "lora_A.weight", kA}, {kKey + "lora_B.weight", kB}};
   NamedShapes dora = plain;

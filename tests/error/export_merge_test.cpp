@@ -8,6 +8,8 @@
 #include <csignal>
 
 #include "checkpoint/adapter_files.h"
+#include "checkpoint/model_writer.h"
+#include "checkpoint/repository.h"
 #include "export/export.h"
 #include "temp_folder.h"
 
@@ -87,6 +89,71 @@ TEST_F(ExportError, AnAdapterLostInRounding) {
 TEST_F(ExportError, AnAdapterThatIsNotFinite) {
   scaled_adapter(folder_ / "nan", NAN);
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "nan", folder_ / "out")), HasSubstr("not finite"));
+}
+
+// A copy of llama whose first value of a norm is `value`.
+void model_with(const fs::path& to, float value) {
+  write_text(to / "config.json", read_text(kModels / "llama/config.json"));
+  const ModelRepository from = ModelRepository::open(kModels / "llama");
+  NamedShapes shapes;
+  for (const std::string& name : from.names()) shapes.emplace_back(name, from.find(name).entry->shape);
+  ModelWriter writer(to, shapes, int64_t{1} << 30);
+  for (const std::string& name : from.names()) {
+    HostArray array = from.find(name).file->read(*from.find(name).entry);
+    if (name == "model.norm.weight") array.as<float>()[0] = value;
+    writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+  }
+  writer.finish();
+}
+
+TEST_F(ExportError, AValueThatTheDtypeCannotHold) {
+  model_with(folder_ / "large", -1e5f);
+  Recipe recipe = merge_recipe(folder_ / "large", {}, folder_ / "out");
+  recipe.export_dtype = "float16";
+  EXPECT_THAT(refused(recipe), AllOf(HasSubstr("model.norm.weight"), HasSubstr("-100000"), HasSubstr("float16"),
+                                     HasSubstr("bfloat16 or float32")));
+  recipe.export_dtype = "bfloat16";
+  EXPECT_EQ(run_export(recipe).files, 1u);
+  fs::remove_all(folder_ / "out");
+  model_with(folder_ / "larger", 3.4e38f);
+  recipe.model_name_or_path = (folder_ / "larger").string();
+  EXPECT_THAT(refused(recipe), AllOf(HasSubstr("model.norm.weight"), HasSubstr("export_dtype: float32")));
+  // What is infinite already stays so.
+  model_with(folder_ / "infinite", INFINITY);
+  recipe.model_name_or_path = (folder_ / "infinite").string();
+  recipe.export_dtype = "float16";
+  EXPECT_EQ(run_export(recipe).files, 1u);
+}
+
+TEST_F(ExportError, AMergeThatTheDtypeCannotHold) {
+  Recipe low = merge_recipe(kModels / "llama", {}, folder_ / "base");
+  low.export_dtype = "float16";
+  run_export(low);
+  scaled_adapter(folder_ / "strong", 1e8f);
+  EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "strong", folder_ / "out")),
+              AllOf(HasSubstr("_proj.weight"), HasSubstr("float16"), HasSubstr("bfloat16 or float32")));
+}
+
+// A head of any shape, in an adapter that is otherwise fine.
+TEST_F(ExportError, AHeadThatIsNoMatrix) {
+  for (const Dims& dims : {Dims{}, Dims{2}, Dims{1000000000000, 0}, Dims{3, 5}}) {
+    const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");
+    AdapterConfig config = adapter.config;
+    config.task_type = "SEQ_CLS";
+    config.modules_to_save = {"score"};
+    NamedShapes shapes{{"base_model.model.score.weight", {DType::kF32, dims}}};
+    for (const AdapterTensor& tensor : adapter.tensors) shapes.emplace_back(tensor.entry->name, tensor.entry->shape);
+    fs::create_directories(folder_ / "head");
+    SafetensorsWriter writer = begin_adapter(folder_ / "head", config, shapes);
+    for (const auto& [name, shape] : shapes) {
+      const HostArray zeros = HostArray::zeros(shape);
+      writer.write(name, {zeros.data(), static_cast<size_t>(zeros.bytes())});
+    }
+    writer.finish();
+    EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "head", folder_ / "out")),
+                AllOf(HasSubstr("score.weight"), HasSubstr("wanted [")))
+        << to_string(dims);
+  }
 }
 
 TEST_F(ExportError, AnotherModelsAdapter) {

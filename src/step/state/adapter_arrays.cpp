@@ -16,21 +16,6 @@ namespace {
 
 const std::string kPrefix = "base_model.model.";
 
-// A layer without a pair gets another's, which is never looked at.
-DeviceBuffer load_from(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
-                       const AdapterFolder& adapter, const LoraOptions& options, const std::string& memory_kind = "") {
-  const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
-  auto find = [&](const std::string& name) -> StoredTensor {
-    const TensorEntry* entry = adapter.file.find(kPrefix + name);
-    if (entry == nullptr && is_lora(row) && !options.layers.empty())
-      entry = adapter.file.find(kPrefix + name_of_layer(row.name, options.layers[0]));
-    if (entry == nullptr) throw UserError("{}: no tensor '{}{}'", adapter.file.path().string(), kPrefix, name);
-    return {&adapter.file, entry};
-  };
-  return load_row(devices.client(), row, job.model.config, dtype,
-                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {}, memory_kind);
-}
-
 // Runs a program of arrays that are on the devices; outputs named as inputs replace them.
 void apply(Devices& devices, const Program& program, const Bindings& inputs,
            std::map<std::string, DeviceBuffer>& outputs) {
@@ -93,7 +78,12 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   }
   std::set<std::string> saved;
   for (const WeightRow& row : saved_rows(model, options))
-    for (int64_t i = 0; i < row.stored_count(model.config); ++i) saved.insert(row.stored_name(i));
+    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
+      const std::string name = row.stored_name(i);
+      saved.insert(name);
+      if (adapter.find(name, AdapterPart::kSaved) == nullptr)
+        throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
+    }
   for (const AdapterTensor& tensor : adapter.tensors)
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())
@@ -105,74 +95,24 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   return options;
 }
 
+DeviceBuffer load_adapter_row(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
+                              const AdapterFolder& adapter, const LoraOptions& options,
+                              const std::string& memory_kind) {
+  const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
+  auto find = [&](const std::string& name) -> StoredTensor {
+    const TensorEntry* entry = adapter.file.find(kPrefix + name);
+    if (entry == nullptr && is_lora(row) && !options.layers.empty())
+      entry = adapter.file.find(kPrefix + name_of_layer(row.name, options.layers[0]));
+    if (entry == nullptr) throw UserError("{}: no tensor '{}{}'", adapter.file.path().string(), kPrefix, name);
+    return {&adapter.file, entry};
+  };
+  return load_row(devices.client(), row, job.model.config, dtype,
+                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {}, memory_kind);
+}
+
 DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter) {
-  return load_from(devices, job, row, job.trained_dtype, adapter, *job.lora, memory_kind(job.weight_memory(row)));
-}
-
-namespace {
-
-// The pairs of experts onto gate, up and down of all of them.
-void merge_experts(Devices& devices, const Job& job, const AdapterFolder& adapter, const LoraOptions& options,
-                   TrainState& state) {
-  const ModelConfig& c = job.model.config;
-  const std::vector<WeightRow> rows = expert_pair_rows(job.model, options);
-  for (size_t i = 0; i < rows.size(); i += 2) {
-    const bool down = options.parameters[i / 2].ends_with("down_proj");
-    const std::vector<std::string> modules =
-        down ? std::vector{c.experts.down} : std::vector{c.experts.gate, c.experts.up};
-    std::map<std::string, DeviceBuffer> parts;
-    Program program(job.sharding.mesh());
-    BuildScope scope(program.block());
-    Bindings inputs;
-    std::vector<Tensor> pair;
-    for (const WeightRow& row : {rows[i], rows[i + 1]}) {
-      parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));
-      pair.push_back(program.input(row.name, stacked_shape(row, c, DType::kF32), job.partition(row)));
-    }
-    for (auto& [part, buffer] : parts) inputs[part] = &buffer;
-    for (size_t half = 0; half < modules.size(); ++half) {
-      const WeightRow& base = job.model.row(job.model.family->layer_prefix + modules[half] + ".weight");
-      const std::string frozen = frozen_input(base);
-      if (!state.buffers.contains(frozen)) continue;  // trained whole from here on
-      inputs[frozen] = &state.buffers.at(frozen);
-      const Tensor weight = program.input(frozen, stacked_shape(base, c, job.frozen_dtype), job.partition(base));
-      const int64_t out = base.dims[1];
-      const Tensor b = slice(pair[1], 1, static_cast<int64_t>(half) * out, static_cast<int64_t>(half + 1) * out);
-      program.output(frozen, merged_experts(weight, pair[0], b, options.scale()), job.partition(base), frozen);
-    }
-    apply(devices, program, inputs, state.buffers);
-  }
-}
-
-}  // namespace
-
-void merge_adapter(Devices& devices, const Job& job, const AdapterFolder& adapter, TrainState& state) {
-  const LoraOptions options = adapter_options(adapter, job.model);
-  merge_experts(devices, job, adapter, options, state);
-  for (const std::string& module : options.modules) {
-    const std::string name = job.model.family->layer_prefix + module;
-    const WeightRow& base = job.model.row(name + ".weight");
-    const std::string frozen = frozen_input(base);
-    if (!state.buffers.contains(frozen)) continue;  // trained whole from here on
-    std::map<std::string, DeviceBuffer> parts;
-    Program program(job.sharding.mesh());
-    BuildScope scope(program.block());
-    const Shape shape = stacked_shape(base, job.model.config, job.frozen_dtype);
-    const Tensor weight = program.input(frozen, shape, job.partition(base));
-    LoraOptions one = options;
-    one.modules = {module};
-    one.parameters.clear();
-    std::vector<Tensor> tensors;
-    for (const WeightRow& row : lora_rows(job.model, one)) {
-      parts.emplace(row.name, load_from(devices, job, row, DType::kF32, adapter, options));
-      tensors.push_back(program.input(row.name, stacked_shape(row, job.model.config, DType::kF32), job.partition(row)));
-    }
-    const LoraParts lora{tensors[0], tensors[1], options.dora ? tensors[2] : Tensor{}};
-    program.output(frozen, merged_weight(weight, lora, options, options.scale()), job.partition(base), frozen);
-    Bindings inputs{{frozen, &state.buffers.at(frozen)}};
-    for (auto& [part, buffer] : parts) inputs[part] = &buffer;
-    apply(devices, program, inputs, state.buffers);
-  }
+  return load_adapter_row(devices, job, row, job.trained_dtype, adapter, *job.lora,
+                          memory_kind(job.weight_memory(row)));
 }
 
 namespace {

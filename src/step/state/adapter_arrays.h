@@ -1,4 +1,4 @@
-// Defines how adapters get onto the devices: read from PEFT folders, started afresh, or merged into the frozen weights.
+// Defines how an adapter gets onto the devices: read from a PEFT folder or started afresh.
 #pragma once
 
 #include "checkpoint/adapter_files.h"
@@ -12,11 +12,12 @@ AdapterFolder open_adapter(const std::filesystem::path& folder);
 // UserError when ranks or alphas differ by module, or when a tensor belongs to no linear layer of the model.
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model);
 
+// A row from a folder that has these options. A layer without a pair gets another's, which is never looked at.
+DeviceBuffer load_adapter_row(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
+                              const AdapterFolder& adapter, const LoraOptions& options,
+                              const std::string& memory_kind = "");
 // A trained row from the folder whose options job.lora has: of a pair, or of a module saved whole.
 DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter);
-
-// Merges the adapter into the frozen weights of `state`, a module at a time. Its modules_to_save are not looked at.
-void merge_adapter(Devices& devices, const Job& job, const AdapterFolder& adapter, TrainState& state);
 
 // What a new adapter takes from its base weights: DoRA's magnitudes, PiSSA's pairs (kept as start_array too, and
 // subtracted).

@@ -11,6 +11,7 @@
 #include "step/preference.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/load_meter.h"
+#include "step/state/merged_adapters.h"
 #include "step/state/placement.h"
 
 namespace fettle {
@@ -28,27 +29,28 @@ std::string kind_of(const Job& job, const WeightRow& row) {
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Job& job, const ModelRepository& repository)
-      : devices_(devices), job_(job), repository_(repository), meter_(repository.total_bytes()) {
+      : devices_(devices), job_(job), repository_(repository), meter_(repository.total_bytes()), merged_(job) {
     if (job.recipe.offload_param || job.recipe.offload_optimizer) devices.require_host_memory();
     if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
-    for (const std::string& folder : job.merged) merged_.push_back(open_adapter(folder));
   }
-  DeviceBuffer row(const WeightRow& row, DType dtype) {
+  // One of the base's, whatever it is for, with what is merged into it.
+  DeviceBuffer row(const WeightRow& row, DType dtype, bool metered = true) {
     const Layout layout = row_layout(job_, row);
     const bool made = row.head && !has(row.name);
     if (made && !job_.recipe.train_from_scratch) info("{} is not in the checkpoint: it starts afresh", row.name);
     if (made || job_.recipe.train_from_scratch)
       return random_row(devices_.client(), row, job_.model.config, dtype, layout,
                         static_cast<uint64_t>(job_.recipe.seed), kind_of(job_, row));
-    return load_row(
+    const LoadProgress progress = [&](int64_t bytes) { meter_.add(bytes); };
+    DeviceBuffer weight = load_row(
         devices_.client(), row, job_.model.config, dtype, layout, [&](const std::string& name) { return find(name); },
-        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, row));
+        metered ? progress : LoadProgress{}, kind_of(job_, row));
+    return merged_.merged(devices_, row, std::move(weight));
   }
   void frozen_into(TrainState& state) {
     for (const WeightRow& one : job_.frozen)
       if (!one.dtype) state.buffers.emplace(frozen_input(one), row(one, job_.frozen_dtype));
     for (const QuantisedWeight& weight : job_.quantised) quantised_into(weight, state);
-    for (const AdapterFolder& adapter : merged_) merge_adapter(devices_, job_, adapter, state);
   }
   // The reference model's part is no other than the base's, or than the adapter's as it was given.
   void reference_into(TrainState& state) {
@@ -65,10 +67,10 @@ class BaseWeights {
       state.buffers.emplace(
           reference_input(one),
           adapter ? load_trained(devices_, job_, one, *adapter)
-                  : load_row(
+          : other ? load_row(
                         devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
-                        [&](const std::string& name) { return other ? other->find(name) : find(name); }, {},
-                        kind_of(job_, one)));
+                        [&](const std::string& name) { return other->find(name); }, {}, kind_of(job_, one))
+                  : row(one, job_.reference_dtype(), false));
   }
   void finish() { meter_.finish(); }
 
@@ -81,23 +83,17 @@ class BaseWeights {
         [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, weight.base));
     for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
   }
-  bool has(const std::string& name) const {
-    for (const AdapterFolder& adapter : merged_)
-      if (adapter.find(name, AdapterPart::kSaved) != nullptr) return true;
-    return repository_.contains(name);
-  }
-  // The last merged adapter that saved the tensor whole has it, or else the base.
+  bool has(const std::string& name) const { return merged_.saved(name) || repository_.contains(name); }
   StoredTensor find(const std::string& name) const {
-    for (auto adapter = merged_.rbegin(); adapter != merged_.rend(); ++adapter)
-      if (const TensorEntry* entry = adapter->find(name, AdapterPart::kSaved)) return {&adapter->file, entry};
-    return repository_.find(name);
+    const std::optional<StoredTensor> saved = merged_.saved(name);
+    return saved ? *saved : repository_.find(name);
   }
 
   Devices& devices_;
   const Job& job_;
   const ModelRepository& repository_;
   LoadMeter meter_;
-  std::vector<AdapterFolder> merged_;
+  MergedAdapters merged_;
 };
 
 }  // namespace

@@ -1,0 +1,94 @@
+#include "step/state/merged_adapters.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "adapters/merge.h"
+#include "base/error.h"
+#include "graph/ops.h"
+#include "step/state/adapter_arrays.h"
+
+namespace fettle {
+namespace {
+
+std::string weight_of(const Model& model, const std::string& module) {
+  return model.family->layer_prefix + module + ".weight";
+}
+
+}  // namespace
+
+TensorChanges changes_of(const std::vector<AdapterFolder>& adapters, const std::string& tensor) {
+  for (size_t i = adapters.size(); i-- > 0;)
+    if (const TensorEntry* entry = adapters[i].find(tensor, AdapterPart::kSaved))
+      return {StoredTensor{&adapters[i].file, entry}, i + 1};
+  return {};
+}
+
+MergedAdapters::MergedAdapters(const Job& job) : job_(job) {
+  for (const std::string& folder : job.merged) {
+    adapters_.push_back(open_adapter(folder));
+    options_.push_back(adapter_options(adapters_.back(), job.model));
+  }
+}
+
+std::vector<WeightRow> MergedAdapters::pair_of(size_t i, const WeightRow& row) const {
+  LoraOptions options = options_[i];
+  if (!row.of_experts()) {
+    std::erase_if(options.modules,
+                  [&](const std::string& module) { return weight_of(job_.model, module) != row.name; });
+    options.parameters.clear();
+    return lora_rows(job_.model, options);
+  }
+  const bool down = row.name == weight_of(job_.model, job_.model.config.experts.down);
+  const std::vector<WeightRow> rows = expert_pair_rows(job_.model, options);
+  for (size_t p = 0; p < options.parameters.size(); ++p)
+    if (options.parameters[p].ends_with("down_proj") == down) return {rows[2 * p], rows[2 * p + 1]};
+  return {};
+}
+
+DeviceBuffer MergedAdapters::merged(Devices& devices, const WeightRow& row, DeviceBuffer weight) const {
+  for (size_t i = changes_of(adapters_, row.stored_name(0)).first_pair; i < adapters_.size(); ++i)
+    if (!pair_of(i, row).empty()) weight = merge_one(devices, i, row, std::move(weight));
+  return weight;
+}
+
+DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const WeightRow& row, DeviceBuffer weight) const {
+  const ModelConfig& c = job_.model.config;
+  const LoraOptions& options = options_[i];
+  Program program(job_.sharding.mesh());
+  BuildScope scope(program.block());
+  Bindings inputs{{"weight", &weight}};
+  const Partition partition = job_.partition(row);
+  const Memory memory = job_.weight_memory(row);
+  auto in = [&](Memory where, const Tensor& x) { return memory == Memory::kHost ? place(x, where, partition) : x; };
+  const Tensor base = in(Memory::kDevice, program.input("weight", weight.shape(), partition, memory));
+  std::map<std::string, DeviceBuffer> parts;
+  std::vector<Tensor> pair;
+  for (const WeightRow& part : pair_of(i, row)) {
+    parts.emplace(part.name, load_adapter_row(devices, job_, part, DType::kF32, adapters_[i], options));
+    pair.push_back(program.input(part.name, stacked_shape(part, c, DType::kF32), job_.partition(part)));
+  }
+  for (auto& [name, buffer] : parts) inputs[name] = &buffer;
+  Tensor changed;
+  if (row.of_experts()) {
+    const int64_t out = row.dims[1];
+    const int64_t first = row.name == weight_of(job_.model, c.experts.up) ? out : 0;
+    const Tensor b = slice(pair[1], 1, first, first + out);
+    changed = merged_experts(base, pair[0], b, options.scale());
+  } else {
+    const LoraParts lora{pair[0], pair[1], options.dora ? pair[2] : Tensor{}};
+    changed = merged_weight(base, lora, options, options.scale());
+  }
+  program.output("weight", in(Memory::kHost, changed), partition, "weight", memory);
+  Dims all(changed.rank());
+  std::iota(all.begin(), all.end(), 0);
+  program.output("finite", convert(reduce_and(is_finite(changed), all), DType::kI32));
+  std::map<std::string, DeviceBuffer> outputs = run(devices.compile(program), inputs);
+  if (outputs.at("finite").download().as<int32_t>()[0] == 0)
+    throw UserError("{}: merged into {} it makes values that are not finite in {}; {}",
+                    adapters_[i].file.path().string(), row.name, hf_name(changed.dtype()),
+                    changed.dtype() == DType::kF16 ? "set bf16: true in the place of fp16" : "the adapter is broken");
+  return std::move(outputs.at("weight"));
+}
+
+}  // namespace fettle

@@ -1,0 +1,41 @@
+// Defines make_adapter(): an adapter of random values for a tests/reference model, as PEFT would have saved it.
+#pragma once
+
+#include "adapters/lora.h"
+#include "checkpoint/adapter_files.h"
+#include "checkpoint/load.h"
+#include "graph_run.h"
+
+namespace fettle {
+
+// Pairs and modules saved whole, as the options say; `seed` tells adapters apart. `edit` may change a tensor.
+inline void make_adapter(const std::filesystem::path& to, const Model& model, const LoraOptions& options, uint32_t seed,
+                         const std::function<void(const std::string&, HostArray&)>& edit = {}) {
+  std::filesystem::create_directories(to);
+  AdapterConfig config;
+  config.r = options.rank;
+  config.lora_alpha = options.alpha;
+  config.target_modules = options.modules;
+  config.target_parameters = options.parameters;
+  config.modules_to_save = options.saved;
+  config.use_dora = options.dora;
+  std::vector<WeightRow> rows = lora_rows(model, options);
+  for (const WeightRow& row : saved_rows(model, options)) rows.push_back(row);
+  NamedShapes shapes;
+  std::map<std::string, HostArray> values;
+  for (const WeightRow& row : rows)
+    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
+      const std::string name = "base_model.model." + row.stored_name(i);
+      shapes.emplace_back(name, Shape{DType::kF32, row.stored_dims()});
+      HostArray array = to_array(random_value(shapes.back().second, ++seed * 7919, -0.1, 0.1));
+      if (is_magnitude(row))
+        for (float& value : array.as<float>()) value = 1 + value;
+      if (edit) edit(row.stored_name(i), array);
+      values.emplace(name, std::move(array));
+    }
+  SafetensorsWriter writer = begin_adapter(to, config, shapes);
+  for (const auto& [name, array] : values) writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+  writer.finish();
+}
+
+}  // namespace fettle
