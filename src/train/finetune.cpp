@@ -20,6 +20,7 @@
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
+#include "train/root_files.h"
 #include "train/save.h"
 
 namespace fettle {
@@ -45,6 +46,7 @@ void write_root(const Job& job, const ModelRepository& repository, const TrainSt
   write_result(root.path(), job, repository, state);
   recorder.write(root.path());
   if (held_out) held_out->write(root.path());
+  for (const std::string& name : earlier_result(job)) root.drop(name);
   root.commit();
 }
 

@@ -155,6 +155,21 @@ TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("over other tokens"));
 }
 
+TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  auto error = [&] {
+    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    return user_error([&] { const OutputFolder made = check_output(job); });
+  };
+  EXPECT_EQ(error(), "no error");
+  write_text(folder / "out/all_results.json", "{}");
+  EXPECT_THAT(error(), HasSubstr("holds an earlier run; set overwrite_output_dir: true"));
+  recipe.overwrite_output_dir = true;
+  EXPECT_EQ(error(), "no error");
+}
+
 TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");
