@@ -69,7 +69,7 @@ int finetune(const Recipe& asked) {
   require_fit(job, held);
   require_host_fit(held, devices.count(), free_host_memory());
   const OutputFolder output = check_output(job);
-  auto resume = find_resume_point(job);
+  auto resume = find_resume_point(job, repository);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);

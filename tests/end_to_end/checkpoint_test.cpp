@@ -222,5 +222,23 @@ TEST(Overwrite, NothingOfTheEarlierResultStaysBesideAnother) {
   EXPECT_EQ(read_text(folder / "out/notes.txt"), "the user's");
 }
 
+TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, words(folder / "out")).code, 0);
+  const fs::path model = folder / "model", out = folder / "out";
+  fs::copy(reference_model("llama"), model);
+  const auto resumed = with(words(out), {"model_name_or_path=" + model.string(),
+                                         "resume_from_checkpoint=" + (out / "checkpoint-2").string()});
+  const Outcome same = run_fettle(folder, resumed);
+  EXPECT_EQ(same.code, 0) << same.err;
+  std::string weights = read_text(model / "model.safetensors");
+  for (size_t i = weights.size() / 2; i < weights.size(); ++i) weights[i] = 0;
+  write_text(model / "model.safetensors", weights);
+  const Outcome other = run_fettle(folder, resumed);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("trained beside weights of a base model other than this run's"));
+  EXPECT_THAT(other.err, HasSubstr("model_name_or_path was " + reference_model("llama").string()));
+}
+
 }  // namespace
 }  // namespace fettle
