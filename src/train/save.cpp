@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
@@ -18,11 +19,6 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output) {
   const auto kept = newest_checkpoint(output);
