@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "base/error.h"
 
@@ -31,6 +32,11 @@ std::vector<NamedShapes> split(const NamedShapes& tensors, int64_t shard_bytes) 
   }
   if (!current.empty() || shards.empty()) shards.push_back(std::move(current));
   return shards;
+}
+
+bool is_shard(const std::string& name) {
+  static const std::regex kShard("model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
+  return std::regex_match(name, kShard);
 }
 
 }  // namespace
@@ -74,9 +80,7 @@ std::vector<std::string> weight_files(const fs::path& folder) {
   std::error_code code;
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
     const std::string name = it->path().filename().string();
-    const bool weights = (name.starts_with("model") && name.ends_with(".safetensors")) ||
-                         (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
-                         name == "model.safetensors.index.json" || name == "pytorch_model.bin.index.json";
+    const bool weights = name == "model.safetensors" || name == "model.safetensors.index.json" || is_shard(name);
     if (weights) names.push_back(name);
   }
   std::sort(names.begin(), names.end());

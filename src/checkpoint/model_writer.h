@@ -33,7 +33,7 @@ class ModelWriter {
   int64_t total_bytes_ = 0, total_elements_ = 0;
 };
 
-// Names of the weight files (model*.safetensors, pytorch_model*.bin and their indexes) in `folder`.
+// Names of the files in `folder` that are called as ModelWriter calls its own.
 std::vector<std::string> weight_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/torch/torch_file.h"
 
@@ -82,27 +83,6 @@ void copy_one(const fs::path& from, const fs::path& to) {
 TensorFile open_tensors(const fs::path& path) {
   if (path.extension() == ".bin") return TorchFile::open(path);
   return SafetensorsFile::open(path);
-}
-
-bool is_tokenizer_file(const std::string& name) {
-  static const std::set<std::string> kNames{"tokenizer.json",
-                                            "tokenizer_config.json",
-                                            "special_tokens_map.json",
-                                            "added_tokens.json",
-                                            "vocab.json",
-                                            "merges.txt",
-                                            "vocab.txt",
-                                            "spiece.model",
-                                            "tekken.json",
-                                            "chat_template.jinja",
-                                            "chat_template.json",
-                                            "sentencepiece.bpe.model"};
-  return kNames.count(name) != 0 || name.starts_with("tokenizer.model") || name.ends_with(".tiktoken") ||
-         (name.starts_with("tokenization_") && name.ends_with(".py"));
-}
-
-bool is_model_file(const std::string& name) {
-  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json";
 }
 
 // The classes that `auto_map` names, as "modeling_x.X" or "user/repository--modeling_x.X", with null among them.

@@ -1,21 +1,15 @@
 #include "data/fill_store.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "data/store/row_pipeline.h"
 
 namespace fettle {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class Filling {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
 #include "report/log_files.h"
@@ -14,12 +15,6 @@
 
 namespace fettle {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string with_commas(int64_t value) {
   std::string digits = std::to_string(value);

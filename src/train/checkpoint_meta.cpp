@@ -97,13 +97,15 @@ void check_rows_per_step(const StateReader& state, const Job& job) {
 
 }  // namespace
 
-Json checkpoint_meta(const Job& job, int64_t step, const DataIdentity& data, const std::string& trainer_state) {
+Json checkpoint_meta(const Job& job, int64_t step, const Json& base, const DataIdentity& data,
+                     const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(job)},
           {"rows_per_epoch", data.rows},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
-          {"identity", identity(job)}};
+          {"identity", identity(job)},
+          {"base", base}};
 }
 
 void check_meta(const StateReader& state, const Job& job) {
@@ -122,6 +124,25 @@ void check_meta(const StateReader& state, const Job& job) {
   check_arrays(state, job);
   for (const auto& [key, value] : wanted.items()) check(key);
   check_rows_per_step(state, job);
+}
+
+void check_base(const StateReader& state, const Json& base) {
+  const Json written = state.meta().value("base", Json::object());
+  auto check = [&](const char* digest, const char* what, const char* key) {
+    if (!written.contains(digest) || written[digest] == base[digest]) return;
+    auto path = [&](const Json& of) {
+      const Json found = of.value("paths", Json::object()).value(key, Json());
+      return found.empty() || found == "" ? "none" : found.is_string() ? found.get<std::string>() : found.dump();
+    };
+    throw UserError(
+        "{}: what is trained there was trained beside {} other than this run's: {} was {}, this run has {}; set it to "
+        "what the checkpoint was written with, or start afresh",
+        checkpoint_of(state), what, key, path(written), path(base));
+  };
+  check("ref_model", "a reference model", "ref_model");
+  check("adapters", "adapters", "adapter_name_or_path");
+  check("config", "a model (config.json)", "model_name_or_path");
+  check("weights", "weights of a base model", "model_name_or_path");
 }
 
 void check_data(const StateReader& state, const DataIdentity& data) {

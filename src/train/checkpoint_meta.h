@@ -12,13 +12,16 @@ namespace fettle {
 
 // The position in the data is the step: steps of the same number of rows, over the same rows, in an order that the seed
 // alone gives. So these numbers must agree, and the mesh need not.
-// `data`: what the run is over; `trainer_state`: the text of trainer_state.json, whose checksum is kept.
-nlohmann::json checkpoint_meta(const Job& job, int64_t step, const DataIdentity& data,
+// `base`: base_identity's; `data`: what the run is over; `trainer_state`: the text of trainer_state.json, whose
+// checksum is kept.
+nlohmann::json checkpoint_meta(const Job& job, int64_t step, const nlohmann::json& base, const DataIdentity& data,
                                const std::string& trainer_state);
 
 // Throws UserError naming what differs, both values and what to set, when the state is of another model, method or data
 // order. Needs no data.
 void check_meta(const StateReader& state, const Job& job);
+// The same for what the run reads beside the checkpoint. Earlier versions wrote nothing of it, which is passed over.
+void check_base(const StateReader& state, const nlohmann::json& base);
 // The same for the data, once it is known.
 void check_data(const StateReader& state, const DataIdentity& data);
 // Throws DamagedState when trainer_state.json beside state/ is not what was written.

@@ -20,6 +20,7 @@
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
+#include "train/root_files.h"
 #include "train/save.h"
 
 namespace fettle {
@@ -45,6 +46,7 @@ void write_root(const Job& job, const ModelRepository& repository, const TrainSt
   write_result(root.path(), job, repository, state);
   recorder.write(root.path());
   if (held_out) held_out->write(root.path());
+  for (const std::string& name : earlier_result(job)) root.drop(name);
   root.commit();
 }
 
@@ -67,7 +69,7 @@ int finetune(const Recipe& asked) {
   require_fit(job, held);
   require_host_fit(held, devices.count(), free_host_memory());
   const OutputFolder output = check_output(job);
-  auto resume = find_resume_point(job);
+  auto resume = find_resume_point(job, repository);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);

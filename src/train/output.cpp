@@ -10,6 +10,7 @@
 #include "checkpoint/saved/checkpoint_list.h"
 #include "step/state/snapshot.h"
 #include "train/result.h"
+#include "train/root_files.h"
 
 namespace fettle {
 namespace {
@@ -51,7 +52,8 @@ OutputFolder check_output(const Job& job) {
   for (const fs::path& removed : clean_folder(folder))
     info("removed {}, which a run that was cut off had left", removed.string());
   std::error_code ignored;
-  const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || !list_checkpoints(folder).empty();
+  const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
+                    !list_checkpoints(folder).empty();
   if (used && recipe.resume_from_checkpoint.empty() && !recipe.overwrite_output_dir)
     throw UserError(
         "output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
@@ -106,10 +108,7 @@ void clear_output(const Job& job, bool resuming) {
   const fs::path folder = job.recipe.output_dir;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
-  for (const char* file :
-       {"trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json", "eval_results.json",
-        "classification_report.json", "classification_report.txt", "confusion.svg", "confusion.png"})
-    fs::remove(folder / file, ignored);
+  fs::remove(folder / "trainer_log.jsonl", ignored);
 }
 
 }  // namespace fettle

@@ -24,9 +24,8 @@ class OutputFolder {
   std::filesystem::path made_;
 };
 
-// output_dir must be writable, and free of an earlier run unless overwrite_output_dir or
-// resume_from_checkpoint is set. Creates it, and
-// removes what a killed run left there, saying so. Throws UserError.
+// output_dir must be writable, and free of an earlier run unless overwrite_output_dir or resume_from_checkpoint is set.
+// Creates it, and removes what a killed run left there, saying so. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Job& job);
 
 // Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
@@ -40,7 +39,8 @@ std::optional<int64_t> save_total_limit_within(const Job& job, int64_t present, 
 // Throws DoesNotFit, with both figures and what to set, when they are not free.
 void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done);
 
-// With overwrite_output_dir the earlier run's checkpoints and logs go now.
+// With overwrite_output_dir the earlier run's checkpoints and log go now; its result when there is a new one
+// (root_files.h).
 void clear_output(const Job& job, bool resuming);
 
 }  // namespace fettle

@@ -5,17 +5,20 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
-bool can_go_on_from(const fs::path& checkpoint, const Job& job) {
+bool can_go_on_from(const fs::path& checkpoint, const Job& job, const Json& base) {
   try {
     StateReader state(state_folder(checkpoint));
     check_meta(state, job);
+    check_base(state, base);
     check_trainer_state(state);
     state.verify();
     return true;
@@ -25,7 +28,7 @@ bool can_go_on_from(const fs::path& checkpoint, const Job& job) {
 }
 
 // The newest other one, with words on how to take it.
-std::string another(const fs::path& checkpoint, const Job& job) {
+std::string another(const fs::path& checkpoint, const Job& job, const Json& base) {
   // "checkpoint-4" alone, and "out/checkpoint-4/", have their neighbours as well.
   std::error_code unreadable;
   const fs::path refused = fs::canonical(checkpoint, unreadable);
@@ -33,21 +36,22 @@ std::string another(const fs::path& checkpoint, const Job& job) {
   std::vector<CheckpointFolder> all = list_checkpoints(refused.parent_path());
   std::reverse(all.begin(), all.end());
   for (const CheckpointFolder& one : all)
-    if (one.path != refused && one.complete && can_go_on_from(one.path, job))
+    if (one.path != refused && one.complete && can_go_on_from(one.path, job, base))
       return fmt::format("{} is complete: go on from it with resume_from_checkpoint={}", one.path.filename().string(),
                          one.path.string());
   return "";
 }
 
-[[noreturn]] void refuse_damaged(const DamagedState& error, const fs::path& checkpoint, const Job& job) {
-  const std::string other = another(checkpoint, job);
+[[noreturn]] void refuse_damaged(const DamagedState& error, const fs::path& checkpoint, const Job& job,
+                                 const Json& base) {
+  const std::string other = another(checkpoint, job, base);
   throw UserError("{}; {}", error.what(),
                   other.empty() ? "there is no other complete checkpoint to go on from: start afresh" : other);
 }
 
 }  // namespace
 
-std::optional<ResumePoint> find_resume_point(const Job& job) {
+std::optional<ResumePoint> find_resume_point(const Job& job, const ModelRepository& repository) {
   const Recipe& recipe = job.recipe;
   if (recipe.resume_from_checkpoint.empty()) return std::nullopt;
   const std::optional<fs::path> checkpoint = find_checkpoint(recipe.output_dir, recipe.resume_from_checkpoint);
@@ -55,9 +59,11 @@ std::optional<ResumePoint> find_resume_point(const Job& job) {
     info("no checkpoint in {} yet: starting afresh", recipe.output_dir);
     return std::nullopt;
   }
+  const Json base = base_identity(job, repository);
   try {
     ResumePoint point{*checkpoint, 0, StateReader(state_folder(*checkpoint))};
     check_meta(point.state, job);
+    check_base(point.state, base);
     check_trainer_state(point.state);
     point.step = point.state.meta().at("step").get<int64_t>();
     for (const CheckpointFolder& one : list_checkpoints(recipe.output_dir))
@@ -66,9 +72,9 @@ std::optional<ResumePoint> find_resume_point(const Job& job) {
              one.path.string());
     return point;
   } catch (const DamagedState& error) {
-    refuse_damaged(error, *checkpoint, job);
+    refuse_damaged(error, *checkpoint, job, base);
   } catch (const UserError& error) {
-    const std::string other = another(*checkpoint, job);
+    const std::string other = another(*checkpoint, job, base);
     if (other.empty()) throw;
     throw UserError("{}; {}", error.what(), other);
   }
@@ -78,7 +84,7 @@ TrainState resume_state(ResumePoint& point, Devices& devices, const Job& job, co
   try {
     return load_state(devices, job, repository, point.state);
   } catch (const DamagedState& error) {
-    refuse_damaged(error, point.checkpoint, job);
+    refuse_damaged(error, point.checkpoint, job, base_identity(job, repository));
   }
 }
 

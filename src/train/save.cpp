@@ -5,11 +5,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/state.h"
+#include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
 #include "train/result.h"
 
@@ -17,11 +19,6 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output) {
   const auto kept = newest_checkpoint(output);
@@ -36,7 +33,11 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
 
 CheckpointWriter::CheckpointWriter(const Job& job, const ModelRepository& repository, DataIdentity data,
                                    std::function<int64_t()> free_memory)
-    : job_(job), repository_(repository), data_(std::move(data)), free_memory_(std::move(free_memory)) {}
+    : job_(job),
+      repository_(repository),
+      base_(base_identity(job, repository)),
+      data_(std::move(data)),
+      free_memory_(std::move(free_memory)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
@@ -101,7 +102,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   result.finish();
   const std::string log = to_json(trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(job_, step, data_, log));
+  state.finish(checkpoint_meta(job_, step, base_, data_, log));
   folder.commit();
   try {
     delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);

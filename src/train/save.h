@@ -49,6 +49,7 @@ class CheckpointWriter {
 
   const Job& job_;
   const ModelRepository& repository_;
+  const nlohmann::json base_;
   DataIdentity data_;
   std::function<int64_t()> free_memory_;
   std::filesystem::path pending_;  // the one being written; empty: none

@@ -104,10 +104,10 @@ TEST(ModelWriter, LeavesNothingWhenNotFinished) {
 TEST(ModelWriter, NamesWeightFiles) {
   TempFolder folder;
   for (const char* name : {"model.safetensors", "model-00001-of-00002.safetensors", "pytorch_model.bin", "config.json",
-                           "model.safetensors.index.json", "adapter_model.safetensors", "training_args.bin"})
+                           "model.safetensors.index.json", "adapter_model.safetensors", "model-mine.safetensors"})
     write_text(folder / name, "");
   EXPECT_THAT(weight_files(folder.path()), testing::ElementsAre("model-00001-of-00002.safetensors", "model.safetensors",
-                                                                "model.safetensors.index.json", "pytorch_model.bin"));
+                                                                "model.safetensors.index.json"));
 }
 
 }  // namespace

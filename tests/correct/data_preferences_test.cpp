@@ -179,8 +179,26 @@ TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
   EXPECT_EQ(text(first, 3), "RR[yes</s>]");
   EXPECT_EQ(first.trained_tokens, 4 + 3 + 3 + 4);
   EXPECT_EQ(text(last, 0), "S[maybe</s>]");
+  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // alone in its step: with the reply of the set's next row
   EXPECT_EQ(text(last, 2), "");
   EXPECT_EQ(last.preferences.as<int32_t>()[0], 1);
+}
+
+TEST_F(Preferences, NoMismatchedRowHasItsOwnReplyInAnyEpoch) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 5; ++i)
+    examples.push_back({.input_ids = {1, 10 + i, 20 + i}, .labels = {kIgnore, kIgnore, 20 + i}});
+  const Batches batches(examples, {.rows = 4, .max_length = 8, .mismatched = true});
+  ASSERT_EQ(batches.steps_per_epoch(), 3);
+  for (int64_t step = 0; step < 12; ++step) {
+    const Batch batch = batches.at(step);
+    const auto tokens = batch.tokens.as<int32_t>();
+    for (int64_t row = 1; row < 4; row += 2) {
+      const int64_t at = row * batch.tokens.shape().dims[2];
+      if (batch.segments.as<int32_t>()[at] == 0) continue;
+      EXPECT_NE(tokens[at + 1] + 10, tokens[at + 2]) << "step " << step << ", row " << row;
+    }
+  }
 }
 
 }  // namespace

@@ -176,5 +176,69 @@ TEST(Overwrite, AnEarlierRunGoesOnlyWhenTheNewOneBegins) {
   EXPECT_FALSE(fs::exists(folder / "out/checkpoint-6"));
 }
 
+TEST(Overwrite, NothingOfTheEarlierResultStaysBesideAnother) {
+  TempFolder folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    const Outcome outcome =
+        run_fettle(folder, with(words(folder / "out"), with({"overwrite_output_dir=true", "max_steps=2"}, more)));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  };
+  const auto there = [&](const char* file) { return fs::exists(folder / "out" / file); };
+  write_text(folder / "rows.csv", "text,label\nred one,red\nblue two,blue\nred three,red\nblue four,blue\n");
+  const std::string rows = (folder / "rows.csv").string();
+  run({"stage=cls", "dataset=" + rows, "eval_dataset=" + rows, "eval_strategy=steps", "eval_steps=2"});
+  ASSERT_TRUE(there("classifier.json") && there("confusion.svg") && there("eval_results.json"));
+  write_text(folder / "out/notes.txt", "the user's");
+
+  run({});  // an adapter that writes
+  EXPECT_TRUE(there("adapter_model.safetensors"));
+  for (const char* file : {"classifier.json", "confusion.svg", "confusion.png", "classification_report.json",
+                           "classification_report.txt", "eval_results.json"})
+    EXPECT_FALSE(there(file)) << file;
+
+  // What is there goes only when the new result is complete.
+  const Outcome failed =
+      run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "finetuning_type=full",
+                                                      "learning_rate=1e30", "max_grad_norm=0", "max_steps=50"}));
+  EXPECT_NE(failed.code, 0);
+  EXPECT_TRUE(there("adapter_model.safetensors") && there("adapter_config.json") && there("all_results.json"));
+
+  run({"finetuning_type=full"});
+  EXPECT_TRUE(there("model.safetensors") && there("config.json"));
+  EXPECT_FALSE(there("adapter_model.safetensors") || there("adapter_config.json"));
+
+  // As a larger model would lie there.
+  for (const char* file :
+       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
+    write_text(folder / "out" / file, "{}");
+  run({"finetuning_type=full"});
+  for (const char* file :
+       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
+    EXPECT_FALSE(there(file)) << file;
+  EXPECT_TRUE(there("model.safetensors"));
+
+  run({});
+  EXPECT_FALSE(there("model.safetensors") || there("config.json") || there("generation_config.json"));
+  EXPECT_EQ(read_text(folder / "out/notes.txt"), "the user's");
+}
+
+TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {
+  TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, words(folder / "out")).code, 0);
+  const fs::path model = folder / "model", out = folder / "out";
+  fs::copy(reference_model("llama"), model);
+  const auto resumed = with(words(out), {"model_name_or_path=" + model.string(),
+                                         "resume_from_checkpoint=" + (out / "checkpoint-2").string()});
+  const Outcome same = run_fettle(folder, resumed);
+  EXPECT_EQ(same.code, 0) << same.err;
+  std::string weights = read_text(model / "model.safetensors");
+  for (size_t i = weights.size() / 2; i < weights.size(); ++i) weights[i] = 0;
+  write_text(model / "model.safetensors", weights);
+  const Outcome other = run_fettle(folder, resumed);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("trained beside weights of a base model other than this run's"));
+  EXPECT_THAT(other.err, HasSubstr("model_name_or_path was " + reference_model("llama").string()));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -62,5 +62,17 @@ TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   EXPECT_THROW(Batches(pair, {.rows = 2, .mismatched = true}), UserError);
 }
 
+TEST_F(PreferenceErrors, AJudgedRowThatIsTheOnlyOne) {
+  const std::vector<Example> one = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}, .source = "rows.jsonl:1"}};
+  try {
+    const Batches batches(one, {.rows = 4, .mismatched = true});
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rows.jsonl:1: stage kto gives each prompt the reply of another row, and this row is the only one of "
+                 "its set; add rows");
+  }
+}
+
 }  // namespace
 }  // namespace fettle

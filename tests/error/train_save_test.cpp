@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/saved/checkpoint_list.h"
+#include "model_copies.h"
 #include "step/make_job.h"
 #include "temp_folder.h"
+#include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"
 #include "train/save.h"
@@ -78,7 +80,10 @@ class OtherRun : public testing::Test {
     for (const auto& [axis, size] : recipe.mesh) devices *= size;
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
     const Job job = make_job(recipe, repository.config(), "config.json", devices);
-    return user_error([&] { check_meta(*state_, job); });
+    return user_error([&] {
+      check_meta(*state_, job);
+      check_base(*state_, base_identity(job, repository));
+    });
   }
   TempFolder folder_;
   DataIdentity data_;
@@ -146,6 +151,22 @@ TEST_F(OtherRun, AnotherStageIsNamed) {
   EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", this run has \"pt\""));
 }
 
+TEST_F(OtherRun, ABaseOfOtherWeightsIsRefusedByBothPaths) {
+  Recipe other = recipe();
+  other.model_name_or_path = copy_model(folder_ / "other");
+  EXPECT_EQ(error(other), "no error");
+  change_tensor(folder_ / "other/model.safetensors", "model.layers.1.mlp.down_proj.weight");
+  EXPECT_THAT(error(other),
+              AllOf(HasSubstr("checkpoint-1: what is trained there was trained beside weights of a base model other"),
+                    HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
+                    HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start afresh")));
+  StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as before there was a digest
+  const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
+  const Job job = make_job(other, repository.config(), "config.json", 1);
+  EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(job, repository)); }),
+            "no error");
+}
+
 TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_EQ(user_error([&] { check_data(*state_, data_); }), "no error");
   EXPECT_THAT(user_error([&] {
@@ -153,6 +174,21 @@ TEST_F(OtherRun, OtherDataIsRefused) {
               }),
               AllOf(HasSubstr("80 rows an epoch"), HasSubstr("has 81 now"), HasSubstr("lost or repeated")));
   EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("over other tokens"));
+}
+
+TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  auto error = [&] {
+    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    return user_error([&] { const OutputFolder made = check_output(job); });
+  };
+  EXPECT_EQ(error(), "no error");
+  write_text(folder / "out/all_results.json", "{}");
+  EXPECT_THAT(error(), HasSubstr("holds an earlier run; set overwrite_output_dir: true"));
+  recipe.overwrite_output_dir = true;
+  EXPECT_EQ(error(), "no error");
 }
 
 TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {

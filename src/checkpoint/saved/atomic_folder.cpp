@@ -148,9 +148,10 @@ void AtomicFolder::replace() {
 
 void AtomicFolder::merge() {
   std::error_code ignored;
-  for (const std::string& file : dropped_)
-    if (!fs::exists(working_ / file)) fs::remove(target_ / file, ignored);
+  std::erase_if(dropped_, [&](const std::string& file) { return fs::exists(working_ / file); });
   move_files(working_, target_);
+  for (const std::string& file : dropped_) fs::remove(target_ / file, ignored);
+  if (!dropped_.empty()) sync_path(target_);
   fs::remove_all(working_, ignored);
 }
 

@@ -25,7 +25,8 @@ class AtomicFolder {
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // kMerge: commit() also deletes NAME/`file`, unless the working folder has one of that name.
+  // kMerge: commit() also deletes NAME/`file`, unless the working folder has one of that name. Last, so that nothing is
+  // gone before the new is there.
   void drop(const std::string& file) { dropped_.push_back(file); }
   // Flushes all files and folders to the disk, then renames.
   void commit();

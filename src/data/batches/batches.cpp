@@ -54,6 +54,10 @@ Batches::Batches(Examples examples, BatchOptions options)
   if (options_.mismatched && rows_of_steps() < 2)
     throw UserError(
         "per_device_train_batch_size: stage kto compares the rows of a step with each other; it wants at least 2");
+  if (options_.mismatched && rows() == 1)
+    throw UserError(
+        "{}: stage kto gives each prompt the reply of another row, and this row is the only one of its set; add rows",
+        examples_.source(0));
   if (options_.packing) pack();
   // Lengths that no row needs are never made.
   while (!options_.packing && options_.lengths.size() > 1 && options_.lengths[options_.lengths.size() - 2] >= longest)
@@ -136,6 +140,7 @@ Batches::Document Batches::mismatched(int64_t row, int64_t other) const {
 }
 
 std::vector<Batches::RowOfBatch> Batches::laid_out(const std::vector<int64_t>& rows) const {
+  auto next = [&](size_t r) { return rows.size() > 1 ? rows[(r + 1) % rows.size()] : (rows[r] + 1) % this->rows(); };
   std::vector<RowOfBatch> out;
   for (size_t r = 0; r < rows.size(); ++r) {
     RowOfBatch documents;
@@ -145,7 +150,7 @@ std::vector<Batches::RowOfBatch> Batches::laid_out(const std::vector<int64_t>& r
       continue;
     }
     out.push_back(std::move(documents));
-    if (options_.mismatched) out.push_back({mismatched(rows[r], rows[(r + 1) % rows.size()])});
+    if (options_.mismatched) out.push_back({mismatched(rows[r], next(r))});
   }
   return out;
 }

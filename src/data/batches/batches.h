@@ -37,7 +37,7 @@ struct BatchOptions {
   int64_t multiple = 8;       // T is one of this number
   bool packing = false;       // best-fit several examples into one row; they see nothing of each other
   bool pairs = false;         // examples 2n and 2n+1 are a pair and stay together: rows 2k and 2k+1 of a micro-batch
-  bool mismatched = false;    // behind each row 2k stands its prompt with the reply of the step's next row (for KTO)
+  bool mismatched = false;    // behind row 2k its prompt with the reply of the step's next, or else the set's (KTO)
   bool shuffle = true;        // another order each epoch; else the examples' own
   bool like_length = true;    // shuffled and not packed: steps of rows of like length, to pad less
   uint64_t seed = 42;
@@ -57,7 +57,7 @@ struct DataIdentity {
 class Batches {
  public:
   // With pairs or mismatched rows, B is even. Throws UserError when there is none, or none with a trained token, for an
-  // example longer than the largest length, and for packing with pairs or mismatched rows.
+  // example longer than the largest length, packing with pairs or mismatched rows, and one mismatched row alone.
   Batches(Examples examples, BatchOptions options);
 
   int64_t steps_per_epoch() const;  // the last step of an epoch may be part filler rows

@@ -1,0 +1,28 @@
+#include "checkpoint/model_files.h"
+
+#include <set>
+
+namespace fettle {
+
+bool is_tokenizer_file(const std::string& name) {
+  static const std::set<std::string> kNames{"tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "vocab.txt",
+                                            "spiece.model",
+                                            "tekken.json",
+                                            "chat_template.jinja",
+                                            "chat_template.json",
+                                            "sentencepiece.bpe.model"};
+  return kNames.count(name) != 0 || name.starts_with("tokenizer.model") || name.ends_with(".tiktoken") ||
+         (name.starts_with("tokenization_") && name.ends_with(".py"));
+}
+
+bool is_model_file(const std::string& name) {
+  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json";
+}
+
+}  // namespace fettle

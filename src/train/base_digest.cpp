@@ -1,0 +1,161 @@
+#include "train/base_digest.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/cache.h"
+#include "base/parallel.h"
+#include "checkpoint/files.h"
+#include "checkpoint/load.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/saved/state.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr size_t kBlock = 4096, kMostBlocks = 8192, kMostOfTensor = 16;
+constexpr const char* kNone = "none";
+
+struct NamedTensor {
+  std::string name;
+  StoredTensor stored;
+};
+
+std::string digest(std::span<const std::byte> bytes, size_t blocks) {
+  if (bytes.size() <= blocks * kBlock) return xxh3_128(bytes);
+  std::vector<std::byte> sample;
+  const size_t last = bytes.size() - kBlock;
+  for (size_t i = 0; i < blocks; ++i) {
+    const size_t at = blocks == 1 ? last / 2 : last / (blocks - 1) * i;
+    sample.insert(sample.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at + kBlock));
+  }
+  return xxh3_128(sample);
+}
+
+std::string digest(const StoredTensor& tensor, size_t blocks) {
+  const TensorFile& file = *tensor.file;
+  std::string out;
+  if (tensor.entry->dense()) {
+    out = digest(file.bytes(*tensor.entry), blocks);
+  } else {
+    const HostArray dense = file.read(*tensor.entry);
+    out = digest({dense.data(), static_cast<size_t>(dense.bytes())}, blocks);
+  }
+  file.release(*tensor.entry);
+  return out;
+}
+
+// Of more tensors than kMostBlocks the bytes of every second (third, ...) count.
+void add(ContentKey& key, const std::vector<NamedTensor>& tensors) {
+  const size_t step = tensors.size() / kMostBlocks + 1;
+  const size_t blocks = std::clamp(kMostBlocks / std::max<size_t>(tensors.size(), 1), size_t{1}, kMostOfTensor);
+  std::vector<std::string> sampled((tensors.size() + step - 1) / step);
+  parallel_for(static_cast<int64_t>(sampled.size()), kReaders, [&](int64_t i) {
+    sampled[static_cast<size_t>(i)] = digest(tensors[static_cast<size_t>(i) * step].stored, blocks);
+  });
+  for (const NamedTensor& tensor : tensors) key.add(tensor.name).add(tensor.stored.entry->shape.to_string());
+  for (const std::string& one : sampled) key.add(one);
+}
+
+std::string digest(const std::vector<NamedTensor>& tensors) {
+  if (tensors.empty()) return kNone;
+  ContentKey key;
+  add(key, tensors);
+  return key.text();
+}
+
+// The object without fields that are null or compute nothing, at every depth.
+Json computing(const Json& config) {
+  static const std::set<std::string> kOthers{"_name_or_path", "transformers_version", "architectures", "auto_map",
+                                             "use_cache",     "torch_dtype",          "dtype",         "id2label",
+                                             "label2id",      "num_labels",           "problem_type",  "bos_token_id",
+                                             "eos_token_id",  "pad_token_id"};
+  if (!config.is_object()) return config;
+  Json out = Json::object();
+  for (const auto& [key, value] : config.items())
+    if (!value.is_null() && !kOthers.contains(key)) out[key] = computing(value);
+  return out;
+}
+
+void add_row(std::set<std::string>& names, const WeightRow& row, const ModelConfig& config) {
+  for (int64_t i = 0; i < row.stored_count(config); ++i) names.insert(row.stored_name(i));
+}
+
+// A head that the checkpoint lacks was made, not read.
+std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
+  std::vector<NamedTensor> out;
+  for (const std::string& name : names)
+    if (repository.contains(name)) out.push_back({name, repository.find(name)});
+  return out;
+}
+
+std::vector<NamedTensor> kept_of_base(const Job& job, const ModelRepository& repository) {
+  if (job.recipe.train_from_scratch) return {};
+  std::set<std::string> names;
+  for (const WeightRow& row : job.frozen)
+    if (!row.dtype) add_row(names, row, job.model.config);
+  if (job.recipe.ref_model.empty() && job.adapter.empty())
+    for (const WeightRow& row : job.reference)
+      if (!is_lora(row)) add_row(names, row, job.model.config);
+  std::set<std::string> quantised;
+  for (const QuantisedWeight& weight : job.quantised) add_row(quantised, weight.base, job.model.config);
+  for (const std::string& name : quantised) {
+    names.insert(name);
+    // What lies beside codes, in 4 bits behind "<weight>.", in 8 behind "<module>.".
+    const std::string module = name.substr(0, name.rfind('.') + 1);
+    const std::vector<std::string>& all = repository.names();
+    for (auto it = std::lower_bound(all.begin(), all.end(), module); it != all.end() && it->starts_with(module); ++it)
+      names.insert(*it);
+  }
+  return found(repository, names);
+}
+
+void add_adapter(ContentKey& key, const fs::path& folder) {
+  const Json config = read_json_file(folder / "adapter_config.json");
+  for (const char* field : {"r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"})
+    key.add(config.value(field, Json()).dump());
+  const SafetensorsFile file = SafetensorsFile::open(folder / "adapter_model.safetensors");
+  std::vector<NamedTensor> tensors;
+  for (const TensorEntry& entry : file.entries()) tensors.push_back({entry.name, {&file, &entry}});
+  std::ranges::sort(tensors, {}, &NamedTensor::name);
+  add(key, tensors);
+}
+
+// Of full tuning a checkpoint holds all that adapters were merged into.
+std::string adapters_digest(const Job& job) {
+  std::vector<std::string> folders;
+  if (!job.frozen.empty() || (!job.reference.empty() && job.recipe.ref_model.empty())) folders = job.merged;
+  if (!job.adapter.empty() && !job.reference.empty() && job.recipe.ref_model.empty()) folders.push_back(job.adapter);
+  if (folders.empty()) return kNone;
+  ContentKey key;
+  for (const std::string& folder : folders) add_adapter(key, folder);
+  return key.text();
+}
+
+std::string reference_digest(const Job& job) {
+  if (job.recipe.ref_model.empty() || job.reference.empty()) return kNone;
+  std::set<std::string> names;
+  for (const WeightRow& row : job.reference) add_row(names, row, job.model.config);
+  const ModelRepository other = ModelRepository::open(job.recipe.ref_model);
+  return digest(found(other, names));
+}
+
+}  // namespace
+
+Json base_identity(const Job& job, const ModelRepository& repository) {
+  const std::string config = computing(repository.config()).dump();
+  return {{"config", xxh3_128(std::as_bytes(std::span(config)))},
+          {"weights", digest(kept_of_base(job, repository))},
+          {"adapters", adapters_digest(job)},
+          {"ref_model", reference_digest(job)},
+          {"paths",
+           {{"model_name_or_path", job.recipe.model_name_or_path},
+            {"adapter_name_or_path", job.recipe.adapter_name_or_path},
+            {"ref_model", job.recipe.ref_model}}}};
+}
+
+}  // namespace fettle

@@ -1,0 +1,62 @@
+#include "train/root_files.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/files.h"
+#include "checkpoint/model_files.h"
+#include "checkpoint/model_writer.h"
+#include "models/classifier_config.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFigures[] = {
+    "trainer_state.json", kResultMark,         "train_results.json",         "eval_results.json",
+    "training_loss.png",  "training_loss.svg", "classification_report.json", "classification_report.txt",
+    "confusion.png",      "confusion.svg"};
+constexpr const char* kAdapter[] = {"adapter_config.json", "adapter_model.safetensors", kAdapterLabels};
+
+bool is_there(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_regular_file(file, ignored);
+}
+
+// The base that the adapter in `folder` names; empty when it names none.
+std::string base_of_adapter(const fs::path& folder) {
+  if (!is_there(folder / "adapter_config.json")) return "";
+  try {
+    const nlohmann::json config = read_json_file(folder / "adapter_config.json");
+    const auto base = config.find("base_model_name_or_path");
+    return base != config.end() && base->is_string() ? base->get<std::string>() : "";
+  } catch (const UserError&) {
+    return "";  // it is replaced, whatever it is
+  }
+}
+
+bool holds_base(const fs::path& folder, const Job& job) {
+  for (const std::string& base : {job.recipe.model_name_or_path, job.recipe.ref_model, base_of_adapter(folder)}) {
+    std::error_code missing;
+    if (!base.empty() && fs::equivalent(folder, base, missing)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> earlier_result(const Job& job) {
+  const fs::path folder = job.recipe.output_dir;
+  if (!is_there(folder / kResultMark)) return {};
+  std::vector<std::string> names(std::begin(kFigures), std::end(kFigures));
+  names.insert(names.end(), std::begin(kAdapter), std::end(kAdapter));
+  if (job.lora && holds_base(folder, job)) return names;
+  const std::vector<std::string> weights = weight_files(folder);
+  names.insert(names.end(), weights.begin(), weights.end());
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); is_model_file(name)) names.push_back(name);
+  return names;
+}
+
+}  // namespace fettle

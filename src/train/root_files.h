@@ -1,0 +1,20 @@
+// Defines earlier_result: the files of output_dir whose place a new result takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "step/job.h"
+
+namespace fettle {
+
+// Is in the root of output_dir once a run came to its end there.
+inline const char* const kResultMark = "all_results.json";
+
+// Names, in the root of output_dir, of what an earlier run's result may consist of: weights, adapter, configs,
+// tokenizer, figures. They are all that Fettle writes there, but for the checkpoints and trainer_log.jsonl, which a run
+// keeps from its start, and remote code. Nothing when there is no kResultMark. Files of a model are left out when
+// the base of the adapter that this run or the earlier one trained lies in the folder.
+std::vector<std::string> earlier_result(const Job& job);
+
+}  // namespace fettle

@@ -1,0 +1,115 @@
+// What a checkpoint knows its base by: all that is read beside it, and nothing of where it lies.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/model_writer.h"
+#include "model_copies.h"
+#include "step/make_job.h"
+#include "temp_folder.h"
+#include "train/base_digest.h"
+
+namespace fettle {
+namespace {
+
+const std::string kDownProj = "model.layers.1.mlp.down_proj.weight";
+
+class BaseDigest : public testing::Test {
+ protected:
+  BaseDigest() {
+    recipe.model_name_or_path = copy_model(folder / "model");
+    recipe.finetuning_type = "lora";
+  }
+  nlohmann::json identity() const {
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    nlohmann::json out = base_identity(make_job(recipe, repository.config(), "config.json", 1), repository);
+    out.erase("paths");
+    return out;
+  }
+  TempFolder folder;
+  Recipe recipe = reference_recipe("llama");
+};
+
+TEST_F(BaseDigest, IsTheSameOfCopiesAndOfOtherShards) {
+  const nlohmann::json wanted = identity();
+  EXPECT_EQ(wanted["adapters"], "none");
+  EXPECT_EQ(wanted["ref_model"], "none");
+  const std::string model = recipe.model_name_or_path;
+  recipe.model_name_or_path = copy_model(folder / "copy");
+  EXPECT_EQ(identity(), wanted);
+
+  const SafetensorsFile whole = SafetensorsFile::open(folder / "model/model.safetensors");
+  NamedShapes tensors;
+  for (const TensorEntry& entry : whole.entries()) tensors.emplace_back(entry.name, entry.shape);
+  std::filesystem::remove(folder / "copy/model.safetensors");
+  ModelWriter writer(folder / "copy", tensors, 20000);
+  for (const TensorEntry& entry : whole.entries()) writer.write(entry.name, whole.bytes(entry));
+  writer.finish();
+  ASSERT_GT(writer.shard_count(), 1u);
+  EXPECT_EQ(identity(), wanted);
+}
+
+TEST_F(BaseDigest, OfFrozenWeightsChangesWithEachOfThem) {
+  const nlohmann::json wanted = identity();
+  recipe.model_name_or_path = copy_model(folder / "other");
+  change_tensor(folder / "other/model.safetensors", kDownProj);
+  EXPECT_EQ(identity()["config"], wanted["config"]);
+  EXPECT_NE(identity()["weights"], wanted["weights"]);
+}
+
+TEST_F(BaseDigest, OfConfigChangesWithWhatComputes) {
+  const nlohmann::json wanted = identity();
+  auto config = nlohmann::json::parse(read_text(folder / "model/config.json"));
+  config.update({{"transformers_version", "9"}, {"_name_or_path", "elsewhere"}, {"rope_scaling", nullptr}});
+  write_text(folder / "model/config.json", config.dump());
+  EXPECT_EQ(identity(), wanted);
+  config["rms_norm_eps"] = 0.25;
+  write_text(folder / "model/config.json", config.dump());
+  EXPECT_NE(identity()["config"], wanted["config"]);
+}
+
+TEST_F(BaseDigest, OfFullTuningHasWeightsOnlyWithAReferenceModel) {
+  recipe.finetuning_type = "full";
+  EXPECT_EQ(identity()["weights"], "none");
+  recipe.stage = "dpo";
+  const nlohmann::json own = identity();
+  EXPECT_NE(own["weights"], "none");
+  EXPECT_EQ(own["ref_model"], "none");
+
+  recipe.ref_model = copy_model(folder / "reference");
+  const nlohmann::json named = identity();
+  EXPECT_EQ(named["weights"], "none");
+  EXPECT_NE(named["ref_model"], "none");
+  change_tensor(folder / "reference/model.safetensors", kDownProj);
+  EXPECT_NE(identity()["ref_model"], named["ref_model"]);
+}
+
+TEST_F(BaseDigest, OfFreezeTuningHasTheFrozenLayersOnly) {
+  recipe.finetuning_type = "freeze";
+  recipe.freeze_trainable_layers = 1;  // the last
+  const nlohmann::json wanted = identity();
+  EXPECT_NE(wanted["weights"], "none");
+  change_tensor(folder / "model/model.safetensors", kDownProj);
+  EXPECT_EQ(identity()["weights"], wanted["weights"]);
+  change_tensor(folder / "model/model.safetensors", "model.layers.0.mlp.down_proj.weight");
+  EXPECT_NE(identity()["weights"], wanted["weights"]);
+}
+
+TEST_F(BaseDigest, OfMergedAdaptersHasTheirWeightsAndScale) {
+  const std::filesystem::path adapter = folder / "adapter";
+  std::filesystem::copy(reference_model("llama") / "adapter_final", adapter);
+  recipe.adapter_name_or_path = {adapter.string()};
+  EXPECT_EQ(identity()["adapters"], "none") << "its weights are the checkpoint's";
+  recipe.create_new_adapter = true;
+  const nlohmann::json wanted = identity();
+  EXPECT_NE(wanted["adapters"], "none");
+  auto config = nlohmann::json::parse(read_text(adapter / "adapter_config.json"));
+  config["base_model_name_or_path"] = "elsewhere";
+  write_text(adapter / "adapter_config.json", config.dump());
+  EXPECT_EQ(identity(), wanted);
+  config["lora_alpha"] = 3;
+  write_text(adapter / "adapter_config.json", config.dump());
+  EXPECT_NE(identity()["adapters"], wanted["adapters"]);
+}
+
+}  // namespace
+}  // namespace fettle

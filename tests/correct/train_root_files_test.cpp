@@ -1,0 +1,66 @@
+// Which files of an earlier run a new result takes the place of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model_copies.h"
+#include "step/make_job.h"
+#include "temp_folder.h"
+#include "train/root_files.h"
+
+namespace fettle {
+namespace {
+
+using testing::Contains;
+using testing::IsEmpty;
+using testing::Not;
+
+class EarlierResult : public testing::Test {
+ protected:
+  EarlierResult() {
+    recipe.output_dir = (folder / "out").string();
+    recipe.finetuning_type = "lora";
+    for (const char* file :
+         {"notes.txt", "model-mine.safetensors", "train.py", "trainer_log.jsonl", "adapter_model.safetensors",
+          "classifier.json", "config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"})
+      write_text(folder / "out" / file, "{}");
+  }
+  std::vector<std::string> names() const {
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    return earlier_result(make_job(recipe, repository.config(), "config.json", 1));
+  }
+  TempFolder folder;
+  Recipe recipe = reference_recipe("llama");
+};
+
+TEST_F(EarlierResult, IsNoneWhereNoRunEnded) {
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(EarlierResult, IsWhatFettleWritesAndNothingOfTheUsers) {
+  write_text(folder / "out/all_results.json", "{}");
+  for (const char* file : {"all_results.json", "adapter_model.safetensors", "classifier.json", "config.json",
+                           "chat_template.jinja", "model-00001-of-00002.safetensors", "confusion.png"})
+    EXPECT_THAT(names(), Contains(file));
+  for (const char* file : {"notes.txt", "model-mine.safetensors", "train.py", "trainer_log.jsonl"})
+    EXPECT_THAT(names(), Not(Contains(file)));
+}
+
+TEST_F(EarlierResult, IsNotTheBaseThatAnAdapterLiesBeside) {
+  write_text(folder / "out/all_results.json", "{}");
+  auto keeps_the_base = [&] {
+    for (const char* file : {"config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"})
+      EXPECT_THAT(names(), Not(Contains(file)));
+    EXPECT_THAT(names(), Contains("classifier.json"));
+  };
+  write_text(folder / "out/adapter_config.json", nlohmann::json{{"base_model_name_or_path", recipe.output_dir}}.dump());
+  keeps_the_base();
+  std::filesystem::remove_all(folder / "out");
+  recipe.model_name_or_path = copy_model(folder / "out");
+  write_text(folder / "out/all_results.json", "{}");
+  EXPECT_THAT(names(), Not(Contains("model.safetensors")));
+  recipe.finetuning_type = "full";
+  EXPECT_THAT(names(), Contains("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace fettle
