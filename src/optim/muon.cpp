@@ -62,10 +62,10 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
 
 UpdateRule muon_rule() {
   return {"muon",
-          {{"momentum", "0.95"},
+          {{"momentum", "0.95", {}, kShare},
            {"nesterov", "true", {"true", "false"}},
-           {"ns_steps", "5"},
-           {"eps", "1e-7"},
+           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // torch's most
+           {"eps", "1e-7", {}, kAboveZero},
            {"adjust_lr_fn", "match_rms_adamw", {"match_rms_adamw", "original"}}},
           state,
           adamw_scalars,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,11 +36,21 @@ struct StateRow {
   LogicalAxes axes;
 };
 
-// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number.
+// Numbers from `least` to `most`; each may be left out itself.
+struct OptimRange {
+  double least, most = std::numeric_limits<double>::infinity();
+  bool above = false, below = false;  // the least, the most is none of them
+  bool whole = false;
+};
+inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
+inline constexpr OptimRange kAboveZero{.least = 0, .above = true};
+
+// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number in `range`.
 struct OptimArgument {
   std::string_view name;
   std::string_view value;  // the default
   std::vector<std::string_view> values = {};
+  OptimRange range = {};
 };
 
 // Hyperparameters, from the recipe.
