@@ -121,7 +121,7 @@ Tensor code_of(const Tensor& x, DynamicMap map) {
 }  // namespace
 
 bool is_quantized(const OptimWeight& weight) {
-  return product(weight.own_dims()) >= kSmallestQuantized;
+  return !weight.embedding && product(weight.own_dims()) >= kSmallestQuantized;
 }
 
 std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight) {

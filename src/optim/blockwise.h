@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Smaller weights (of one layer) keep f32 state.
+// Smaller weights (of one layer) keep f32 state, and embeddings of any size, as Hugging Face's Trainer has it.
 constexpr int64_t kSmallestQuantized = 4096;
 bool is_quantized(const OptimWeight& weight);
 
