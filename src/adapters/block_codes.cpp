@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "adapters/dynamic_map.h"
+
 namespace fettle {
 namespace {
 
@@ -35,20 +37,6 @@ float largest(std::span<const float> values) {
   float out = 0;
   for (float x : values) out = std::max(out, std::abs(x));
   return out;
-}
-
-std::vector<float> dynamic_map() {
-  std::vector<double> out{0, 1};
-  constexpr int kDecades = 7;
-  for (int decade = 0; decade < kDecades; ++decade) {
-    const int count = 1 << decade;
-    for (int n = 0; n < count; ++n) {
-      const double value = std::pow(10.0, decade - (kDecades - 1)) * (0.1 + 0.9 * (n + 0.5) / count);
-      out.insert(out.end(), {value, -value});
-    }
-  }
-  std::ranges::sort(out);
-  return {out.begin(), out.end()};
 }
 
 }  // namespace
@@ -82,7 +70,8 @@ const std::vector<float>& values_of(Quantisation::Type type) {
 }
 
 const std::vector<float>& nested_values() {
-  static const std::vector<float> map = dynamic_map();
+  static const std::vector<double> exact = dynamic_map_values(DynamicMap::kSigned);
+  static const std::vector<float> map(exact.begin(), exact.end());
   return map;
 }
 

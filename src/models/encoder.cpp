@@ -116,6 +116,8 @@ Family encoder_family(const std::string& model_type, const std::string& architec
           .layer_prefix = layers(prefix),
           .embedding = prefix + "embeddings.word_embeddings.weight",
           .head = "",
+          .other_embeddings = {prefix + "embeddings.position_embeddings.weight",
+                               prefix + "embeddings.token_type_embeddings.weight"},
           .read = read_encoder_config,
           .weights = weights,
           .forward = forward,

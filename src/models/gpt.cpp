@@ -135,6 +135,7 @@ Family gpt_family(const std::string& model_type, const std::string& architecture
   family.layer_prefix = kLayer;
   family.embedding = "transformer.wte.weight";
   family.head = "lm_head.weight";
+  family.other_embeddings = {"transformer.wpe.weight"};
   family.linears = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
   return family;
 }

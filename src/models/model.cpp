@@ -77,6 +77,11 @@ bool Model::is_linear(const WeightRow& row) const {
   });
 }
 
+bool Model::is_embedding(const WeightRow& row) const {
+  return row.name == family->embedding ||
+         std::ranges::find(family->other_embeddings, row.name) != family->other_embeddings.end();
+}
+
 int64_t Model::parameters() const {
   int64_t total = 0;
   for (const WeightRow& row : weights) total += product(row.dims) * (row.stacked() ? config.num_hidden_layers : 1);

@@ -124,11 +124,12 @@ struct ClassifierHead {
 
 struct Family {
   std::string model_type;
-  std::string architecture;     // "LlamaForCausalLM"; of an encoder its base, "BertModel"
-  std::string layer_prefix;     // "model.layers.{}."
-  std::string embedding;        // row that is also the head when tied
-  std::string head;             // row of the untied head, [V, D]
-  bool fan_in_fan_out = false;  // linear weights are [in, out] (Conv1D)
+  std::string architecture;                        // "LlamaForCausalLM"; of an encoder its base, "BertModel"
+  std::string layer_prefix;                        // "model.layers.{}."
+  std::string embedding;                           // row that is also the head when tied
+  std::string head;                                // row of the untied head, [V, D]
+  std::vector<std::string> other_embeddings = {};  // rows looked up by positions or token types
+  bool fan_in_fan_out = false;                     // linear weights are [in, out] (Conv1D)
   ModelConfig (*read)(const ConfigReader& reader);
   std::vector<WeightRow> (*weights)(const ModelConfig& config);
   Tensor (*forward)(Forward& f);  // the normalised last hidden states [B, T, D]
@@ -153,6 +154,7 @@ struct Model {
   // The row that gives the logits of tokens. Not of a classifier.
   const std::string& head() const { return config.tie_word_embeddings ? family->embedding : family->head; }
   bool is_linear(const WeightRow& row) const;  // the weight of one of family->linears
+  bool is_embedding(const WeightRow& row) const;
   int64_t parameters() const;
 };
 // num_labels above 0: a classifier with so many, whose head is in the place of the language model's. Throws UserError

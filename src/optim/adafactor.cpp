@@ -14,11 +14,15 @@ std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& optio
   const Shape whole = weight.shape.with_dtype(DType::kF32);
   std::vector<StateRow> rows{{"v", whole, weight.axes}};
   if (weight.is_matrix()) {
-    Shape row = whole, column{DType::kF32, weight.stack_dims()};
-    LogicalAxes row_axes = weight.axes, column_axes(weight.axes.begin(), weight.axes.begin() + weight.stacked);
-    row.dims.pop_back(), row_axes.pop_back();
-    column.dims.push_back(whole.dims.back()), column_axes.push_back(weight.axes.back());
-    rows = {{"row", row, row_axes}, {"column", column, column_axes}};
+    // Without the dims from `first` up to the one before `end`.
+    auto mean_row = [&](const char* name, int64_t first, int64_t end) {
+      StateRow row{name, whole, weight.axes};
+      row.shape.dims.erase(row.shape.dims.begin() + first, row.shape.dims.begin() + end);
+      row.axes.erase(row.axes.begin() + first, row.axes.begin() + end);
+      return row;
+    };
+    rows = {mean_row("row", weight.first_column(), whole.rank()),
+            mean_row("column", weight.stacked, weight.first_column())};
   }
   if (options.number("beta1") > 0) rows.push_back({"m", whole, weight.axes});
   return rows;
@@ -53,12 +57,12 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
   Updated out;
   Tensor step;
   if (weight.is_matrix()) {
-    const int64_t last = in.grad.rank() - 1, first = weight.stacked;
-    const Tensor of_row = mean(square, last, last + 1), of_column = mean(square, first, last);
+    const int64_t first = weight.stacked, middle = weight.first_column();
+    const Tensor of_row = mean(square, middle, in.grad.rank()), of_column = mean(square, first, middle);
     const Tensor row = averaged(in.state[0], reshape(of_row, in.state[0].dims()));
     const Tensor column = averaged(in.state[1], reshape(of_column, in.state[1].dims()));
-    const Tensor relative = rsqrt(row / mean(row, first, last));
-    step = expand(relative, -1) * reshape(rsqrt(column), of_column.dims()) * in.grad;
+    const Tensor relative = rsqrt(row / mean(row, first, middle));
+    step = reshape(relative, of_row.dims()) * reshape(rsqrt(column), of_column.dims()) * in.grad;
     out.state = {row, column};
   } else {
     out.state = {averaged(in.state[0], square)};
@@ -93,11 +97,11 @@ UpdateRule adafactor_rule() {
           {{"scale_parameter", "false", {"true", "false"}},
            {"relative_step", "false", {"true", "false"}},
            {"warmup_init", "false", {"true", "false"}},
-           {"clip_threshold", "1.0"},
-           {"decay_rate", "-0.8"},
-           {"beta1", "0"},
-           {"eps1", "1e-30"},
-           {"eps2", "1e-3"}},
+           {"clip_threshold", "1.0", {}, kAboveZero},
+           {"decay_rate", "-0.8", {}, {.least = -1, .most = 0}},
+           {"beta1", "0", {}, kShare},
+           {"eps1", "1e-30", {}, kAboveZero},
+           {"eps2", "1e-3", {}, {.least = 0}}},
           state,
           scalars,
           update,

@@ -1,7 +1,5 @@
 #include "optim/blockwise.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "graph/ops.h"
 
@@ -9,19 +7,6 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = 256;
-constexpr int kDecades = 7;
-
-// The numbered values of decade i, in units of the block's largest: first + n * step, n = 0 .. count - 1.
-struct Decade {
-  double first, step, count;
-  double last() const { return first + step * (count - 1); }
-};
-
-Decade decade(int i, DynamicMap map) {
-  const double count = std::exp2(map == DynamicMap::kSigned ? i : i + 1), top = std::pow(10.0, i - (kDecades - 1));
-  const double step = top * 0.9 / count;
-  return {top * 0.1 + step / 2, step, count};
-}
 
 // How a weight's elements fall into blocks without moving memory between devices where that can be: whole parts of a
 // row, whole rows, or else the flattened layer with padding.
@@ -136,7 +121,7 @@ Tensor code_of(const Tensor& x, DynamicMap map) {
 }  // namespace
 
 bool is_quantized(const OptimWeight& weight) {
-  return product(weight.own_dims()) >= kSmallestQuantized;
+  return !weight.embedding && product(weight.own_dims()) >= kSmallestQuantized;
 }
 
 std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight) {
@@ -158,19 +143,6 @@ Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap ma
   const Tensor zero = constant(0, DType::kF32);
   const Tensor inverse = select(compare(absmax, "GT", zero), 1.0 / absmax, zero);
   return {from_blocks(code_of(x * spread(inverse, blocks), map), weight, blocks), absmax};
-}
-
-std::vector<double> dynamic_map_values(DynamicMap map) {
-  std::vector<double> positive{0};
-  for (int i = 0; i < kDecades; ++i)
-    for (int n = 0; n < static_cast<int>(decade(i, map).count); ++n)
-      positive.push_back(decade(i, map).first + n * decade(i, map).step);
-  std::vector<double> out;
-  if (map == DynamicMap::kSigned)
-    for (size_t i = positive.size() - 1; i > 0; --i) out.push_back(-positive[i]);
-  out.insert(out.end(), positive.begin(), positive.end());
-  out.push_back(1);
-  return out;
 }
 
 }  // namespace fettle

@@ -3,14 +3,12 @@
 // Source: Dettmers et al. 2022, with the map, the blocks and the smallest size of bitsandbytes.
 #pragma once
 
+#include "adapters/dynamic_map.h"
 #include "optim/optimizer.h"
 
 namespace fettle {
 
-// Values of the map grow tenfold from one of seven decades to the next, with twice as many in each.
-enum class DynamicMap { kSigned, kUnsigned };
-
-// Smaller weights (of one layer) keep f32 state.
+// Smaller weights (of one layer) keep f32 state, and embeddings of any size, as Hugging Face's Trainer has it.
 constexpr int64_t kSmallestQuantized = 4096;
 bool is_quantized(const OptimWeight& weight);
 
@@ -23,8 +21,5 @@ struct Quantized {
 // Between f32 in the weight's shape and the two rows.
 Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map);
 Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map);
-
-// The map's value for code 0, 1, ... 255.
-std::vector<double> dynamic_map_values(DynamicMap map);
 
 }  // namespace fettle

@@ -48,7 +48,9 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
   const double momentum = options.number("momentum");
   const Tensor sum = in.state[0] + (in.grad - in.state[0]) * (1 - momentum);
   const Tensor direction = options.flag("nesterov") ? in.grad + (sum - in.grad) * momentum : sum;
-  const int64_t columns = weight.shape.dims.back(), rows = product(weight.own_dims()) / columns;
+  const Dims& dims = weight.shape.dims;
+  const int64_t columns = product({dims.begin() + weight.first_column(), dims.end()});
+  const int64_t rows = product(weight.own_dims()) / columns;
   const auto a = static_cast<double>(rows), b = static_cast<double>(columns);
   const double ratio =
       options.text("adjust_lr_fn") == "original" ? std::sqrt(std::max(1.0, a / b)) : 0.2 * std::sqrt(std::max(a, b));
@@ -62,10 +64,10 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
 
 UpdateRule muon_rule() {
   return {"muon",
-          {{"momentum", "0.95"},
+          {{"momentum", "0.95", {}, kShare},
            {"nesterov", "true", {"true", "false"}},
-           {"ns_steps", "5"},
-           {"eps", "1e-7"},
+           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // torch's most
+           {"eps", "1e-7", {}, kAboveZero},
            {"adjust_lr_fn", "match_rms_adamw", {"match_rms_adamw", "original"}}},
           state,
           adamw_scalars,

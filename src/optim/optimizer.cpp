@@ -17,6 +17,19 @@
 namespace fettle {
 namespace {
 
+bool holds(const OptimRange& range, double x) {
+  const bool high = range.above ? x > range.least : x >= range.least;
+  const bool low = range.below ? x < range.most : x <= range.most;
+  return high && low && !(range.whole && x != std::floor(x));
+}
+
+// "a whole number >= 1 and <= 99"
+std::string words(const OptimRange& range) {
+  const std::string from =
+      fmt::format("a {}number {} {}", range.whole ? "whole " : "", range.above ? ">" : ">=", range.least);
+  return std::isinf(range.most) ? from : fmt::format("{} and {} {}", from, range.below ? "<" : "<=", range.most);
+}
+
 std::string argument_value(const Recipe& recipe, const OptimArgument& argument, const std::string& given) {
   auto refuse = [&](const std::string& wanted) {
     throw UserError("{}: optim_args: {} is '{}', wanted {}", recipe.where("optim_args"), argument.name, given, wanted);
@@ -32,7 +45,9 @@ std::string argument_value(const Recipe& recipe, const OptimArgument& argument, 
   }
   double number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size() || !std::isfinite(number)) refuse("a number");
+  if (error != std::errc() || rest != text.data() + text.size() || !std::isfinite(number) ||
+      !holds(argument.range, number))
+    refuse(words(argument.range));
   return text;
 }
 

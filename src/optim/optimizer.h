@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,10 +23,15 @@ struct OptimWeight {
   int64_t stacked = 0;      // leading dims that number the weights: layers
   double weight_decay = 0;  // per step, times the learning rate
   double rate = 1;          // factor on the learning rate
+  // Trailing dims that are a matrix's columns: 2 where the parts of a fused last dim are held apart, which are one dim
+  // in the checkpoint.
+  int64_t columns = 1;
+  bool embedding = false;  // looked up by ids
 
+  int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  bool is_matrix() const { return shape.rank() - stacked > 1; }  // its last dim by all before: [out, in]
+  bool is_matrix() const { return first_column() > stacked; }  // as in the checkpoint; rows: the dims before columns
 };
 
 // An array kept beside a weight: zero at first, changed by each step, part of every checkpoint.
@@ -35,11 +41,21 @@ struct StateRow {
   LogicalAxes axes;
 };
 
-// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number.
+// Numbers from `least` to `most`; each may be left out itself.
+struct OptimRange {
+  double least, most = std::numeric_limits<double>::infinity();
+  bool above = false, below = false;  // the least, the most is none of them
+  bool whole = false;
+};
+inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
+inline constexpr OptimRange kAboveZero{.least = 0, .above = true};
+
+// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number in `range`.
 struct OptimArgument {
   std::string_view name;
   std::string_view value;  // the default
   std::vector<std::string_view> values = {};
+  OptimRange range = {};
 };
 
 // Hyperparameters, from the recipe.

@@ -38,9 +38,14 @@ void check(const OptimOptions& options, const Recipe& recipe) {
 }  // namespace
 
 UpdateRule sgd_rule() {
-  return {"sgd",  {{"momentum", "0"}, {"dampening", "0"}, {"nesterov", "false", {"true", "false"}}},
-          state,  scalars,
-          update, check};
+  return {"sgd",
+          {{"momentum", "0", {}, kShare},
+           {"dampening", "0", {}, {.least = 0, .most = 1}},
+           {"nesterov", "false", {"true", "false"}}},
+          state,
+          scalars,
+          update,
+          check};
 }
 
 }  // namespace fettle

@@ -96,7 +96,9 @@ OptimWeight optim_weight(const Job& job, const WeightRow& row) {
           .axes = stacked_axes(row),
           .stacked = row.stack_dims(),
           .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0,
-          .rate = rate_factor(job, row)};
+          .rate = rate_factor(job, row),
+          .columns = row.fused >= 0 && row.fused + 2 == static_cast<int>(row.dims.size()) ? 2 : 1,
+          .embedding = job.model.is_embedding(row)};
 }
 
 std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row) {

@@ -52,8 +52,10 @@ std::string checkpoint_of(const StateReader& state) {
 
 [[noreturn]] void refuse(const StateReader& state, std::string_view key, const std::string& found,
                          const std::string& wanted) {
-  throw UserError("{} was written with {} = {}, this run has {}; resume with the recipe that wrote it, or start afresh",
-                  checkpoint_of(state), key, found, wanted);
+  throw UserError(
+      "{} was written with {} = {}, this run has {}; resume with the recipe and the version of fettle that wrote it, "
+      "or start afresh",
+      checkpoint_of(state), key, found, wanted);
 }
 
 void check_arrays(const StateReader& state, const Job& job) {

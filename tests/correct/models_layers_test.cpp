@@ -1,4 +1,5 @@
 // The layers that families share beside plain loops in double.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "graph_run.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/layers.h"
+#include "models/blocks/moe.h"
 #include "models/blocks/rope.h"
 
 namespace fettle {
@@ -42,6 +44,20 @@ TEST(Layers, Norms) {
                   (x.elements[at] - mean) / std::sqrt(variance + 1e-2) * w.elements[d] + b.elements[d], 2e-6);
     }
   }
+}
+
+// f32 holds no halves from 2^23 on.
+TEST(Experts, TokensOfManySlots) {
+  GraphRun run;
+  const Tensor near = iota({DType::kI32, {1000}}, 0);
+  const std::vector<double> starts{0, 8388608 - 500, 16777216 - 500, 2147483647 - 1000};
+  for (const int64_t k : {1, 2, 3, 8})
+    for (double start : starts) run.output(fmt::format("{} {}", k, start), token_of_slot(near + start, k));
+  const std::map<std::string, Value> got = run.run();
+  for (const int64_t k : {1, 2, 3, 8})
+    for (double start : starts)
+      for (int64_t i = 0; i < 1000; ++i)
+        ASSERT_EQ(got.at(fmt::format("{} {}", k, start)).elements[i], std::floor((start + i) / k)) << start + i;
 }
 
 TEST(Layers, Activations) {

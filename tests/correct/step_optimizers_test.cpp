@@ -1,4 +1,5 @@
 // Twenty steps of full tuning with each update rule beside its reference implementation (tests/reference).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "optim/schedule.h"
@@ -9,27 +10,114 @@ namespace {
 
 class OptimizerParity : public testing::TestWithParam<std::pair<const char*, double>> {};
 
-TEST_P(OptimizerParity, TwentyFullSteps) {
-  const auto& [name, bound] = GetParam();
-  const auto recorded = nlohmann::json::parse(
+nlohmann::json recorded_rule(const std::string& name) {
+  return nlohmann::json::parse(
       std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"))["rules"][name];
-  Recipe recipe = reference_recipe("llama");
+}
+
+// `wanted`: the rates, losses and norms of `family` with the rule.
+void expect_full_tuning(const std::string& name, const std::string& family, const nlohmann::json& wanted,
+                        double bound) {
+  const auto recorded = recorded_rule(name);
+  Recipe recipe = reference_recipe(family);
   recipe.finetuning_type = "full";
   recipe.per_device_train_batch_size = 2;
   recipe.gradient_accumulation_steps = 2;
   recipe.optim = recorded["recipe"]["optim"];
   if (recorded["recipe"].contains("optim_args")) recipe.optim_args = recorded["recipe"]["optim_args"];
   const Schedule schedule{"cosine", 5, 20};
-  const double rate = recorded["full"]["learning_rate"];
+  const double rate = wanted["learning_rate"];
   const TrainResult result =
       train(recipe, {.steps = 20, .rate_at = [&](int64_t step) { return rate * schedule.multiplier(step); }});
-  expect_equal_lists(result.losses, recorded["full"]["loss"], bound, "loss");
-  expect_equal_lists(result.norms, recorded["full"]["grad_norm"], 10 * bound, "norm");
+  expect_equal_lists(result.losses, wanted["loss"], bound, "loss");
+  expect_equal_lists(result.norms, wanted["grad_norm"], 10 * bound, "norm");
   double largest = 0;
   for (size_t i = 0; i < result.losses.size(); ++i)
-    largest = std::max(largest, std::abs(result.losses[i] / recorded["full"]["loss"][i].get<double>() - 1));
-  RecordProperty("largest", std::to_string(largest));
-  std::printf("%s: largest relative difference of a loss %.2g\n", name, largest);
+    largest = std::max(largest, std::abs(result.losses[i] / wanted["loss"][i].get<double>() - 1));
+  testing::Test::RecordProperty("largest", std::to_string(largest));
+  std::printf("%s, %s: largest relative difference of a loss %.2g\n", name.c_str(), family.c_str(), largest);
+}
+
+TEST_P(OptimizerParity, TwentyFullSteps) {
+  const auto& [name, bound] = GetParam();
+  expect_full_tuning(name, "llama", recorded_rule(name)["full"], bound);
+}
+
+struct FusedCase {
+  const char *rule, *family;
+  double bound;
+};
+class FusedParity : public testing::TestWithParam<FusedCase> {};
+
+// Models whose modules are fused: their parts are held apart, and the rule sees the weights as the checkpoint has them.
+TEST_P(FusedParity, TwentyFullSteps) {
+  const auto& [rule, family, bound] = GetParam();
+  expect_full_tuning(rule, family, recorded_rule(rule)["fused"][family], bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, FusedParity,
+                         testing::Values(FusedCase{"adafactor", "gpt2", 1e-4}, FusedCase{"adafactor", "phi3", 1e-4},
+                                         FusedCase{"adafactor_scaled", "gpt2", 1e-4},
+                                         FusedCase{"adafactor_scaled", "phi3", 1e-4}, FusedCase{"muon", "gpt2", 5e-3},
+                                         FusedCase{"muon", "phi3", 5e-3}, FusedCase{"muon_original", "gpt2", 5e-3},
+                                         FusedCase{"muon_original", "phi3", 5e-3}),
+                         [](const auto& info) { return std::string(info.param.rule) + "_" + info.param.family; });
+
+// Names and shapes of what a rule keeps beside a row, and where the arrays lie on the mesh.
+std::string state_of(const Job& job, const std::string& name) {
+  std::string out;
+  for (const WeightRow& row : job.trained)
+    if (row.name.ends_with(name))
+      for (const StateArray& array : optimizer_state(job, row)) {
+        out +=
+            (out.empty() ? "" : ", ") + array.name.substr(0, array.name.find('/')) + " " + to_string(array.shape.dims);
+        for (size_t d = 0; d < array.partition.dims.size(); ++d)
+          for (const std::string& axis : array.partition.dims[d]) out += " " + axis + "@" + std::to_string(d);
+      }
+  return out;
+}
+
+Job job_of(const std::string& model, const std::vector<std::string>& words, int64_t devices = 1) {
+  std::vector<std::string> all{"model_name_or_path=" + reference_model(model).string(), "plugin=cpu"};
+  all.insert(all.end(), words.begin(), words.end());
+  const ModelRepository repository = ModelRepository::open(reference_model(model));
+  return make_job(read_recipe("", all), repository.config(), "config.json", devices);
+}
+
+TEST(OptimizerState, IsOfWeightsAsTheCheckpointHasThem) {
+  const Job factored = job_of("gpt2", {"finetuning_type=full", "optim=adafactor"});
+  EXPECT_EQ(state_of(factored, "attn.c_attn.weight"), "row [2, 64], column [2, 3, 64]");
+  EXPECT_EQ(state_of(factored, "attn.c_attn.bias"), "v [2, 3, 64]");
+  const Job muon = job_of("gpt2", {"finetuning_type=full", "optim=muon"});
+  EXPECT_EQ(state_of(muon, "attn.c_attn.weight"), "momentum [2, 64, 3, 64]");
+  EXPECT_EQ(state_of(muon, "attn.c_attn.bias"), "m [2, 3, 64], v [2, 3, 64]");
+  EXPECT_EQ(state_of(muon, "wpe.weight"), "m [128, 64], v [128, 64]");
+  const Job phi = job_of("phi3", {"finetuning_type=full", "optim=adafactor"});
+  EXPECT_EQ(state_of(phi, "qkv_proj.weight"), "row [2, 4, 32], column [2, 64]");
+  const Job dora = job_of("phi3", {"use_dora=true", "optim=adafactor"});
+  EXPECT_EQ(state_of(dora, "gate_up_proj.lora_magnitude_vector"), "v [2, 2, 96]");
+  const Job experts =
+      job_of("mixtral", {"target_parameters=gate_up_proj", "lora_target=[]", "lora_rank=4", "optim=adafactor"});
+  EXPECT_EQ(state_of(experts, "lora_B.weight"), "row [2, 192], column [2, 4, 8]");
+}
+
+TEST(OptimizerState, OfFusedColumnsIsSplitAsTheWeightIs) {
+  const Job job = job_of("gpt2", {"finetuning_type=full", "optim=adafactor", "mesh=fsdp=2,tp=2"}, 4);
+  EXPECT_EQ(state_of(job, "attn.c_attn.weight"), "row [2, 64] fsdp@1, column [2, 3, 64] tp@2 fsdp@2");
+}
+
+TEST(OptimizerState, OfEmbeddingsKeepsThirtyTwoBits) {
+  const Job gpt2 = job_of("gpt2", {"finetuning_type=full", "optim=adamw_8bit"});
+  EXPECT_EQ(state_of(gpt2, "wte.weight"), "m [256, 64], v [256, 64]");
+  EXPECT_EQ(state_of(gpt2, "wpe.weight"), "m [128, 64], v [128, 64]");
+  EXPECT_THAT(state_of(gpt2, "mlp.c_fc.weight"), testing::StartsWith("m_codes [2, 64, "));
+  const Job llama = job_of("llama", {"finetuning_type=full", "optim=lion_8bit"});
+  EXPECT_EQ(state_of(llama, "embed_tokens.weight"), "m [256, 64]");
+  EXPECT_THAT(state_of(llama, "lm_head.weight"), testing::StartsWith("m_codes [256, 64]"));
+  for (const Family& family : families()) {
+    const size_t positions = family.model_type.starts_with("gpt") ? 1 : 0;
+    EXPECT_EQ(family.other_embeddings.size(), family.encoder ? 2u : positions) << family.model_type;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, OptimizerParity,

@@ -6,12 +6,17 @@
 namespace fettle {
 namespace {
 
-class OptimizerMesh : public testing::TestWithParam<std::pair<const char*, double>> {};
+struct MeshCase {
+  const char* optim;
+  double bound;
+  const char* model = "llama";
+};
+class OptimizerMesh : public testing::TestWithParam<MeshCase> {};
 
 TEST_P(OptimizerMesh, EqualsOneDevice) {
-  const auto& [optim, bound] = GetParam();
+  const auto& [optim, bound, model] = GetParam();
   const TrainOptions options{.steps = 5, .rate = 5e-4};
-  Recipe one = reference_recipe("llama");
+  Recipe one = reference_recipe(model);
   one.finetuning_type = "full";
   one.optim = optim;
   Recipe eight = one;
@@ -23,10 +28,14 @@ TEST_P(OptimizerMesh, EqualsOneDevice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, OptimizerMesh,
-                         testing::Values(std::pair{"adamw_8bit", 1e-4}, std::pair{"adafactor", 1e-5},
-                                         std::pair{"lion_32bit", 1e-4}, std::pair{"lion_8bit", 1e-4},
-                                         std::pair{"sgd", 1e-5}, std::pair{"muon", 1e-3}),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         testing::Values(MeshCase{"adamw_8bit", 1e-4}, MeshCase{"adafactor", 1e-5},
+                                         MeshCase{"adafactor", 1e-5, "gpt2"}, MeshCase{"lion_32bit", 1e-4},
+                                         MeshCase{"lion_8bit", 1e-4}, MeshCase{"sgd", 1e-5}, MeshCase{"muon", 1e-3},
+                                         MeshCase{"muon", 1e-3, "gpt2"}),
+                         [](const auto& info) {
+                           return std::string(info.param.optim) +
+                                  (std::string(info.param.model) == "llama" ? "" : "_gpt2");
+                         });
 
 }  // namespace
 }  // namespace fettle

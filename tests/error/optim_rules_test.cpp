@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "optim/optimizer.h"
 #include "temp_folder.h"
 
@@ -27,10 +29,45 @@ TEST(OptimArgs, UnknownOnesListTheKnown) {
 }
 
 TEST(OptimArgs, ValuesOfAnotherKind) {
-  EXPECT_EQ(message("sgd", {{"momentum", "high"}}), "r.yaml:3: optim_args: momentum is 'high', wanted a number");
-  EXPECT_EQ(message("sgd", {{"momentum", "nan"}}), "r.yaml:3: optim_args: momentum is 'nan', wanted a number");
+  EXPECT_EQ(message("sgd", {{"momentum", "high"}}),
+            "r.yaml:3: optim_args: momentum is 'high', wanted a number >= 0 and < 1");
+  EXPECT_EQ(message("sgd", {{"momentum", "nan"}}),
+            "r.yaml:3: optim_args: momentum is 'nan', wanted a number >= 0 and < 1");
   EXPECT_EQ(message("muon", {{"adjust_lr_fn", "none"}}),
             "r.yaml:3: optim_args: adjust_lr_fn is 'none', wanted one of match_rms_adamw, original");
+}
+
+TEST(OptimArgs, NumbersOutOfRange) {
+  const std::string at = "r.yaml:3: optim_args: ";
+  EXPECT_EQ(message("muon", {{"ns_steps", "1e9"}}), at + "ns_steps is '1e9', wanted a whole number >= 1 and <= 99");
+  EXPECT_EQ(message("muon", {{"ns_steps", "2.5"}}), at + "ns_steps is '2.5', wanted a whole number >= 1 and <= 99");
+  EXPECT_EQ(message("sgd", {{"momentum", "-0.5"}}), at + "momentum is '-0.5', wanted a number >= 0 and < 1");
+  EXPECT_EQ(message("adafactor", {{"eps1", "0"}}), at + "eps1 is '0', wanted a number > 0");
+  const std::vector<std::array<const char*, 3>> wrong{
+      {"muon", "momentum", "1"},
+      {"muon", "eps", "0"},
+      {"sgd", "dampening", "1.5"},
+      {"sgd", "momentum", "1"},
+      {"adafactor", "clip_threshold", "0"},
+      {"adafactor", "decay_rate", "0.8"},
+      {"adafactor", "beta1", "-1"},
+      {"adafactor", "eps2", "-1e-3"},
+  };
+  for (const auto& [rule, name, value] : wrong)
+    EXPECT_THAT(message(rule, {{name, value}}), HasSubstr(std::string(name) + " is '" + value + "', wanted a number"))
+        << rule;
+}
+
+// Every default lies in its own range.
+TEST(OptimArgs, DefaultsAreTaken) {
+  for (const UpdateRule& rule : update_rules())
+    for (const OptimArgument& argument : rule.args) {
+      Recipe recipe;
+      recipe.optim = rule.name;
+      recipe.optim_args = {{std::string(argument.name), std::string(argument.value)}};
+      if (argument.name == "ns_steps") recipe.optim_args["ns_steps"] = "99";
+      EXPECT_NO_THROW(make_optimizer(recipe)) << rule.name << ' ' << argument.name;
+    }
 }
 
 TEST(OptimArgs, ThatExcludeEachOther) {

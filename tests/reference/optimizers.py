@@ -2,10 +2,13 @@
 
 usage: optimizers.py          (writes optimizers.json; bitsandbytes as in requirements-optimizers.txt)
 
-Two records of each rule: the rule alone on made-up gradients, and full tuning of the llama model. The references are
-torch.optim, transformers.Adafactor and bitsandbytes on the CPU. Its fast quantiser there is an approximation that never
+Two records of each rule: the rule alone on made-up gradients, and full tuning of the llama model; of the rules that look
+at rows and columns also full tuning of models whose weights Fettle holds in another shape. The references are
+torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as the Trainer has them. Its fast quantiser there is an approximation that never
 gives the map's small values; its general one gives the nearest value, as its GPU kernels do, and is taken instead.
 """
+
+import re
 
 import bitsandbytes
 import torch
@@ -14,6 +17,8 @@ import transformers
 import families
 import loop
 import record
+
+manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
 
 STEPS = 20
 RATE = 1e-2
@@ -116,6 +121,8 @@ RECIPES = {
 }
 # Learning rates of full tuning that train each rule without blowing it up.
 RATES = {"sgd": 0.1, "sgd_momentum": 0.02, "sgd_nesterov": 0.02, "lion_32bit": 1e-4, "lion_8bit": 1e-4, "adafactor_scaled": 5e-3}
+# Rules that are recorded on models with fused modules too.
+FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original")
 
 
 def record_rule(name):
@@ -133,13 +140,25 @@ def record_rule(name):
     return {key: record.summary(key, weight) for key, weight in weights.items()}
 
 
-def record_full(name):
+def keep_embeddings(model):
+    """As Trainer.create_optimizer; afterwards `manager.initialize()` forgets it."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            manager.register_module_override(module, "weight", {"optim_bits": 32})
+
+
+def record_full(name, family="llama"):
     """Losses and norms of loop.FULL with the rule in AdamW's place."""
-    model = families.load_model("llama")
-    hidden = {id(p) for key, p in model.named_parameters() if p.ndim == 2 and ".layers." in key}
+    model = families.load_model(family)
+    layers = re.compile(r"\.(layers|h)\.\d+\.")
+    hidden = {id(p) for key, p in model.named_parameters() if p.ndim == 2 and layers.search(key)}
+    if "8bit" in name:
+        keep_embeddings(model)
     settings = loop.FULL | dict(learning_rate=RATES.get(name, loop.FULL["learning_rate"]))
+    settings = loop.settings_of(family, settings)
     factory = lambda groups, lr, betas, eps: make(name, groups, lr, betas, eps, lambda p: id(p) in hidden)
     out = loop.train(model, families.load_rows(), settings, optimizer=factory)
+    manager.initialize()
     return dict(learning_rate=settings["learning_rate"], loss=out["loss"], grad_norm=out["grad_norm"])
 
 
@@ -156,6 +175,8 @@ def main():
     )  # fmt: skip
     for name, keys in RECIPES.items():
         full = {} if name == "adafactor_relative" else dict(full=record_full(name))
+        if name in FUSED:
+            full["fused"] = {family: record_full(name, family) for family in ("gpt2", "phi3")}
         out["rules"][name] = dict(recipe=keys, weights=record_rule(name), **full)
         print(name, *(f"{out['rules'][name]['full']['loss'][i]:.4f}" for i in ((0, -1) if full else ())))
     families.write_json(families.HERE / "optimizers.json", record.digits(out))

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/error.h"
 #include "graph/ops.h"
 
 namespace fettle {
@@ -98,11 +99,20 @@ Tensor running_sum(Tensor x, int64_t dim) {
   return x;
 }
 
-// The same along the last dim but one, which may be long: within chunks by a product with a triangle. Of 0 and 1.
+// i32: f32 would count to 2^24 only.
+Tensor whole(const Tensor& x) {
+  return convert(x, DType::kI32);
+}
+
+Tensor places_of(const Dims& dims, int64_t dim) {
+  return iota({DType::kI32, dims}, dim);
+}
+
+// The same of 0 and 1, along the last dim but one, which may be long: within chunks by a product with a triangle. i32.
 Tensor running_count(const Tensor& x) {
   constexpr int64_t kChunk = 64;
   const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
-  if (length <= kChunk) return running_sum(x, dim);
+  if (length <= kChunk) return running_sum(whole(x), dim);
   const int64_t chunks = (length + kChunk - 1) / kChunk;
   Dims none(static_cast<size_t>(x.rank()), 0), high = none;
   high[dim] = chunks * kChunk - length;
@@ -115,9 +125,9 @@ Tensor running_count(const Tensor& x) {
   Dims order;
   for (int64_t d = 0; d <= dim; ++d) order.push_back(d);
   order.insert(order.end(), {dim + 2, dim + 1});
-  const Tensor totals = reduce_sum(parts, {dim + 1});
+  const Tensor totals = whole(reduce_sum(parts, {dim + 1}));
   const Tensor before = running_sum(totals, dim) - totals;
-  const Tensor sums = transpose(turned, order) + broadcast_to(expand(before, dim + 1), apart);
+  const Tensor sums = whole(transpose(turned, order)) + broadcast_to(expand(before, dim + 1), apart);
   Dims together(x.dims());
   together[dim] = chunks * kChunk;
   return slice(reshape(sums, together), dim, 0, length);
@@ -177,6 +187,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const int64_t z = block_size(c, s);
   // A token goes to an expert once at most.
   const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
+  internal_check(std::max(s, places) < int64_t{1} << 31, "{} tokens sent to experts on a device", s);
   auto dims = [&](const Dims& own) { return devices.with(kOfExperts, own); };
 
   const Tensor all =
@@ -184,31 +195,38 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor own = all - counting(dims({s}), 2) * number(r);  // outside of [0, r): another device's
   const Tensor sent = where(compare(broadcast_to(expand(own, -1), dims({s, r})), "EQ", counting(dims({s, r}), 4)));
   const Tensor so_far = running_count(sent);
-  const Tensor filled = floor((reduce_sum(sent, {3}) + static_cast<double>(z - 1)) / number(z));  // blocks, by expert
+  const auto blocks_for = [&](const Tensor& tokens) {
+    return (tokens + static_cast<double>(z - 1)) / static_cast<double>(z);
+  };
+  const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
-  const Tensor starts = (ends - filled) * number(z);
-  const Tensor place = reduce_sum(sent * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: another device's
+  const Tensor starts = (ends - filled) * static_cast<double>(z);
+  const Tensor place = reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: another device's
 
-  const Tensor slot = expand(counting(dims({s}), 3), -1) + 1.0;
-  const Tensor nowhere = constant(static_cast<double>(places), DType::kI32);
-  const Tensor at = select(compare(place, "LT", number(0)), nowhere, convert(place, DType::kI32));
-  const Tensor found = reshape(add_rows(full(0, {DType::kF32, dims({places, 1})}), at, slot), dims({places}));
-  const Tensor slots = select(compare(found, "GT", number(0)), found - 1.0, number(s));
-  const Tensor tokens = floor((slots + 0.5) / number(k));
+  const Tensor zero = constant(0, DType::kI32);
+  const Tensor slot = expand(places_of(dims({s}), 3), -1) + 1.0;
+  const Tensor at = select(compare(place, "LT", zero), constant(static_cast<double>(places), DType::kI32), place);
+  const Tensor found = reshape(add_rows(full(0, {DType::kI32, dims({places, 1})}), at, slot), dims({places}));
+  const Tensor none = constant(static_cast<double>(s), DType::kI32);
+  const Tensor slots = select(compare(found, "GT", zero), found - 1.0, none);
 
   const Tensor weights = devices.spread(reshape(routes.weights, devices.with(kData, {s, 1})), kData, kOfExperts);
-  const Tensor by_place = take(weights, convert(slots, DType::kI32));
-  const Tensor index = counting(dims({count, r}), 3);
+  const Tensor by_place = take(weights, slots);
+  const Tensor index = places_of(dims({count, r}), 3);
   const Tensor passed = where(compare(index, "GE", broadcast_to(expand(ends, 3), dims({count, r}))));
   const Tensor expert = minimum(reduce_sum(passed, {-1}), number(r - 1));
 
   auto by_block = [&](const Tensor& x, int64_t width) {
     return transpose(reshape(x, dims({count, width})), {3, 0, 1, 2, 4});
   };
-  return {.tokens_Z = by_block(convert(tokens, DType::kI32), z),
+  // The largest is taken in f32; more blocks than that holds exactly are all run.
+  const Tensor last = convert(slice(ends, 3, r - 1, r), DType::kF32);
+  const Tensor used = count < int64_t{1} << 24 ? whole(reduce_max(last, {0, 1, 2, 3}))
+                                               : constant(static_cast<double>(count), DType::kI32);
+  return {.tokens_Z = by_block(token_of_slot(slots, k), z),
           .weights_Z = by_block(by_place, z),
-          .expert_1 = by_block(convert(expert, DType::kI32), 1),
-          .used = convert(reduce_max(slice(ends, 3, r - 1, r), {0, 1, 2, 3}), DType::kI32),
+          .expert_1 = by_block(whole(expert), 1),
+          .used = used,
           .count = count};
 }
 
@@ -281,6 +299,10 @@ class ExpertLinears {
 };
 
 }  // namespace
+
+Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
+  return slots / static_cast<double>(experts_per_token);
+}
 
 void add_expert_rows(std::vector<WeightRow>& rows, const ModelConfig& c, const std::string& layer_prefix) {
   const int64_t e = c.num_experts, d = c.hidden_size, inner = c.intermediate_size;

@@ -18,6 +18,9 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);
 // micro-batch, all devices) spread evenly over all experts. A program's loop over them ends when the router's are done.
 int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
 
+// Tokens lie in slots, one after another, each in as many as it has experts: the token of each of `slots` (i32).
+Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
+
 // What Forward::router starts from.
 Tensor no_routes(const ModelConfig& config);
 // f32 scalar: 1 when all experts are used alike (eq. 4 to 6 of Switch Transformer), as Transformers computes it. Of
