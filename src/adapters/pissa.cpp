@@ -91,7 +91,8 @@ LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int6
       scan(weight.dim(0), {}, {weight},
            [&](const Tensor& layer, const std::vector<Tensor>&, const std::vector<Tensor>& xs) -> ScanStep {
              const Tensor raw = convert(xs[0], DType::kF32);
-             const Tensor w = fan_in_fan_out ? transpose(raw, {1, 0}) : reshape(raw, {-1, raw.dim(-1)});  // [out, in]
+             const Tensor w = fan_in_fan_out ? transpose(reshape(raw, {raw.dim(0), -1}), {1, 0})
+                                             : reshape(raw, {-1, raw.dim(-1)});  // [out, in]
              const Tensor bits = random_bits({w.dim(1), width}, convert(layer, DType::kU32) + 0x9e3779b9);
              const Tensor start = convert(bits, DType::kF32) / 2147483648.0 - 1.0;
              const ScanStep found =

@@ -11,8 +11,8 @@ namespace fettle {
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// weight [L, out.., in], or [L, in, out] when fan_in_fan_out. Singular values that lie close together beyond Q are told
-// apart only after many `iterations`.
+// weight [L, out.., in], or [L, in, out..] when fan_in_fan_out. Singular values that lie close together beyond Q are
+// told apart only after many `iterations`.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
 // The stacked pair whose scale * B A has the leading `rank` singular values and vectors within the subspace, split

@@ -62,6 +62,7 @@ void check_method(const Recipe& recipe) {
       {"additional_target", !recipe.additional_target.empty(), "lora"},
       {"layers_to_transform", !recipe.layers_to_transform.empty(), "lora"},
       {"create_new_adapter", recipe.create_new_adapter, "lora"},
+      {"target_parameters", !recipe.target_parameters.empty(), "lora"},
       {"pissa_init", recipe.pissa_init, "lora"},
       {"freeze_trainable_layers", recipe.freeze_trainable_layers != defaults.freeze_trainable_layers, "freeze"},
       {"freeze_trainable_modules", recipe.freeze_trainable_modules != defaults.freeze_trainable_modules, "freeze"},
@@ -84,6 +85,25 @@ void check_method(const Recipe& recipe) {
   if (recipe.create_new_adapter && recipe.adapter_name_or_path.empty())
     throw UserError("{}: create_new_adapter merges the adapters of adapter_name_or_path, which names none; remove it",
                     recipe.where("create_new_adapter"));
+}
+
+// Keys that recipes keep while others are switched: they do no harm, but whoever set them may think they work.
+void name_idle_keys(const Recipe& r) {
+  const bool pairs = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
+  const std::string no_pairs = "finetuning_type: " + r.finetuning_type + " trains no pairs";
+  const std::string whole = "without quantization_bit weights stay as they are, unless the checkpoint is quantised";
+  struct Idle {
+    std::vector<const char*> keys;
+    bool idle;
+    std::string why;
+  };
+  for (const Idle& row :
+       {Idle{{"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_dtype"}, !pairs, no_pairs},
+        {{"pissa_iter"}, !r.pissa_init, "pissa_init is not set"},
+        {{"quantization_type", "double_quantization"}, !few_bits, whole},
+        {{"quantization_type", "double_quantization"}, few_bits && *r.quantization_bit == 8, "8 bits are int8"}})
+    for (const char* key : row.keys)
+      if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
 // Keys of preferences belong to their stage, and some of them to their loss.
@@ -179,6 +199,7 @@ void check_combinations(const Recipe& recipe) {
   }
   recipe.interleave_weights();
   check_method(recipe);
+  name_idle_keys(recipe);
   check_preferences(recipe);
   check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {

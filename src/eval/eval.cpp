@@ -80,10 +80,14 @@ std::vector<EvalSet> read_sets(const Recipe& recipe, const Tokenizer& tokenizer,
   return sets;
 }
 
+Job job_of(const Contender& contender, const ModelRepository& repository, const Devices& devices) {
+  return make_job(contender.recipe, repository.config(), (repository.folder() / "config.json").string(),
+                  devices.count(), Purpose::kInference);
+}
+
 EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets, const Session& text) {
   const ModelRepository repository = ModelRepository::open(contender.recipe.model_name_or_path);
-  const Job job = make_job(contender.recipe, repository.config(), (repository.folder() / "config.json").string(),
-                           devices.count(), Purpose::kInference);
+  const Job job = job_of(contender, repository, devices);
   check_vocabulary(job, repository.folder(), text.tokenizer());
   TrainState state = load_state(devices, job, repository, false);
   EvalColumn out{contender.name, model_path(contender.recipe), {}};
@@ -198,8 +202,12 @@ int run_eval(const Recipe& asked, bool json, std::ostream& out) {
   const Session text(recipe, Session::Template::kIfThere);
   const std::vector<EvalSet> sets = read_sets(recipe, text.tokenizer(), text.vocab_size());
   Devices devices(recipe);
+  const std::vector<Contender> all = contenders(recipe);
+  // What is wrong with the second is said before the first is measured.
+  for (const Contender& contender : all)
+    job_of(contender, ModelRepository::open(contender.recipe.model_name_or_path), devices);
   std::vector<EvalColumn> models;
-  for (const Contender& contender : contenders(recipe)) models.push_back(column(contender, devices, sets, text));
+  for (const Contender& contender : all) models.push_back(column(contender, devices, sets, text));
 
   const std::string result = write_eval_json(recipe, sets, models);
   if (!recipe.output_dir.empty())

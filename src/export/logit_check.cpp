@@ -24,8 +24,10 @@ struct Logits {
 // Nothing when the forward pass does not fit the device.
 std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
-                           Purpose::kInference);
+  Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
+                     Purpose::kInference);
+  // Merging rounds to the dtype that weights are held in; what is exported was merged in f32.
+  if (!job.merged.empty() && job.quantised.empty()) job.frozen_dtype = DType::kF32;
   const int64_t shards = job.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
   const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, job.model.config.max_position_embeddings)}};
   Program program(job.sharding.mesh());

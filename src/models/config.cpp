@@ -129,6 +129,10 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope"};
   if (!kKnown.contains(out.rope_type))
     throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
+  if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
+  if ((out.rope_type == "linear" || out.rope_type == "llama3") && !has("factor"))
+    throw UserError("{}: rope_type {} needs factor", file_, out.rope_type);
+  if (!(out.factor > 0)) throw UserError("{}: factor is {}, wanted a number above 0", file_, out.factor);
   if (out.rope_type == "llama3" && out.original_max_position_embeddings == 0)
     throw UserError("{}: rope_type llama3 needs original_max_position_embeddings", file_);
   return out;
@@ -146,6 +150,7 @@ RopeParameters ConfigReader::rope(double default_theta) const {
   RopeParameters out;
   out.rope_theta = number("rope_theta", default_theta);
   out.partial_rotary_factor = number("partial_rotary_factor", 1);
+  if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   const char* key = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!has(key)) return out;
   ConfigReader settings = inner(key);

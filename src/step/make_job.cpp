@@ -59,6 +59,10 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   if (!adapter.empty()) {
     LoraOptions options = adapter_options(open_adapter(adapter), model);
     options.dropout = recipe.lora_dropout;
+    if (recipe.set_at.contains("lora_rank") && recipe.lora_rank != options.rank)
+      warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
+    if (recipe.use_dora && !options.dora)
+      warn("{}: use_dora has no effect: the adapter {} has none", recipe.where("use_dora"), adapter);
     if (!options.parameters.empty()) check_expert_pairs(recipe);
     return with_head(options);
   }
@@ -240,6 +244,11 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   check_heads(job, file);
   set_balance(job);
   divide_rows(job, purpose);
+  if (purpose == Purpose::kTraining && job.trained.empty())
+    throw UserError(
+        "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
+        "no "
+        "weight; give one of them, or leave lora_target out for all linear layers");
   check_rates(job);
   check_offload(job);
   quantise_frozen(job, file);

@@ -93,6 +93,13 @@ int finetune(const Recipe& asked) {
   // Weights go to their devices.
   TrainState state =
       resume ? resume_state(*resume, devices, job, repository) : load_state(devices, job, repository, true);
+  if (resume && resume->step >= run.total_steps && has_result(recipe.output_dir, resume->step)) {
+    info(
+        "{} is at the end of the run, whose result is in {}: there is nothing left to do; raise max_steps or "
+        "num_train_epochs to go on",
+        resume->checkpoint.string(), recipe.output_dir);
+    return 0;
+  }
   clear_output(job, resume.has_value());
   Recorder recorder(job, run,
                     {.total_steps = run.total_steps,

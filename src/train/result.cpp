@@ -1,9 +1,12 @@
 #include "train/result.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <map>
 
 #include "base/arrays/box_copy.h"
+#include "base/log.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/files.h"
@@ -167,6 +170,9 @@ void write_result(const std::filesystem::path& folder, const Job& job, const Mod
     else
       writer.add(row, read(trained_input(row)));
   writer.finish();
+  if (job.lora && !job.merged.empty())
+    info("the adapter is for the base with {0} merged into it: give adapter_name_or_path: {0}, {1}",
+         fmt::join(job.merged, ", "), job.recipe.output_dir);
 }
 
 int64_t result_bytes(const Job& job) {

@@ -1,6 +1,7 @@
 #include "train/root_files.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/files.h"
@@ -45,6 +46,13 @@ bool holds_base(const fs::path& folder, const Job& job) {
 }
 
 }  // namespace
+
+bool has_result(const std::filesystem::path& output_dir, int64_t step) {
+  const std::filesystem::path state = output_dir / "trainer_state.json";
+  if (!is_there(output_dir / kResultMark) || !is_there(state)) return false;
+  const nlohmann::json found = read_json_file(state);
+  return found.is_object() && found.value("global_step", nlohmann::json()) == step;
+}
 
 std::vector<std::string> earlier_result(const Job& job) {
   const fs::path folder = job.recipe.output_dir;

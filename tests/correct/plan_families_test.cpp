@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/taught_labels.h"
 #include "families.h"
 #include "gpu_plugin.h"
 #include "plan/step_plan.h"
@@ -25,13 +26,14 @@ class PlanOfFamily : public testing::TestWithParam<std::string> {
 TEST_P(PlanOfFamily, Compiles) {
   const std::filesystem::path folder = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / GetParam();
   const nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
+  const int64_t labels = read_taught_labels(config, "config.json").count();
   Recipe recipe;
-  if (labels_of(config) > 0) {
+  if (labels > 0) {
     recipe.stage = "cls";
     recipe.problem_type = "single_label_classification";
-    recipe.num_labels = labels_of(config);
+    recipe.num_labels = labels;
   }
-  const bool experts = make_model(config, "config.json", labels_of(config)).config.num_experts > 0;
+  const bool experts = make_model(config, "config.json", labels).config.num_experts > 0;
   recipe.model_name_or_path = folder.string();
   recipe.finetuning_type = "full";
   recipe.bf16 = true;

@@ -121,5 +121,33 @@ TEST(Train, AnEarlierRunIsNotOverwrittenUnlessAsked) {
   EXPECT_EQ(logged_losses(folder / "out").size(), 2u);
 }
 
+TEST(Resume, OfAFinishedRunLeavesItsFiguresAlone) {
+  const TempFolder folder;
+  const std::vector<std::string> words = with(train_words(folder / "out"), {"save_strategy=steps", "save_steps=3"});
+  ASSERT_EQ(run_fettle(folder, words).code, 0);
+  const std::string figures = read_text(folder / "out/all_results.json");
+  const Outcome again = run_fettle(folder, with(words, {"resume_from_checkpoint=true"}));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("there is nothing left to do; raise max_steps"));
+  EXPECT_EQ(read_text(folder / "out/all_results.json"), figures);
+}
+
+TEST(Train, ANewAdapterOnAMergedOneSaysWhatItIsFor) {
+  const TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, train_words(folder / "first")).code, 0);
+  const std::string first = (folder / "first").string();
+  const Outcome second = run_fettle(
+      folder, with(train_words(folder / "second"), {"adapter_name_or_path=" + first, "create_new_adapter=true"}));
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("give adapter_name_or_path: " + first + ", " + (folder / "second").string()));
+}
+
+TEST(Train, KeysWithoutEffectAreNamed) {
+  const TempFolder folder;
+  const Outcome full = run_fettle(folder, with(train_words(folder / "out"), {"finetuning_type=full", "max_steps=1"}));
+  EXPECT_EQ(full.code, 0) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("lora_rank has no effect: finetuning_type: full trains no pairs"));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -40,5 +40,17 @@ INSTANTIATE_TEST_SUITE_P(
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });
 
+// Base and pair together are what the base was, also where a module's parts are held apart (GPT-2's c_attn).
+TEST(Pissa, StartsAtTheBase) {
+  for (const char* model : {"gpt2", "phi3"}) {
+    Recipe recipe = reference_recipe(model);
+    recipe.per_device_train_batch_size = 2;
+    const double plain = train(recipe, {.steps = 1}).losses[0];
+    recipe.pissa_init = true;
+    recipe.pissa_iter = 4;
+    EXPECT_NEAR(train(recipe, {.steps = 1}).losses[0], plain, 1e-5 * plain) << model;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

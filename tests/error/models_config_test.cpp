@@ -86,6 +86,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 4}}),
               HasSubstr("original_max_position_embeddings"));
   EXPECT_THAT(with("rope_scaling", "linear"), HasSubstr("wanted an object"));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}}), HasSubstr("rope_type linear needs factor"));
+  EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), HasSubstr("factor is 0"));
+  EXPECT_THAT(with("rope_theta", -1), HasSubstr("rope_theta is -1, wanted a number above 0"));
   EXPECT_THAT(message(Json{{"model_type", "gpt2"},
                            {"vocab_size", 10},
                            {"n_embd", 12},

@@ -102,6 +102,12 @@ TEST(JobError, AnEmbeddingRateWithoutATrainedEmbedding) {
   EXPECT_EQ(message("llama", {"embedding_lr=1e-5", "finetuning_type=full"}), "no error");
 }
 
+TEST(JobError, NothingToTrain) {
+  EXPECT_THAT(message("llama", {"lora_target=[]"}), HasSubstr("nothing is trained"));
+  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=[]"}),
+              HasSubstr("nothing is trained"));
+}
+
 TEST(JobError, EncodersOnlyClassify) {
   for (const char* stage : {"sft", "pt", "dpo"})
     EXPECT_THAT(message("bert", {std::string("stage=") + stage}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));

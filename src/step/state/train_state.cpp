@@ -57,10 +57,13 @@ class BaseWeights {
     if (job_.reference.empty()) return;
     const bool own = job_.recipe.ref_model.empty();
     std::optional<ModelRepository> other;
-    if (!own) {
-      other = ModelRepository::open(job_.recipe.ref_model);
-      check_weights(*other, job_.model);
-    }
+    if (!own) try {
+        other = ModelRepository::open(job_.recipe.ref_model);
+        check_weights(*other, job_.model);
+      } catch (const UserError& error) {
+        throw UserError("{}: ref_model must be a model of the same shape as the one that is trained: {}",
+                        job_.recipe.where("ref_model"), error.what());
+      }
     std::optional<AdapterFolder> adapter;
     if (own && !job_.adapter.empty()) adapter = open_adapter(job_.adapter);
     for (const WeightRow& one : job_.reference)
