@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan, JOBS (default: the
 # cores) at a time. New inputs go to FOLDER (default build/fuzz/corpus); a crash leaves its input there and fails.
+# FETTLE_FUZZ_SEED makes the inputs the same ones again, as far as they get in the time.
 # Usage: tests/fuzz/run.sh [SECONDS [FOLDER [SUBJECT ...]]]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -24,7 +25,7 @@ mkdir -p "$found"
 fuzz() {
   local subject=$1 dictionary=$root/tests/fuzz/$1.dict log=$found/$1.log
   mkdir -p "$found/$subject"
-  if "$build/fuzz_$subject" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -max_len=8192 -print_final_stats=1 \
+  if "$build/fuzz_$subject" -seed="${FETTLE_FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -max_len=8192 -print_final_stats=1 \
     -artifact_prefix="$found/$subject-" -dict="$dictionary" "$found/$subject" "$root/tests/fuzz/corpus/$subject" \
     >"$log" 2>&1; then
     echo "fuzz: $subject, $(sed -n 's/stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, nothing found"
