@@ -27,7 +27,7 @@ Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOpt
       [&](const Tensor& layer, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
         const Tensor &a = x[1], &b = x[2];
         const Tensor product = options.fan_in_fan_out
-                                   ? dot_general(a, b, {.lhs_contracting = {0}, .rhs_contracting = {1}})
+                                   ? dot_general(a, b, {.lhs_contracting = {0}, .rhs_contracting = {b.rank() - 1}})
                                    : dot_general(b, a, {.lhs_contracting = {b.rank() - 1}, .rhs_contracting = {0}});
         Tensor w = convert(x[0], DType::kF32) + product * scale;
         if (parts.magnitude) w = w * expand(magnitude_over_norm(x[3], w, in), in);
