@@ -6,19 +6,17 @@
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "config/keys.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostLabels = 100'000;
 constexpr int64_t kTransformersDefault = 2;
-constexpr std::string_view kProblems[] = {"single_label_classification", "multi_label_classification", "regression"};
 
 bool is_classifier(const json& config) {
   const auto found = config.find("architectures");
@@ -33,9 +31,7 @@ std::vector<std::string> names_by_count(const json& config, const std::string& f
   const bool given = number != config.end() && number->is_number_integer();
   const int64_t count = given ? number->get<int64_t>() : kTransformersDefault;
   if (count < 1 || count > kMostLabels) throw UserError("{}: num_labels is {}", file, count);
-  std::vector<std::string> names;
-  for (int64_t k = 0; k < count; ++k) names.push_back(fmt::format("LABEL_{}", k));
-  return names;
+  return default_labels(count);
 }
 
 std::vector<std::string> names_of(const json& id2label, const std::string& file) {
@@ -57,13 +53,24 @@ std::vector<std::string> names_of(const json& id2label, const std::string& file)
 
 }  // namespace
 
+std::string default_label(int64_t number) {
+  return fmt::format("LABEL_{}", number);
+}
+
+std::vector<std::string> default_labels(int64_t count) {
+  std::vector<std::string> names;
+  for (int64_t k = 0; k < count; ++k) names.push_back(default_label(k));
+  return names;
+}
+
 TaughtLabels read_taught_labels(const json& config, const std::string& file) {
   TaughtLabels out{.names = {}, .problem_type = "", .file = file};
   if (!is_classifier(config)) return out;
   if (const auto type = config.find("problem_type"); type != config.end() && type->is_string()) {
     out.problem_type = type->get<std::string>();
-    if (std::ranges::find(kProblems, out.problem_type) == std::end(kProblems))
-      throw UserError("{}: problem_type is '{}'; it is {}", file, out.problem_type, fmt::join(kProblems, ", or "));
+    const auto& problems = find_key("problem_type")->values;
+    if (std::ranges::find(problems, out.problem_type) == problems.end())
+      throw UserError("{}: problem_type is '{}'; it is {}", file, out.problem_type, fmt::join(problems, ", or "));
   }
   const auto names = config.find("id2label");
   const bool named = names != config.end() && !names->is_null();

@@ -22,6 +22,13 @@ struct TaughtLabels {
   int64_t count() const { return static_cast<int64_t>(names.size()); }
 };
 
+// More are taken for a mistake.
+inline constexpr int64_t kMostLabels = 100'000;
+
+// LABEL_0, LABEL_1, ..., as Transformers calls labels without names.
+std::string default_label(int64_t number);
+std::vector<std::string> default_labels(int64_t count);
+
 // Of a config.json or classifier.json, called `file`: by id2label, else LABEL_0, ... of num_labels, else
 // Transformers' 2. Throws UserError for what is none of these.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);

@@ -8,7 +8,7 @@ nlohmann::json classifier_config(nlohmann::json config, const Model& model, cons
   nlohmann::json id2label = nlohmann::json::object(), label2id = nlohmann::json::object();
   for (int64_t i = 0; i < model.config.num_labels; ++i) {
     const auto number = static_cast<size_t>(i);
-    const std::string name = number < names.size() ? names[number] : "LABEL_" + std::to_string(i);
+    const std::string name = number < names.size() ? names[number] : default_label(i);
     id2label[std::to_string(i)] = name;
     label2id[name] = i;
   }

@@ -19,7 +19,6 @@ using nlohmann::json;
 constexpr const char* kSingle = "single_label_classification";
 constexpr const char* kMulti = "multi_label_classification";
 constexpr const char* kRegression = "regression";
-constexpr int64_t kMostLabels = 100'000;
 
 void check_unique(const std::vector<std::string>& names, const std::string& where) {
   std::set<std::string> seen;
@@ -43,12 +42,6 @@ void check_keys(const Recipe& r) {
     throw UserError("{}: num_labels is {}, but id2label names {}; leave one of them out", r.where("num_labels"),
                     *r.num_labels, r.id2label.size());
   check_unique(r.id2label, r.where("id2label"));
-}
-
-std::vector<std::string> default_names(int64_t count) {
-  std::vector<std::string> names;
-  for (int64_t k = 0; k < count; ++k) names.push_back(fmt::format("LABEL_{}", k));
-  return names;
 }
 
 [[noreturn]] void mixed(const LabelScan::Kind& one, const char* what, const LabelScan::Kind& other, const char* more,
@@ -103,18 +96,18 @@ void check_scan(const LabelScan& scan, const Recipe& recipe) {
 
 // The names of the labels that the rows have, in the order of their numbers.
 std::vector<std::string> names_of_rows(const LabelScan& scan, const std::string& problem, const Recipe& recipe) {
-  if (problem == kRegression) return default_names(scan.list_size > 0 ? scan.list_size : 1);
+  if (problem == kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
   if (scan.too_many())
     throw UserError(
         "{}: there are more than {} different labels; is this the column of the label? (`columns: {{label: ...}}` "
         "of dataset_info.json names another one, `problem_type: regression` learns numbers)",
         fmt::join(recipe.dataset, ", "), LabelScan::kMostWords);
   if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
-    return default_names(scan.list_size);
+    return default_labels(scan.list_size);
   if (scan.names.rows > 0 || scan.names_in_lists) return {scan.words.begin(), scan.words.end()};
   if (scan.numbers.empty()) return {};
   const int64_t last = *scan.numbers.rbegin();
-  if (*scan.numbers.begin() == 0 && last < kMostLabels) return default_names(last + 1);
+  if (*scan.numbers.begin() == 0 && last < kMostLabels) return default_labels(last + 1);
   std::vector<std::string> names;
   for (const int64_t number : scan.numbers) names.push_back(fmt::format("{}", number));
   return names;
@@ -173,7 +166,7 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
   }
   if (recipe.problem_type.empty() && known > 0) recipe.problem_type = taught.problem_type;
   if (recipe.id2label.empty() && recipe.num_labels && recipe.dataset.empty())
-    recipe.id2label = default_names(*recipe.num_labels);
+    recipe.id2label = default_labels(*recipe.num_labels);
   if (recipe.id2label.empty() || (recipe.problem_type.empty() && !recipe.dataset.empty())) {
     if (recipe.dataset.empty())
       throw UserError(
@@ -194,11 +187,11 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
         throw UserError("{}: of {} labels none is a name or a whole number; is problem_type: {} what they are?",
                         fmt::join(recipe.dataset, ", "), scan.rows, recipe.problem_type);
       const auto count = static_cast<int64_t>(names.size());
-      const bool numbered = names == default_names(count);
+      const bool numbered = names == default_labels(count);
       if (recipe.num_labels && numbered && scan.largest.rows > 0 && count == *scan.numbers.rbegin() + 1 &&
           count > *recipe.num_labels)
         beyond(scan, recipe);
-      if (recipe.num_labels && numbered && count <= *recipe.num_labels) names = default_names(*recipe.num_labels);
+      if (recipe.num_labels && numbered && count <= *recipe.num_labels) names = default_labels(*recipe.num_labels);
       if (recipe.num_labels && static_cast<int64_t>(names.size()) != *recipe.num_labels)
         throw UserError(
             "{}: num_labels is {}, but the rows have {} labels; leave it out, or name all labels in id2label",

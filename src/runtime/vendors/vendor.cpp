@@ -17,6 +17,27 @@ int64_t reported_or_parts(const MemoryStats& stats) {
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
+// XLA's GPU plugins are one program for each vendor: they differ in names only.
+Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file,
+                  std::string_view remedy) {
+  return {
+      .name = name,
+      .file_word = name,
+      .ffi_platform = platform,
+      .device_file = device_file,
+      .target_platform = platform,
+      .remedy = remedy,
+      .staging = Staging::kTransferManager,
+      .counts_devices = false,
+      .has_memory_options = true,
+      .library_bytes = 800'000'000,
+      .communication_bytes = 1'200'000'000,
+      .xla_flag = "",
+      .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
+      .peak_bytes = reported_or_parts,
+  };
+}
+
 }  // namespace
 
 std::optional<Float8> float8_of(std::string_view capability) {
@@ -33,41 +54,12 @@ std::optional<Float8> float8_of(std::string_view capability) {
 
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
-      {
-          .name = "rocm",
-          .file_word = "rocm",
-          .ffi_platform = "ROCM",
-          .device_file = "/dev/kfd",
-          .target_platform = "ROCM",
-          .remedy =
-              "install ROCm (its libraries must be found by the loader), or run `make plugins` to fetch the plugin "
-              "with stand-ins for them, enough for `fettle plan`",
-          .staging = Staging::kTransferManager,
-          .counts_devices = false,
-          .has_memory_options = true,
-          .library_bytes = 800'000'000,
-          .communication_bytes = 1'200'000'000,
-          .xla_flag = "",
-          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
-          .peak_bytes = reported_or_parts,
-      },
-      {
-          .name = "cuda",
-          .file_word = "cuda",
-          .ffi_platform = "CUDA",
-          .device_file = "/dev/nvidiactl",
-          .target_platform = "CUDA",
-          .remedy =
-              "run `make plugins` to fetch the plugin with the compiler parts it needs; a GPU needs NVIDIA's driver",
-          .staging = Staging::kTransferManager,
-          .counts_devices = false,
-          .has_memory_options = true,
-          .library_bytes = 800'000'000,
-          .communication_bytes = 1'200'000'000,
-          .xla_flag = "",
-          .pinned_limit = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
-          .peak_bytes = reported_or_parts,
-      },
+      gpu_vendor("rocm", "ROCM", "/dev/kfd",
+                 "install ROCm (its libraries must be found by the loader), or run `make plugins` to fetch the plugin "
+                 "with stand-ins for them, enough for `fettle plan`"),
+      gpu_vendor(
+          "cuda", "CUDA", "/dev/nvidiactl",
+          "run `make plugins` to fetch the plugin with the compiler parts it needs; a GPU needs NVIDIA's driver"),
       {
           .name = "cpu",
           .file_word = "cpu",
