@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "data/jinja/template.h"
 #include "data/templates.h"
+#include "jinja/template.h"
 
 namespace fettle {
 namespace {

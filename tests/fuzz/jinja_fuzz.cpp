@@ -1,6 +1,6 @@
 // Any text as a template: it renders or throws UserError, within the limits of an interpreter.
 #include "base/error.h"
-#include "data/jinja/template.h"
+#include "jinja/template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const nlohmann::ordered_json context = nlohmann::ordered_json::parse(R"({

@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "data/jinja/template.h"
+#include "jinja/template.h"
 
 namespace fettle {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/jinja/value.h"
+#include "jinja/value.h"
 
 namespace fettle::jinja {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/jinja/interpreter.h"
+#include "jinja/interpreter.h"
 
 namespace fettle::jinja {
 

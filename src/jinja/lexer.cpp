@@ -1,4 +1,4 @@
-#include "data/jinja/lexer.h"
+#include "jinja/lexer.h"
 
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>

@@ -1,6 +1,6 @@
-#include "data/jinja/template.h"
+#include "jinja/template.h"
 
-#include "data/jinja/interpreter.h"
+#include "jinja/interpreter.h"
 
 namespace fettle::jinja {
 

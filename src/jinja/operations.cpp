@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/jinja/builtins.h"
-#include "data/jinja/interpreter.h"
+#include "jinja/builtins.h"
+#include "jinja/interpreter.h"
 
 namespace fettle::jinja {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 
-#include "data/jinja/builtins.h"
+#include "jinja/builtins.h"
 
 namespace fettle::jinja {
 namespace {

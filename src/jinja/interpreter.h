@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "data/jinja/parser.h"
-#include "data/jinja/value.h"
+#include "jinja/parser.h"
+#include "jinja/value.h"
 
 namespace fettle::jinja {
 

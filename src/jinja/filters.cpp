@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "data/jinja/builtins.h"
+#include "jinja/builtins.h"
 
 namespace fettle::jinja {
 namespace {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "data/jinja/parser.h"
+#include "jinja/parser.h"
 
 namespace fettle::jinja {
 

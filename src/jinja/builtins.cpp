@@ -1,4 +1,4 @@
-#include "data/jinja/builtins.h"
+#include "jinja/builtins.h"
 
 #include <algorithm>
 #include <array>

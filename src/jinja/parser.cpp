@@ -1,10 +1,10 @@
-#include "data/jinja/parser.h"
+#include "jinja/parser.h"
 
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
 
-#include "data/jinja/lexer.h"
+#include "jinja/lexer.h"
 
 namespace fettle::jinja {
 namespace {

@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/jinja/budget.h"
+#include "jinja/budget.h"
 
 namespace fettle::jinja {
 

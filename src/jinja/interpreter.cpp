@@ -1,10 +1,10 @@
-#include "data/jinja/interpreter.h"
+#include "jinja/interpreter.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "data/jinja/builtins.h"
+#include "jinja/builtins.h"
 
 namespace fettle::jinja {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/jinja/builtins.h"
+#include "jinja/builtins.h"
 
 namespace fettle::jinja {
 namespace {

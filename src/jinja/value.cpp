@@ -1,4 +1,4 @@
-#include "data/jinja/value.h"
+#include "jinja/value.h"
 
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>

@@ -1,4 +1,4 @@
-#include "data/jinja/budget.h"
+#include "jinja/budget.h"
 
 namespace fettle::jinja {
 namespace {
