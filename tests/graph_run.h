@@ -105,7 +105,8 @@ inline Devices& cpu_devices(int64_t count = 1) {
 // A program under construction: ops append to it while it lives.
 class GraphRun {
  public:
-  explicit GraphRun(MeshAxes mesh = {}) : program_(std::move(mesh)), scope_(program_.block()) {}
+  explicit GraphRun(MeshAxes mesh = {}, ChooseKernel choose = {})
+      : program_(std::move(mesh), std::move(choose)), scope_(program_.block()) {}
 
   Tensor input(const Value& value, const Partition& partition = {}) {
     const std::string name = "input" + std::to_string(values_.size());

@@ -1,6 +1,7 @@
 #include "graph/block.h"
 
 #include "base/error.h"
+#include "graph/composite.h"
 #include "graph/op_table.h"
 
 namespace fettle {
@@ -39,6 +40,13 @@ int64_t Tensor::dim(int64_t i) const {
 Block& Block::current() {
   internal_check(current_block != nullptr, "an op outside of any BuildScope");
   return *current_block;
+}
+
+const Lowering& Block::lowering() const {
+  static const Lowering none;
+  const Block* root = this;
+  while (root->parent_ != nullptr) root = root->parent_;
+  return root->lowering_ ? *root->lowering_ : none;
 }
 
 Tensor Block::append(Node node) {

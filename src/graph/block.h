@@ -16,6 +16,8 @@
 namespace fettle {
 
 enum class Op : uint8_t;
+struct CustomCall;
+struct Lowering;
 
 // StableHLO's dot_dimension_numbers.
 struct DotDims {
@@ -35,7 +37,8 @@ struct Attributes {
   Dims low, high, strides;  // slice: start, limit, stride; pad: low, high, interior
   DotDims dot;
   std::string text;                                   // compare direction, reduce kind, custom_call target
-  std::string config;                                 // custom_call: attributes as StableHLO text
+  std::string config;                                 // float8_dot: dtype of the gradient
+  std::shared_ptr<const CustomCall> call;             // custom_call
   double splat = 0;                                   // constant: the value of every element ...
   std::shared_ptr<const std::vector<double>> values;  // ... or, when set, all of them
   Partition partition;                                // sharding_constraint, place
@@ -58,6 +61,7 @@ struct Node {
 class Block {
  public:
   explicit Block(Block* parent = nullptr) : parent_(parent) {}
+  explicit Block(std::shared_ptr<const Lowering> lowering) : parent_(nullptr), lowering_(std::move(lowering)) {}
   Block(const Block&) = delete;
 
   // The block that ops append to. Throws InternalError outside of any BuildScope.
@@ -70,6 +74,8 @@ class Block {
   Tensor use(const Tensor& t);
 
   Block* parent() const { return parent_; }
+  // What the program is built for: that of the outermost block; one device without kernels when it has none.
+  const Lowering& lowering() const;
   const Node& node(int32_t id) const { return nodes_[id]; }
   Node& node(int32_t id) { return nodes_[id]; }
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
@@ -81,6 +87,7 @@ class Block {
 
  private:
   Block* parent_;
+  std::shared_ptr<const Lowering> lowering_;
   std::deque<Node> nodes_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/autodiff/vjps.h"
+#include "graph/custom_call.h"
 #include "graph/shape_rules.h"
 
 namespace fettle {
@@ -36,6 +37,10 @@ int64_t dot_flops(const Node& node) {
   const Dims& lhs = node.operands[0].dims();
   for (int64_t d : node.attributes.dot.lhs_contracting) contracted *= lhs[d];
   return 2 * node.results[0].elements() * contracted;
+}
+
+int64_t call_flops(const Node& node) {
+  return node.attributes.call->cost.flops;
 }
 
 int64_t scan_flops(const Node& node) {
@@ -91,7 +96,7 @@ constexpr std::array kTable{
     OpRow{Op::kReduce, "reduce", rule::reduce, vjps::reduce, nullptr},
     OpRow{Op::kTake, "gather", rule::take, vjps::take, nullptr},
     OpRow{Op::kTakeTranspose, "scatter", rule::take_transpose, vjps::take_transpose, nullptr},
-    OpRow{Op::kCustomCall, "custom_call", nullptr, nullptr, nullptr},
+    OpRow{Op::kCustomCall, "custom_call", nullptr, vjps::custom_call, call_flops},
     OpRow{Op::kCustomGradient, "custom_gradient", rule::identity, vjps::custom_gradient, nullptr},
     OpRow{Op::kFloat8Dot, "float8_dot", float8_dot, vjps::float8_dot, nullptr},
     OpRow{Op::kOptimizationBarrier, "optimization_barrier", rule::identity_all, vjps::optimization_barrier, nullptr},

@@ -318,19 +318,4 @@ Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, c
   return make_node(Op::kCustomGradient, operands);
 }
 
-std::vector<Tensor> custom_call(const std::string& target, const std::vector<Tensor>& operands,
-                                const std::vector<Shape>& results, const std::string& config) {
-  Block& block = Block::current();
-  internal_check(!target.empty(), "[custom_call_i2] no target (at {})", PathScope::path());
-  Node node{Op::kCustomCall, {}, {.text = target, .config = config}, results, {}};
-  for (const Tensor& x : operands) {
-    internal_check(static_cast<bool>(x), "[custom_call_i1] a null operand of {} (at {})", target, PathScope::path());
-    node.operands.push_back(block.use(x));
-  }
-  const Tensor first = block.append(std::move(node));
-  std::vector<Tensor> out;
-  for (size_t i = 0; i < results.size(); ++i) out.push_back(block.tensor(first.node(), static_cast<int32_t>(i)));
-  return out;
-}
-
 }  // namespace fettle

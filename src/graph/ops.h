@@ -95,8 +95,5 @@ std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
 // `value` (a scalar) whose gradient by inputs[i] is grads[i] times its cotangent: for sums whose gradient is cheapest
 // beside the value.
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
-// A custom call of the FFI (api_version 4); `config` is the backend_config dictionary as MLIR text.
-std::vector<Tensor> custom_call(const std::string& target, const std::vector<Tensor>& operands,
-                                const std::vector<Shape>& results, const std::string& config);
 
 }  // namespace fettle

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <map>
 
 #include "base/arrays/host_array.h"
 #include "base/error.h"
+#include "graph/custom_call.h"
 #include "graph/op_table.h"
 
 namespace fettle {
@@ -43,6 +46,58 @@ std::string dense(const Node& node) {
     return fmt::format("[{}]", fmt::join(parts, ", "));
   };
   return nested(nested, 0);
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const bool plain = c >= ' ' && c <= '~' && c != '"' && c != '\\';
+    out += plain ? std::string(1, c) : fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+  }
+  return out + '"';
+}
+
+// A name after '@': in quotes unless it is an identifier.
+std::string symbol(const std::string& name) {
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '$'; });
+  return plain && (std::isdigit(static_cast<unsigned char>(name[0])) == 0) ? name : quoted(name);
+}
+
+std::string attribute(const AttributeValue& value) {
+  auto array = [](const char* type, const auto& values) {
+    return values.empty() ? fmt::format("array<{}>", type)
+                          : fmt::format("array<{}: {}>", type, fmt::join(values, ", "));
+  };
+  return std::visit(
+      [&]<typename T>(const T& x) -> std::string {
+        if constexpr (std::is_same_v<T, bool>)
+          return x ? "true" : "false";
+        else if constexpr (std::is_same_v<T, int32_t>)
+          return fmt::format("{} : i32", x);
+        else if constexpr (std::is_same_v<T, int64_t>)
+          return fmt::format("{} : i64", x);
+        else if constexpr (std::is_same_v<T, float>)
+          return element(x, DType::kF32) + " : f32";
+        else if constexpr (std::is_same_v<T, double>)
+          return element(x, DType::kF64) + " : f64";
+        else if constexpr (std::is_same_v<T, std::string>)
+          return quoted(x);
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+          return array("i64", x);
+        else {
+          std::vector<std::string> elements;
+          for (const float f : x) elements.push_back(element(f, DType::kF32));
+          return array("f32", elements);
+        }
+      },
+      value);
+}
+
+std::string dictionary(const NamedAttributes& attributes) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : attributes) parts.push_back(fmt::format("{} = {}", name, attribute(value)));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 class Printer {
@@ -91,7 +146,7 @@ class Printer {
       operands.push_back(names.at({operand.node(), operand.result()}));
       types.push_back(mlir_type(operand.shape()));
     }
-    if (node.op == Op::kShardingConstraint && !options_.shardings) {
+    if (node.op == Op::kShardingConstraint && !sharded()) {
       names[{id, 0}] = operands[0];
       return;
     }
@@ -162,14 +217,7 @@ class Printer {
             rank, repeated("1, ", batch), columns, sig);
       }
       case Op::kTakeTranspose: return scatter(node, o, types);
-      case Op::kCustomCall: {
-        std::vector<std::string> results;
-        for (const Shape& shape : node.results) results.push_back(mlir_type(shape));
-        return fmt::format(
-            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}", a.text,
-            fmt::join(o, ", "), a.config, fmt::join(types, ", "),
-            results.size() == 1 ? results[0] : fmt::format("({})", fmt::join(results, ", ")));
-      }
+      case Op::kCustomCall: return call(node, o, types);
       case Op::kPlace:
         return fmt::format(
             "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "
@@ -183,6 +231,47 @@ class Printer {
         internal_check(node.results.size() == 1 && !o.empty(), "no spelling for {}", name);
         return fmt::format("{} {} : {}", name, fmt::join(o, ", "), result);
     }
+  }
+
+  bool sharded() const { return options_.mesh.size() > 1; }
+
+  // The call itself, or a region in which every device calls it with its own shards.
+  std::string call(const Node& node, const std::vector<std::string>& o, const std::vector<std::string>& types) {
+    const CustomCall& call = *node.attributes.call;
+    std::vector<std::string> results;
+    for (const Shape& shape : node.results) results.push_back(mlir_type(shape));
+    if (!sharded()) return call_expression(call, o, types, results);
+    std::vector<std::string> in, out, axes, arguments, declared, local, local_results, returned;
+    for (size_t i = 0; i < o.size(); ++i) {
+      const Shape& shape = node.operands[i].shape();
+      in.push_back(mlir_sharding(call.in[i], shape.rank()));
+      arguments.push_back(fresh());
+      local.push_back(mlir_type(shard_of(shape, call.in[i], options_.mesh)));
+      declared.push_back(fmt::format("{}: {}", arguments[i], local[i]));
+    }
+    const std::string name = fresh();
+    for (size_t r = 0; r < node.results.size(); ++r) {
+      out.push_back(mlir_sharding(call.out[r], node.results[r].rank()));
+      local_results.push_back(mlir_type(shard_of(node.results[r], call.out[r], options_.mesh)));
+      returned.push_back(node.results.size() == 1 ? name : fmt::format("{}#{}", name, r));
+    }
+    for (const auto& [axis, size] : options_.mesh.axes) axes.push_back('"' + axis + '"');
+    std::string text =
+        fmt::format("sdy.manual_computation({}) in_shardings=[{}] out_shardings=[{}] manual_axes={{{}}} ({}) {{\n",
+                    fmt::join(o, ", "), fmt::join(in, ", "), fmt::join(out, ", "), fmt::join(axes, ", "),
+                    fmt::join(declared, ", "));
+    text += fmt::format("{}  {} = {} loc(\"{}\")\n", indent_,
+                        node.results.size() == 1 ? name : fmt::format("{}:{}", name, node.results.size()),
+                        call_expression(call, arguments, local, local_results), node.path);
+    text += fmt::format("{}  sdy.return {} : {}\n", indent_, fmt::join(returned, ", "), fmt::join(local_results, ", "));
+    return text + fmt::format("{}}} : ({}) -> ({})", indent_, fmt::join(types, ", "), fmt::join(results, ", "));
+  }
+
+  static std::string call_expression(const CustomCall& call, const std::vector<std::string>& o,
+                                     const std::vector<std::string>& types, const std::vector<std::string>& results) {
+    return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}",
+                       symbol(call.target), fmt::join(o, ", "), dictionary(call.attributes), fmt::join(types, ", "),
+                       results.size() == 1 ? results[0] : fmt::format("({})", fmt::join(results, ", ")));
   }
 
   std::string dot(const Node& node, const std::vector<std::string>& o, const std::string& sig) {

@@ -9,7 +9,7 @@
 namespace fettle {
 
 struct PrintOptions {
-  bool shardings = false;  // write sdy constraints; else they are dropped
+  MeshAxes mesh;  // of one device: sharding constraints are dropped
   bool tf32 = false;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "graph/op_table.h"
@@ -12,7 +13,28 @@
 
 namespace fettle {
 
-Program::Program(MeshAxes mesh) : mesh_(std::move(mesh)), block_(std::make_shared<Block>()) {}
+namespace {
+
+void add_calls(const Block& block, int64_t times, std::map<std::string, KernelUse>& uses) {
+  for (int32_t id = 0; id < block.size(); ++id) {
+    const Node& node = block.node(id);
+    if (node.op == Op::kScan) add_calls(*node.attributes.body, times * node.attributes.trips, uses);
+    if (node.op != Op::kCustomCall) continue;
+    const CustomCall& call = *node.attributes.call;
+    KernelUse& use = uses[call.kernel];
+    use.kernel = call.kernel;
+    use.calls += times;
+    use.cost.flops += times * call.cost.flops;
+    use.cost.bytes += times * call.cost.bytes;
+    use.cost.workspace = std::max(use.cost.workspace, call.cost.workspace);
+  }
+}
+
+}  // namespace
+
+Program::Program(MeshAxes mesh, ChooseKernel choose)
+    : mesh_(std::move(mesh)),
+      block_(std::make_shared<Block>(std::make_shared<const Lowering>(Lowering{mesh_, std::move(choose)}))) {}
 
 Tensor Program::input(const std::string& name, const Shape& shape, const Partition& partition, Memory memory) {
   inputs_.push_back({name, shape, partition, -1, memory});
@@ -73,12 +95,20 @@ std::string Program::text(bool tf32) const {
   }
   text +=
       fmt::format("  func.func public @main({}) -> ({}) {{\n", fmt::join(arguments, ", "), fmt::join(results, ", "));
-  text += print_body(*pruned, {.shardings = sharded, .tf32 = tf32});
+  text += print_body(*pruned, {.mesh = mesh_, .tf32 = tf32});
   return text + "  }\n}\n";
 }
 
 int64_t Program::flops() const {
   return count_flops(*prune(*block_));
+}
+
+std::vector<KernelUse> Program::kernels() const {
+  std::map<std::string, KernelUse> uses;
+  add_calls(*prune(*block_), 1, uses);
+  std::vector<KernelUse> out;
+  for (const auto& [name, use] : uses) out.push_back(use);
+  return out;
 }
 
 }  // namespace fettle

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/block.h"
+#include "graph/composite.h"
 
 namespace fettle {
 
@@ -26,10 +27,19 @@ struct ProgramOutput {
   Memory memory = Memory::kDevice;
 };
 
+// The calls of one kernel in one run.
+struct KernelUse {
+  std::string kernel;  // CustomCall::kernel
+  int64_t calls = 0;   // executions, loops counted with their trips
+  CallCost cost;       // flops and bytes: sums over the calls; workspace: the largest
+  bool operator==(const KernelUse&) const = default;
+};
+
 // Owns the graph while it is built. Use: add inputs, build ops under scope(), set outputs, finish().
 class Program {
  public:
-  explicit Program(MeshAxes mesh = {});
+  // `choose` offers kernels for composites; without it every body is inlined.
+  explicit Program(MeshAxes mesh = {}, ChooseKernel choose = {});
 
   Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
                Memory memory = Memory::kDevice);
@@ -48,6 +58,8 @@ class Program {
   std::string text(bool tf32 = false) const;
   // Floating-point operations of one run, over all devices.
   int64_t flops() const;
+  // The kernels that the program calls, by name, in the order of their names.
+  std::vector<KernelUse> kernels() const;
 
  private:
   MeshAxes mesh_;

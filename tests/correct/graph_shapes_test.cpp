@@ -1,4 +1,5 @@
 // Calls that the shape rules and builders must refuse, each with the label of the constraint it breaks.
+#include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_cases.h"
@@ -137,9 +138,16 @@ void add_dot(List& list) {
 
 void add_structure(List& list) {
   list.push_back({Op::kCustomCall, "custom_call_i1", [] {
-                    custom_call("handler", {Tensor{}}, {{DType::kF32, {}}}, "");
+                    custom_call({.target = "handler", .results = {{DType::kF32, {}}}}, {Tensor{}});
                   }});
-  list.push_back({Op::kCustomCall, "custom_call_i2", [] { custom_call("", {f({2})}, {{DType::kF32, {}}}, ""); }});
+  list.push_back({Op::kCustomCall, "custom_call_i2", [] { custom_call({.results = {{DType::kF32, {}}}}, {f({2})}); }});
+  list.push_back({Op::kCustomCall, "custom_call_i3", [] {
+                    custom_call({.target = "handler", .results = {{DType::kF32, {}}}, .in = {{}, {}}}, {f({2})});
+                  }});
+  list.push_back(
+      {Op::kCustomCall, "custom_call_i4", [] {
+         custom_call({.target = "handler", .results = {{DType::kF32, {}}}, .in = {{{{"tp"}, {"tp"}}}}}, {f({2})});
+       }});
   list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({2}), {}, {}); }});
   list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({}), {f({2})}, {}); }});
   list.push_back({Op::kCustomGradient, "custom_gradient_c2", [] { custom_gradient(f({}), {f({2})}, {f({3})}); }});

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "graph/custom_call.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
@@ -167,14 +168,16 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(scale_both_handler, scale_both,
 void add_structure(std::vector<ForwardCase>& list) {
   const Value x = f32({3}, {1, 2, 3});
   register_ffi_handler<scale_both_handler>(cpu_devices().client().plugin(), "test_scale_both");
-  list.push_back(
-      {Op::kCustomCall,
-       "attributes, two results",
-       {x},
-       [](const Tensors& a) -> Tensors {
-         return custom_call("test_scale_both", {a[0]}, {a[0].shape(), {DType::kF32, {}}}, "factor = 2.0 : f32");
-       },
-       {{2, 4, 6}, {6}}});
+  list.push_back({Op::kCustomCall,
+                  "attributes, two results",
+                  {x},
+                  [](const Tensors& a) -> Tensors {
+                    return custom_call({.target = "test_scale_both",
+                                        .attributes = {{"factor", 2.0f}},
+                                        .results = {a[0].shape(), {DType::kF32, {}}}},
+                                       {a[0]});
+                  },
+                  {{2, 4, 6}, {6}}});
   list.push_back({Op::kCustomGradient,
                   "its value",
                   {x},

@@ -2,14 +2,18 @@
 // narrower dtypes where the arithmetic is exact.
 #include <gtest/gtest.h>
 
+#include "graph/custom_call.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
 #include "graph/scan.h"
 #include "graph_cases.h"
+#include "runtime/ffi.h"
+#include "xla/ffi/api/ffi.h"
 
 namespace fettle {
 namespace {
 
+namespace ffi = xla::ffi;
 using Tensors = std::vector<Tensor>;
 
 Value any(Dims dims, uint32_t seed = 1) {
@@ -141,7 +145,19 @@ void add_dot(Cases& c) {
       1);
 }
 
+ffi::Error square(ffi::Buffer<ffi::F64> x, ffi::ResultBuffer<ffi::F64> y) {
+  for (size_t i = 0; i < x.element_count(); ++i) y->typed_data()[i] = x.typed_data()[i] * x.typed_data()[i];
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(square_handler, square,
+                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F64>>().Ret<ffi::Buffer<ffi::F64>>());
+
 void add_structure(Cases& c) {
+  register_ffi_handler<square_handler>(cpu_devices().client().plugin(), "test_square");
+  c.add(Op::kCustomCall, "its own gradient", {any({4})}, [](const Tensors& a) {
+    const auto gradient = [](const VjpArgs& args) -> Tensors { return {args.cotangents[0] * args.operands[0] * 2.0}; };
+    return custom_call({.target = "test_square", .results = {a[0].shape()}, .gradient = gradient}, {a[0]})[0];
+  });
   c.add(Op::kCustomGradient, "the true gradient", {any({4})}, [](const Tensors& a) {
     const Tensor cube = reduce_sum(a[0] * a[0] * a[0], {0});
     const Tensor value = custom_gradient(stop_gradient(cube), {a[0]}, {a[0] * a[0] * 3.0});

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "graph/custom_call.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
 
@@ -284,6 +285,13 @@ Tensors take_transpose(const VjpArgs& a) {
   Tensors out{fettle::select(expand(inside, -1), taken, constant(0, taken.dtype())), Tensor{}};
   if (a.operands.size() > 2) out.push_back(ct(a));
   return out;
+}
+
+Tensors custom_call(const VjpArgs& a) {
+  const CustomCall& call = *a.attributes().call;
+  internal_check(static_cast<bool>(call.gradient), "{} has no gradient: stop_gradient its operands, or give it one",
+                 call.kernel.empty() ? call.target : call.kernel);
+  return call.gradient(a);
 }
 
 Tensors custom_gradient(const VjpArgs& a) {

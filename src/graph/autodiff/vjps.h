@@ -1,5 +1,5 @@
 // Defines the VJPs of the op table: cotangents of the operands from those of the results.
-// Only called with a non-null cotangent of the first result, except for kScan.
+// Only called with a non-null cotangent of the first result, except for kCustomCall, kOptimizationBarrier and kScan.
 #pragma once
 
 #include <vector>
@@ -42,6 +42,7 @@ Tensors dot_general(const VjpArgs&);
 Tensors reduce(const VjpArgs&);
 Tensors take(const VjpArgs&);
 Tensors take_transpose(const VjpArgs&);
+Tensors custom_call(const VjpArgs&);
 Tensors custom_gradient(const VjpArgs&);
 Tensors float8_dot(const VjpArgs&);
 Tensors optimization_barrier(const VjpArgs&);

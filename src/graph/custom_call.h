@@ -1,0 +1,57 @@
+// Defines custom_call: a call of a function that the compiler does not know, such as a kernel or an FFI handler.
+//
+// The compiler cannot partition an unknown call. On a mesh of several devices the call is therefore printed inside
+// sdy.manual_computation: `CustomCall::in` and `out` say how each operand and result is split, and the function sees
+// the shard of its device. Operand and result shapes in the graph are always global.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/tensor.h"
+
+namespace fettle {
+
+struct VjpArgs;
+
+// A typed attribute. MLIR types: i1, i32, i64, f32, f64, string, array<i64>, array<f32>.
+using AttributeValue =
+    std::variant<bool, int32_t, int64_t, float, double, std::string, std::vector<int64_t>, std::vector<float>>;
+// Attributes by name. An FFI handler must bind exactly these names with these types.
+using NamedAttributes = std::map<std::string, AttributeValue>;
+
+// What one execution of a call costs. The compiler cannot know it, so the kernel states it.
+struct CallCost {
+  int64_t flops = 0;      // floating-point operations over all devices; masked blocks that are skipped do not count
+  int64_t bytes = 0;      // bytes read and written over all devices
+  int64_t workspace = 0;  // bytes of scratch memory on each device, beyond operands and results
+  bool operator==(const CallCost&) const = default;
+};
+
+struct CustomCall {
+  std::string kernel;  // name and version of the kernel: "cpu_attention/1". Change the version when results change.
+  std::string target;  // name of the function as it is registered, or one that the compiler provides
+  NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
+  std::vector<Shape> results;  // global shapes
+  std::vector<Partition> in;   // one an operand; empty list = every device gets all operands whole
+  std::vector<Partition> out;  // one a result; empty list = every device computes all results whole, and the same
+  CallCost cost;
+  // Cotangents of the operands (null = zero), built with ordinary ops and further custom calls. `VjpArgs::cotangents`
+  // holds one tensor per result, null = zero. Empty: asking for a gradient through the call throws InternalError.
+  std::function<std::vector<Tensor>(const VjpArgs& args)> gradient;
+};
+
+// Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when `in` or
+// `out` has another length than operands or results, or when a dim does not divide by the mesh axes it is split over.
+// Under rematerialisation the results count as matmul outputs: Remat::kDots and kNone save those that the gradient
+// reads, Remat::kFull makes the call again.
+std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands);
+
+// `shape` as one device holds it. Throws InternalError when a dim does not divide.
+Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& mesh);
+
+}  // namespace fettle
