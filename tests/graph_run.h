@@ -11,8 +11,7 @@
 #include "base/arrays/host_array.h"
 #include "base/error.h"
 #include "graph/program.h"
-#include "step/devices.h"
-#include "step/state/placement.h"
+#include "programs/devices.h"
 
 namespace fettle {
 
@@ -95,11 +94,7 @@ inline Value to_value(const HostArray& array) {
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
-  Recipe recipe;
-  recipe.plugin = "cpu";
-  recipe.device_count = count;
-  recipe.compile_cache = "off";
-  return made.emplace(count, recipe).first->second;
+  return made.emplace(count, DeviceRequest{.plugin = "cpu", .count = count, .compile_cache = "off"}).first->second;
 }
 
 // A program under construction: ops append to it while it lives.

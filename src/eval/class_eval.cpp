@@ -12,6 +12,7 @@
 #include "eval/class_evaluation.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
+#include "run/device_request.h"
 #include "step/evaluate.h"
 #include "step/make_job.h"
 #include "step/positions.h"
@@ -175,7 +176,7 @@ int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const std::vector<RowSet> sets = read_row_sets(recipe, tokenizer, vocab_size_of(recipe));
 
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   std::vector<EvalSet> names;
   for (const RowSet& set : sets) names.push_back({.name = set.name, .task = Task::kClasses});
   std::vector<EvalColumn> columns;

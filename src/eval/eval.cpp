@@ -10,6 +10,7 @@
 #include "eval/class_eval.h"
 #include "eval/reward_eval.h"
 #include "eval/row_sets.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/positions.h"
 
@@ -201,7 +202,7 @@ int run_eval(const Recipe& asked, bool json, std::ostream& out) {
 
   const Session text(recipe, Session::Template::kIfThere);
   const std::vector<EvalSet> sets = read_sets(recipe, text.tokenizer(), text.vocab_size());
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const std::vector<Contender> all = contenders(recipe);
   // What is wrong with the second is said before the first is measured.
   for (const Contender& contender : all)

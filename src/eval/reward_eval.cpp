@@ -6,6 +6,7 @@
 #include "eval/class_eval.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
+#include "run/device_request.h"
 #include "step/evaluate.h"
 #include "step/make_job.h"
 #include "step/positions.h"
@@ -33,7 +34,7 @@ int run_reward_eval(const Recipe& asked, bool json, std::ostream& out) {
   if (!recipe.eval_base_model.empty())
     throw UserError("{}: a reward model has no base to compare with; measure each by itself",
                     recipe.where("eval_base_model"));
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
                            Purpose::kInference);
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);

@@ -15,6 +15,7 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/quantised_rows.h"
@@ -112,7 +113,7 @@ ExportReport run_export(const Recipe& recipe) {
   std::optional<Devices> devices;
   std::optional<Changes> changes;
   if (merges) {
-    devices.emplace(recipe);
+    devices.emplace(device_request(recipe));
     make_job(exact_forward(recipe, labels), base.config(), config_file, devices->count(), Purpose::kInference);
     changes.emplace(tensors, adapters, model);
   } else {

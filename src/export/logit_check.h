@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "config/recipe.h"
-#include "step/devices.h"
+#include "programs/devices.h"
 
 namespace fettle {
 

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
+#include "programs/signature.h"
 #include "step/forward.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/job.h"
 #include "step/state/train_state.h"
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/batches/order.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 
 namespace fettle {
@@ -48,7 +49,7 @@ struct Session::Weights {
   Generator generator;
 
   Weights(const Recipe& recipe, const ModelRepository& repository)
-      : devices(recipe),
+      : devices(device_request(recipe)),
         job(make_job(recipe, repository.config(), config_file(repository), devices.count(), Purpose::kInference)),
         state(load_state(devices, job, repository, false)),
         generator(devices, job, state) {}

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "plan/target_file.h"
+#include "run/device_request.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
 
@@ -54,7 +55,7 @@ Machine::Machine(Devices& devices) : per_host_(devices.count()), here_(&devices)
 
 MachineSize machine_size(const Recipe& recipe) {
   if (is_this_machine(recipe)) {
-    const Devices devices(recipe);
+    const Devices devices(device_request(recipe));
     return {1, devices.count(), devices.title()};
   }
   const TargetWords words = parse_target(recipe.target);
@@ -69,7 +70,7 @@ MachineSize machine_size(const Recipe& recipe) {
 
 Machine Machine::of(const Recipe& recipe) {
   if (is_this_machine(recipe)) {
-    auto devices = std::make_unique<Devices>(recipe);
+    auto devices = std::make_unique<Devices>(device_request(recipe));
     Machine here(*devices);
     here.owned_ = std::move(devices);
     return here;

@@ -8,10 +8,10 @@
 
 #include "config/recipe.h"
 #include "graph/program.h"
+#include "programs/devices.h"
 #include "runtime/compiled_program.h"
 #include "runtime/vendors/targets.h"
 #include "runtime/vendors/topology.h"
-#include "step/devices.h"
 
 namespace fettle {
 

@@ -9,9 +9,9 @@
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
+#include "programs/signature.h"
 #include "report/log_files.h"
 #include "runtime/vendors/targets.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

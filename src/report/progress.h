@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/job.h"
 
 namespace fettle {

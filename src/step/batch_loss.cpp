@@ -6,7 +6,7 @@
 #include "models/blocks/moe.h"
 #include "models/classifier.h"
 #include "step/preference.h"
-#include "step/state/placement.h"
+#include "step/state/batch_arrays.h"
 
 namespace fettle {
 namespace {

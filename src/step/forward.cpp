@@ -1,7 +1,6 @@
 #include "step/forward.h"
 
 #include "step/offload.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 

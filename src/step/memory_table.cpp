@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "step/state/placement.h"
+#include "programs/signature.h"
+#include "step/state/batch_arrays.h"
 
 namespace fettle {
 namespace {

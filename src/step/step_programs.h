@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/job.h"
 #include "step/memory_table.h"
 

@@ -10,6 +10,7 @@
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
 #include "report/recorder.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/memory_table.h"
 #include "step/positions.h"
@@ -61,7 +62,7 @@ int finetune(const Recipe& asked) {
       ModelRepository::open(asked.model_name_or_path, asked.train_from_scratch ? ModelRepository::Weights::kIgnored
                                                                                : ModelRepository::Weights::kRequired);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
-  Devices devices(asked);
+  Devices devices(device_request(asked));
   const Recipe recipe = settle_mesh(settle_labels(asked, config.json, config.file), config, devices);
   Job job = make_job(recipe, config.json, config.file, devices.count());
   use_float8_of(job, devices.capability(), devices.title());

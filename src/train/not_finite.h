@@ -1,7 +1,7 @@
 // Defines stop_not_finite: what is said of a step whose loss or gradient is no number.
 #pragma once
 
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/state/train_state.h"
 
 namespace fettle {

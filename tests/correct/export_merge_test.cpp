@@ -12,6 +12,7 @@
 #include "families.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
+#include "run/device_request.h"
 #include "step/forward.h"
 #include "step/make_job.h"
 #include "step/state/train_state.h"
@@ -56,7 +57,7 @@ std::map<std::string, std::pair<DType, std::vector<std::byte>>> tensors(const fs
 
 HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   const Recipe recipe = export_recipe(folder, "");
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder);
   const Job job = make_job(recipe, repository.config(), "config.json", 1, Purpose::kInference);
   const Shape shape{DType::kI32, {1, static_cast<int64_t>(ids.size())}};

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "generate/decode.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 
 namespace fettle {
@@ -34,7 +35,7 @@ struct Loaded {
   TrainState state;
 
   explicit Loaded(const Recipe& recipe)
-      : devices(recipe),
+      : devices(device_request(recipe)),
         repository(ModelRepository::open(recipe.model_name_or_path)),
         job(make_job(recipe, repository.config(), "config.json", devices.count(), Purpose::kInference)),
         state(load_state(devices, job, repository, false)) {}

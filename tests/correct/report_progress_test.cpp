@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "report/progress.h"
+#include "run/device_request.h"
 #include "runtime/vendors/targets.h"
 
 namespace fettle {
@@ -108,7 +109,7 @@ TEST(DataSheetFlops, KnowsDriversNames) {
 TEST(PeakFlops, TheCpuIsMeasured) {
   Recipe recipe;
   recipe.plugin = "cpu";
-  const Devices devices(recipe);
+  const Devices devices(device_request(recipe));
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const double flops = peak_flops(devices, dtype);
     EXPECT_GT(flops, 1e7);

@@ -5,7 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "step/devices.h"
+#include "programs/devices.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/memory_table.h"
 #include "step/step.h"
@@ -100,7 +101,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
   for (const char* type : {"lora", "full"}) {
     Recipe recipe = small_recipe();
     recipe.finetuning_type = type;
-    Devices devices(recipe);
+    Devices devices(device_request(recipe));
     const Job job = job_for(recipe);
     const MemoryStats stats = devices.compile(build_train_step(job, 40)).memory_stats();
     const MemoryTable table = memory_table(job, 40, stats, devices.memory_limit(), devices.title());

@@ -11,6 +11,7 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
+#include "run/device_request.h"
 #include "step/forward.h"
 #include "step/make_job.h"
 #include "step/state/train_state.h"
@@ -60,7 +61,7 @@ struct Training {
 };
 
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
   const std::vector<Example> rows = reference_rows();
@@ -94,7 +95,7 @@ class Parity : public testing::TestWithParam<std::string> {
 
 TEST_P(Parity, LogitsOfTheBase) {
   const Recipe recipe = base_recipe(folder());
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder());
   const Job job = make_job(recipe, repository.config(), "config.json", 1);
   const SafetensorsFile recorded = SafetensorsFile::open(folder() / "logits.safetensors");

@@ -5,6 +5,7 @@
 
 #include "checkpoint/adapter_files.h"
 #include "families.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
@@ -24,7 +25,7 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const bool experts = make_model(repository.config(), "config.json").config.num_experts > 0;
   recipe.mesh = {{"fsdp", experts ? 2 : 4}, {"ep", experts ? 2 : 1}, {"tp", 2}};
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const Job job = make_job(recipe, repository.config(), "config.json", 8);
   const TempFolder folder;
   write_result(folder.path(), job, repository, load_state(devices, job, repository, false));
@@ -54,7 +55,7 @@ TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
     recipe.device_count = 8;
     recipe.mesh = {{"fsdp", 2}, {"ep", 2}, {"tp", 2}};
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-    Devices devices(recipe);
+    Devices devices(device_request(recipe));
     const Job job = make_job(recipe, repository.config(), "config.json", 8);
     const TempFolder folder;
     write_result(folder.path(), job, repository, load_state(devices, job, repository, false));

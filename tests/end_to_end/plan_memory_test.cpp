@@ -10,9 +10,10 @@
 
 #include "checkpoint/load.h"
 #include "config/recipe.h"
+#include "programs/signature.h"
+#include "run/device_request.h"
 #include "run_fettle.h"
 #include "step/make_job.h"
-#include "step/state/placement.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"
@@ -73,7 +74,7 @@ TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   std::istringstream in(words);
   for (std::string word; std::getline(in, word);) overrides.push_back(word);
   const Recipe recipe = read_recipe({}, overrides);
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const std::string config = recipe.model_name_or_path + "/config.json";
   const Job job = make_job(recipe, nlohmann::json::parse(read_text(config)), config, devices.count());
   const int64_t length = recipe.cutoff_len;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/load.h"
 #include "graph/ops.h"
-#include "step/state/placement.h"
+#include "programs/signature.h"
 
 namespace fettle {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/repository.h"
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/job.h"
 
 namespace fettle {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "step/state/placement.h"
+#include "step/state/batch_arrays.h"
 
 namespace fettle {
 namespace {

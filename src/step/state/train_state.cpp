@@ -8,11 +8,12 @@
 #include "checkpoint/load_quantised.h"
 #include "data/batches/order.h"
 #include "optim/loss_scale.h"
+#include "programs/signature.h"
 #include "step/preference.h"
 #include "step/state/adapter_arrays.h"
+#include "step/state/batch_arrays.h"
 #include "step/state/load_meter.h"
 #include "step/state/merged_adapters.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 namespace {

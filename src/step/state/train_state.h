@@ -8,7 +8,7 @@
 #include "checkpoint/repository.h"
 #include "checkpoint/saved/state.h"
 #include "data/batches/batches.h"
-#include "step/devices.h"
+#include "programs/devices.h"
 #include "step/job.h"
 
 namespace fettle {

@@ -1,4 +1,4 @@
-// Defines Devices: the plugin's devices in use, and the compiled programs kept for them.
+// Defines Devices: the devices of a plugin that a run uses, the programs compiled for them, and how a program is run.
 #pragma once
 
 #include <map>
@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
 #include "graph/program.h"
 #include "runtime/client.h"
 #include "runtime/compile_cache.h"
@@ -14,10 +13,19 @@
 
 namespace fettle {
 
+// Which devices to open, and how to compile for them.
+struct DeviceRequest {
+  std::string plugin;         // cpu, cuda, rocm or a file; empty: the best there is
+  int64_t count = 0;          // devices to use; 0: all. The CPU plugin makes as many
+  bool tf32 = false;          // f32 products may use TF32
+  std::string compile_cache;  // a folder; empty: the default one; "off": none
+};
+
 class Devices {
  public:
-  // Loads the recipe's plugin and takes recipe.device_count devices (all, when not said). Throws DeviceError.
-  explicit Devices(const Recipe& recipe);
+  // Loads the plugin and takes the devices. Throws UserError when there are fewer than asked for, DeviceError when the
+  // plugin does not load.
+  explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }

@@ -1,46 +1,37 @@
-#include "step/devices.h"
+#include "programs/devices.h"
 
 #include <cstdlib>
 
 #include "base/cache.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "programs/signature.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 namespace {
 
-ClientOptions client_options(const Recipe& recipe) {
-  int64_t wanted = recipe.device_count.value_or(0);
-  if (wanted == 0 && !recipe.mesh.empty() && !recipe.mesh_is_auto()) {
-    wanted = 1;
-    for (const auto& [axis, size] : recipe.mesh) wanted *= size;
-  }
-  return {.device_count = static_cast<int>(wanted)};
-}
-
-Client make_client(const Recipe& recipe) {
-  const std::shared_ptr<const Plugin> plugin = Plugin::load(recipe.plugin);
-  ClientOptions options = client_options(recipe);
+Client make_client(const DeviceRequest& request) {
+  const std::shared_ptr<const Plugin> plugin = Plugin::load(request.plugin);
+  ClientOptions options{.device_count = static_cast<int>(request.count)};
   if (!plugin->vendor().counts_devices) options.device_count = 0;
   return Client(plugin, options);
 }
 
 }  // namespace
 
-Devices::Devices(const Recipe& recipe) : client_(make_client(recipe)), tf32_(recipe.tf32) {
+Devices::Devices(const DeviceRequest& request) : client_(make_client(request)), tf32_(request.tf32) {
   count_ = static_cast<int64_t>(client_.devices().size());
-  if (const int64_t wanted = client_options(recipe).device_count; wanted > 0) {
-    if (wanted > count_)
-      throw UserError("{} devices are asked for (device_count or mesh), but {} has {}", wanted, client_.platform_name(),
-                      count_);
-    count_ = wanted;
+  if (request.count > 0) {
+    if (request.count > count_)
+      throw UserError("{} devices are asked for (device_count or mesh), but {} has {}", request.count,
+                      client_.platform_name(), count_);
+    count_ = request.count;
   }
-  if (recipe.compile_cache != "off")
-    cache_.emplace(recipe.compile_cache.empty() ? cache_folder("compiled")
-                                                : std::filesystem::path(recipe.compile_cache));
+  if (request.compile_cache != "off")
+    cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")
+                                                 : std::filesystem::path(request.compile_cache));
 }
 
 std::string Devices::title() const {

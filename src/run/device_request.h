@@ -1,0 +1,13 @@
+// Defines device_request: the devices that a recipe asks for.
+#pragma once
+
+#include "config/recipe.h"
+#include "programs/devices.h"
+#include "run/device_request.h"
+
+namespace fettle {
+
+// `device_count`, else as many as the mesh has, else all.
+DeviceRequest device_request(const Recipe& recipe);
+
+}  // namespace fettle
