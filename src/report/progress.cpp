@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -164,17 +165,25 @@ double data_sheet_flops(const std::string& kind, DType compute) {
   return best == nullptr ? 0 : best->bf16_tflops * 1e12;
 }
 
+double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute) {
+  std::vector<DType> ways{compute};
+  if (compute != DType::kF32) ways.push_back(DType::kF32);
+  double best = 0;
+  for (const DType dtype : ways) {
+    // Many cores need large matrices to be busy, few cores small ones to be done in time.
+    for (int64_t n : {512, 1024, 2048}) {
+      const double seconds = seconds_of(n, dtype);
+      best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);
+      if (seconds > 0.004) break;
+    }
+  }
+  return best;
+}
+
 double peak_flops(const Devices& devices, DType compute) {
   if (devices.client().platform_name() != "cpu")
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  double best = 0;
-  // Many cores need large matrices to be busy, few cores small ones to be done in time.
-  for (int64_t n : {512, 1024, 2048}) {
-    const double seconds = measure_product(devices, n, compute);
-    best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);
-    if (seconds > 0.004) break;
-  }
-  return best;
+  return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
 }
 
 std::string format_banner(const RunFigures& f) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -84,8 +85,12 @@ class Progress {
 // FLOP/s of matrix products of one GPU by its maker's data sheet, from DeviceInfo::kind; 0 when not known.
 double data_sheet_flops(const std::string& kind, DType compute);
 
-// FLOP/s all devices in use can do in `compute`: for GPUs the maker's data sheet, for CPUs a short matrix product
-// measured here (about 0.2 s). 0 when not known.
+// FLOP/s of the fastest way to multiply matrices of `compute`, by `seconds_of`, which times an n x n x n product of one
+// dtype. A CPU without arithmetic in 16 bits is faster when it widens to f32, so both are timed.
+double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
+
+// FLOP/s all devices in use can do in `compute`: for GPUs the maker's data sheet, for CPUs the best of a few matrix
+// products measured here (about 0.3 s). 0 when not known.
 double peak_flops(const Devices& devices, DType compute);
 
 // What the banner says, as Hugging Face's Trainer says it.

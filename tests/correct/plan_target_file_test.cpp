@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "base/error.h"
@@ -74,13 +75,18 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
   text << in.rdbuf();
   std::string table;
   for (const Target& t : targets()) {
-    table +=
-        fmt::format("| `{}` | {} | {} | {:.1f} | {} | {} | {} | {}{} | {} | {} |\n", t.name, t.title, t.plugin,
-                    static_cast<double>(t.memory_bytes) / (1 << 30), t.bf16_tflops, t.f32_tflops, t.memory_gb_per_s,
-                    t.link_gb_per_s, t.link_peers > 0 ? fmt::format(" (to {} devices)", t.link_peers) : "",
-                    t.network_gb_per_s, t.host_gb_per_s);
+    table += fmt::format("| `{}` | {} | {} | {:.2f} ({:.1f}) | {} | {} | {} | {}{} | {} | {} |\n", t.name, t.title,
+                         t.plugin, static_cast<double>(t.memory_bytes) / (1 << 30),
+                         static_cast<double>(t.memory_bytes) / 1e9, t.bf16_tflops, t.f32_tflops, t.memory_gb_per_s,
+                         t.link_gb_per_s, t.link_peers > 0 ? fmt::format(" (to {} devices)", t.link_peers) : "",
+                         t.network_gb_per_s, t.host_gb_per_s);
   }
   EXPECT_NE(text.str().find(table), std::string::npos) << table;
+  const std::string sources = text.str().substr(text.str().find("## Where the memory figures are from"));
+  for (const Target& t : targets()) {
+    const std::regex row(fmt::format("\n\\| `{}` \\| [^|\n]*[0-9][^|\n]* \\| [^|\n]+ \\|\n", t.name));
+    EXPECT_TRUE(std::regex_search(sources, row)) << "the memory of " << t.name << " has no figure and source";
+  }
 }
 
 }  // namespace

@@ -106,6 +106,33 @@ TEST(DataSheetFlops, KnowsDriversNames) {
   EXPECT_EQ(data_sheet_flops("", DType::kBF16), 0);
 }
 
+// A product takes n^3 / rate seconds; the rates are of f32 and of bf16.
+double best_of(double f32_rate, double bf16_rate, DType compute) {
+  return best_product_flops(
+      [&](int64_t n, DType dtype) {
+        return static_cast<double>(n * n * n) / (dtype == DType::kF32 ? f32_rate : bf16_rate);
+      },
+      compute);
+}
+
+TEST(PeakFlops, TheFastestWayCounts) {
+  EXPECT_DOUBLE_EQ(best_of(1e11, 2e11, DType::kBF16), 2 * 2e11) << "a CPU with arithmetic in bfloat16";
+  EXPECT_DOUBLE_EQ(best_of(1e11, 3e10, DType::kBF16), 2 * 1e11) << "one without it widens to float32";
+  EXPECT_DOUBLE_EQ(best_of(1e11, 3e10, DType::kF16), 2 * 1e11);
+  EXPECT_DOUBLE_EQ(best_of(1e11, 9e11, DType::kF32), 2 * 1e11) << "float32 is not done in fewer bits";
+}
+
+TEST(PeakFlops, LargerMatricesAreTriedWhileTheyAreQuick) {
+  std::vector<int64_t> sizes;
+  best_product_flops(
+      [&](int64_t n, DType) {
+        sizes.push_back(n);
+        return n < 1024 ? 0.001 : 0.1;
+      },
+      DType::kF32);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{512, 1024}));
+}
+
 TEST(PeakFlops, TheCpuIsMeasured) {
   Recipe recipe;
   recipe.plugin = "cpu";

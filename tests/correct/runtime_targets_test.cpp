@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -49,6 +50,26 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
     // A device computes more than it can load, and loads more than its links carry.
     EXPECT_GT(target.bf16_tflops * 1e3, target.memory_gb_per_s);
     EXPECT_GT(target.memory_gb_per_s, target.link_gb_per_s);
+  }
+}
+
+// What drivers report to programs is less than the number on the box, by up to an eighth (ECC, pages the driver keeps).
+TEST(Target, MemoryIsBelowTheNominal) {
+  for (const auto& [name, nominal] : std::map<std::string, double>{{"mi300x", 192},
+                                                                   {"mi325x", 256},
+                                                                   {"mi355x", 288},
+                                                                   {"a100-80", 80},
+                                                                   {"h200", 141},
+                                                                   {"b200", 180},
+                                                                   {"b300", 288},
+                                                                   {"gb300", 288},
+                                                                   {"l4", 24},
+                                                                   {"rtx4090", 24},
+                                                                   {"rtx5080", 16},
+                                                                   {"rtxpro6000", 96}}) {
+    const double gib = static_cast<double>(target_named(name).memory_bytes) / (1 << 30);
+    EXPECT_LT(gib, nominal) << name;
+    EXPECT_GT(gib, 0.875 * nominal) << name;
   }
 }
 

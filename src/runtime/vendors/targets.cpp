@@ -11,7 +11,6 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 // capability, cores, FPUs and threads of a core, shared memory of a core and a block, L2, GHz, NVLinks, warp
@@ -91,40 +90,46 @@ std::string config_text(const Target& target) {
 
 namespace {
 
+// Bytes of so many GiB, as logs print them.
+constexpr int64_t gib(double count) {
+  return static_cast<int64_t>(count * 1024) * kMiB;
+}
+
+// The least that public reports show of each device: docs/targets.md has their sources.
 // name, title, plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
 std::vector<Target> table() {
   std::vector<Target> rows = {
-      {"mi210", "AMD Instinct MI210", "rocm", 67628957696, 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
-      {"mi250", "AMD Instinct MI250 (one die)", "rocm", 67628957696, 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
-      {"mi300x", "AMD Instinct MI300X", "rocm", 192 * kGiB, 1307.4, 163.4, 5300, 448, 7, 50, 64, kMI300X},
-      {"mi325x", "AMD Instinct MI325X", "rocm", 256 * kGiB, 1307.4, 163.4, 6000, 448, 7, 50, 64, kMI300X},
-      {"mi350x", "AMD Instinct MI350X", "rocm", 288 * kGiB, 2306.9, 144.2, 8000, 537.6, 7, 50, 64, kMI350X},
-      {"mi355x", "AMD Instinct MI355X", "rocm", 288 * kGiB, 2516.6, 157.3, 8000, 537.6, 7, 50, 64, kMI355X},
+      {"mi210", "AMD Instinct MI210", "rocm", gib(63.98), 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
+      {"mi250", "AMD Instinct MI250 (one die)", "rocm", gib(62.98), 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
+      {"mi300x", "AMD Instinct MI300X", "rocm", gib(191.69), 1307.4, 163.4, 5300, 448, 7, 50, 64, kMI300X},
+      {"mi325x", "AMD Instinct MI325X", "rocm", gib(255.69), 1307.4, 163.4, 6000, 448, 7, 50, 64, kMI300X},
+      {"mi350x", "AMD Instinct MI350X", "rocm", gib(287.98), 2306.9, 144.2, 8000, 537.6, 7, 50, 64, kMI350X},
+      {"mi355x", "AMD Instinct MI355X", "rocm", gib(287.98), 2516.6, 157.3, 8000, 537.6, 7, 50, 64, kMI355X},
       {"rx7800xt", "AMD Radeon RX 7800 XT", "rocm", 16368 * kMiB, 74.6, 37.3, 624.1, 32, 0, 12.5, 32, kRX7800XT},
       {"rx7900xtx", "AMD Radeon RX 7900 XTX", "rocm", 24560 * kMiB, 122.8, 61.4, 960, 32, 0, 12.5, 32, kRX7900XTX},
-      {"w7900", "AMD Radeon PRO W7900", "rocm", 49136 * kMiB, 122.6, 61.3, 864, 32, 0, 12.5, 32, kRX7900XTX},
+      {"w7900", "AMD Radeon PRO W7900", "rocm", gib(44.98), 122.6, 61.3, 864, 32, 0, 12.5, 32, kRX7900XTX},
       {"rx9070xt", "AMD Radeon RX 9070 XT", "rocm", 16304 * kMiB, 194.6, 48.7, 640, 64, 0, 12.5, 64, kRX9070XT},
       {"r9700", "AMD Radeon AI PRO R9700", "rocm", 32624 * kMiB, 191.4, 47.8, 640, 64, 0, 12.5, 64, kRX9070XT},
-      {"a100-40", "NVIDIA A100 SXM 40GB", "cuda", 42331013120, 312, 19.5, 1555.2, 300, 0, 25, 32, kA100},
-      {"a100-80", "NVIDIA A100 SXM 80GB", "cuda", 85100068864, 312, 19.5, 2039, 300, 0, 25, 32, kA100},
-      {"h100", "NVIDIA H100 SXM 80GB", "cuda", 84942979072, 989.4, 66.9, 3352.3, 450, 0, 50, 64, kH100},
-      {"h100-pcie", "NVIDIA H100 PCIe", "cuda", 84942979072, 756.4, 51.2, 2039, 64, 0, 25, 64, kH100Pcie},
-      {"h200", "NVIDIA H200 141GB", "cuda", 151397597184, 989.4, 66.9, 4800, 450, 0, 50, 64, kH100},
-      {"b200", "NVIDIA B200", "cuda", 191514411008, 2250, 75, 7672.3, 900, 0, 50, 64, kB200},
-      {"gb200", "NVIDIA GB200", "cuda", 197897748480, 2500, 80, 7928, 900, 0, 50, 225, kGB200},
-      {"b300", "NVIDIA B300", "cuda", 297021865984, 2250, 75, 7936, 900, 0, 100, 128, kB300},
-      {"gb300", "NVIDIA GB300", "cuda", 297021079552, 2500, 80, 7928, 900, 0, 100, 225, kGB300},
-      {"l4", "NVIDIA L4", "cuda", 22563 * kMiB, 121, 30.3, 300, 32, 0, 12.5, 32, kL4},
-      {"l40", "NVIDIA L40", "cuda", 45458 * kMiB, 181, 90.5, 864, 32, 0, 12.5, 32, kL40},
-      {"l40s", "NVIDIA L40S", "cuda", 45458 * kMiB, 362, 91.6, 864, 32, 0, 12.5, 32, kL40S},
-      {"a6000", "NVIDIA RTX A6000", "cuda", 51041271808, 154.8, 38.7, 768.1, 32, 0, 12.5, 32, kA6000},
-      {"rtx6000ada", "NVIDIA RTX 6000 Ada", "cuda", 48508 * kMiB, 364.2, 91.1, 960, 32, 0, 12.5, 32, kRTX6000Ada},
-      {"rtxpro6000", "NVIDIA RTX PRO 6000 Blackwell", "cuda", 97250 * kMiB, 503.8, 125.9, 1792, 64, 0, 12.5, 64,
+      {"a100-40", "NVIDIA A100 SXM 40GB", "cuda", gib(39.38), 312, 19.5, 1555.2, 300, 0, 25, 32, kA100},
+      {"a100-80", "NVIDIA A100 SXM 80GB", "cuda", gib(79.15), 312, 19.5, 2039, 300, 0, 25, 32, kA100},
+      {"h100", "NVIDIA H100 SXM 80GB", "cuda", gib(79.10), 989.4, 66.9, 3352.3, 450, 0, 50, 64, kH100},
+      {"h100-pcie", "NVIDIA H100 PCIe", "cuda", gib(79.10), 756.4, 51.2, 2039, 64, 0, 25, 64, kH100Pcie},
+      {"h200", "NVIDIA H200 141GB", "cuda", 143072 * kMiB, 989.4, 66.9, 4800, 450, 0, 50, 64, kH100},
+      {"b200", "NVIDIA B200", "cuda", gib(178.35), 2250, 75, 7672.3, 900, 0, 50, 64, kB200},
+      {"gb200", "NVIDIA GB200", "cuda", gib(184.30), 2500, 80, 7928, 900, 0, 50, 225, kGB200},
+      {"b300", "NVIDIA B300", "cuda", gib(267.69), 2250, 75, 7936, 900, 0, 100, 128, kB300},
+      {"gb300", "NVIDIA GB300", "cuda", gib(276.50), 2500, 80, 7928, 900, 0, 100, 225, kGB300},
+      {"l4", "NVIDIA L4", "cuda", 22478 * kMiB, 121, 30.3, 300, 32, 0, 12.5, 32, kL4},
+      {"l40", "NVIDIA L40", "cuda", gib(44.39), 181, 90.5, 864, 32, 0, 12.5, 32, kL40},
+      {"l40s", "NVIDIA L40S", "cuda", gib(44.39), 362, 91.6, 864, 32, 0, 12.5, 32, kL40S},
+      {"a6000", "NVIDIA RTX A6000", "cuda", gib(47.40), 154.8, 38.7, 768.1, 32, 0, 12.5, 32, kA6000},
+      {"rtx6000ada", "NVIDIA RTX 6000 Ada", "cuda", gib(47.37), 364.2, 91.1, 960, 32, 0, 12.5, 32, kRTX6000Ada},
+      {"rtxpro6000", "NVIDIA RTX PRO 6000 Blackwell", "cuda", gib(94.96), 503.8, 125.9, 1792, 64, 0, 12.5, 64,
        kRTXPro6000},
-      {"rtx3090", "NVIDIA GeForce RTX 3090", "cuda", 24250 * kMiB, 71.2, 35.6, 936.2, 32, 0, 12.5, 32, kRTX3090},
-      {"rtx4090", "NVIDIA GeForce RTX 4090", "cuda", 24208 * kMiB, 165.2, 82.6, 1008, 32, 0, 12.5, 32, kRTX4090},
-      {"rtx5080", "NVIDIA GeForce RTX 5080", "cuda", 15841 * kMiB, 112.6, 56.3, 960, 64, 0, 12.5, 64, kRTX5080},
-      {"rtx5090", "NVIDIA GeForce RTX 5090", "cuda", 32109 * kMiB, 209.5, 104.8, 1792, 64, 0, 12.5, 64, kRTX5090},
+      {"rtx3090", "NVIDIA GeForce RTX 3090", "cuda", gib(23.56), 71.2, 35.6, 936.2, 32, 0, 12.5, 32, kRTX3090},
+      {"rtx4090", "NVIDIA GeForce RTX 4090", "cuda", gib(23.52), 165.2, 82.6, 1008, 32, 0, 12.5, 32, kRTX4090},
+      {"rtx5080", "NVIDIA GeForce RTX 5080", "cuda", gib(15.45), 112.6, 56.3, 960, 64, 0, 12.5, 64, kRTX5080},
+      {"rtx5090", "NVIDIA GeForce RTX 5090", "cuda", gib(31.36), 209.5, 104.8, 1792, 64, 0, 12.5, 64, kRTX5090},
   };
   for (Target& target : rows) target.config = config_text(target);
   return rows;
