@@ -11,7 +11,7 @@ Tensor squares(const Tensor& weight, int64_t in) {
 }
 
 // The factor on each output that brings it to its magnitude.
-Tensor magnitude_over_norm(const Tensor& magnitude, const Tensor& weight, int64_t in) {
+Tensor magnitude_over_weight_norm(const Tensor& magnitude, const Tensor& weight, int64_t in) {
   return magnitude / sqrt(maximum(squares(weight, in), constant(kLeastSquare, DType::kF32)));
 }
 
@@ -30,7 +30,7 @@ Tensor merged_weight(const Tensor& weight, const LoraParts& parts, const LoraOpt
                                    ? dot_general(a, b, {.lhs_contracting = {0}, .rhs_contracting = {b.rank() - 1}})
                                    : dot_general(b, a, {.lhs_contracting = {b.rank() - 1}, .rhs_contracting = {0}});
         Tensor w = convert(x[0], DType::kF32) + product * scale;
-        if (parts.magnitude) w = w * expand(magnitude_over_norm(x[3], w, in), in);
+        if (parts.magnitude) w = w * expand(magnitude_over_weight_norm(x[3], w, in), in);
         const Tensor merged = convert(w, weight.dtype());
         return {{}, {options.layers.empty() ? merged : select(has_pairs(options, layer), merged, x[0])}};
       });

@@ -9,8 +9,6 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
-
 int64_t blocks_of(int64_t elements, int64_t block) {
   return (elements + block - 1) / block;
 }
@@ -35,7 +33,8 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
   const Tensor values = reshape(take(table, convert(codes, DType::kI32)), codes.dims());
   const int64_t blocks = absmax.dim(0), count = product(codes.dims());
-  const Tensor spread = reshape(broadcast_to(expand(absmax, 1), {blocks, kNestedBlock}), {blocks * kNestedBlock});
+  const Tensor spread = reshape(broadcast_to(expand(absmax, 1), {blocks, Quantisation::kNestedBlock}),
+                                {blocks * Quantisation::kNestedBlock});
   return values * reshape(slice(spread, 0, 0, count), codes.dims()) + reshape(offset, {});
 }
 
@@ -52,20 +51,20 @@ QuantisedWeight quantised_weight(const WeightRow& base, const Quantisation& form
     row(".absmax", {base.dims.begin(), base.dims.end() - 1}, {base.axes.begin(), base.axes.end() - 1}, DType::kF32);
     return out;
   }
-  const int64_t blocks = blocks_of(product(base.dims), kBlock);
+  const int64_t blocks = blocks_of(product(base.dims), Quantisation::kBlock);
   Dims codes{blocks_of(product(base.dims), 2)}, absmax{blocks};
   LogicalAxes axes{""};
   if (out.by_rows()) {
     codes = absmax = base.dims;
     codes.back() /= 2;
-    absmax.back() /= kBlock;
+    absmax.back() /= Quantisation::kBlock;
     axes = base.axes;
     if (rules.fitting(axes, absmax).dims.back() != rules.fitting(axes, base.dims).dims.back()) axes.back() = "";
   }
   row("", codes, axes, DType::kU8);
   row(".absmax", absmax, axes, format.nested ? DType::kU8 : DType::kF32);
   if (!format.nested) return out;
-  row(".nested_absmax", {blocks_of(blocks, kNestedBlock)}, {""}, DType::kF32);
+  row(".nested_absmax", {blocks_of(blocks, Quantisation::kNestedBlock)}, {""}, DType::kF32);
   row(".nested_offset", {1}, {""}, DType::kF32);
   return out;
 }
@@ -76,8 +75,9 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   if (!weight.format.four_bits()) return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
   Dims pairs = absmax.dims();
-  pairs.insert(pairs.end(), {kBlock / 2, 1});
-  const int64_t missing = product(absmax.dims()) * kBlock / 2 - product(codes.dims());  // of the last block
+  pairs.insert(pairs.end(), {Quantisation::kBlock / 2, 1});
+  const int64_t missing =
+      product(absmax.dims()) * Quantisation::kBlock / 2 - product(codes.dims());  // of the last block
   const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), pairs);
   pairs.back() = 2;
   const Tensor whole = broadcast_to(bytes, pairs);

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kModulePrefix = "base_model.model.";
 const char* const kConfigFile = "adapter_config.json";
 const char* const kWeightsFile = "adapter_model.safetensors";
 
@@ -142,8 +142,8 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
       throw UserError("{}: tensor '{}' {}; merge the adapter into its base with PEFT and use the merged model",
                       file.path().string(), entry.name, why);
     };
-    if (!name.starts_with(kPrefix)) refuse("does not start with 'base_model.model.'");
-    name.remove_prefix(kPrefix.size());
+    if (!name.starts_with(kModulePrefix)) refuse("does not start with 'base_model.model.'");
+    name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("has no float dtype");
     AdapterPart part = AdapterPart::kSaved;
     for (AdapterPart p : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude}) {
@@ -220,7 +220,7 @@ double AdapterConfig::scale(std::string_view path) const {
 }
 
 std::string adapter_key(std::string_view module, AdapterPart part) {
-  return fmt::format("{}{}{}", kPrefix, module, suffix(part));
+  return fmt::format("{}{}{}", kModulePrefix, module, suffix(part));
 }
 
 const TensorEntry* AdapterFolder::find(std::string_view module, AdapterPart part) const {

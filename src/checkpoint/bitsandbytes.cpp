@@ -16,7 +16,7 @@ int64_t blocks_of(int64_t elements, int64_t block) {
   return (elements + block - 1) / block;
 }
 
-void check_shape(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
+void check_dtype_and_elements(const StoredTensor& stored, const std::string& name, DType dtype, int64_t elements) {
   const Shape& shape = stored.entry->shape;
   if (shape.dtype != dtype || shape.elements() != elements || !stored.entry->dense())
     throw UserError("{}: '{}' is {}, wanted {} of {} for the quantised weight that config.json describes",
@@ -24,7 +24,7 @@ void check_shape(const StoredTensor& stored, const std::string& name, DType dtyp
 }
 
 void check_map(const StoredTensor& stored, const std::string& name, const std::vector<float>& wanted) {
-  check_shape(stored, name, DType::kF32, static_cast<int64_t>(wanted.size()));
+  check_dtype_and_elements(stored, name, DType::kF32, static_cast<int64_t>(wanted.size()));
   const HostArray map = stored.file->read(*stored.entry);
   for (size_t i = 0; i < wanted.size(); ++i)
     if (std::abs(map.as<float>()[i] - wanted[i]) > 1e-6f)
@@ -50,7 +50,7 @@ void check_row_major(const FindTensor& find, const std::string& name) {
   } catch (const UserError&) {
     return;
   }
-  check_shape(stored, name, DType::kU8, 1);
+  check_dtype_and_elements(stored, name, DType::kU8, 1);
   if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
     throw UserError("{}: '{}' is {}: codes in another order than by rows (0); save the model again with bitsandbytes",
                     stored.file->path().string(), name, format);
@@ -69,18 +69,18 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   const int64_t elements = product(dims);
   out.codes = get(name);
   if (!format.four_bits()) {
-    check_shape(out.codes, name, DType::kI8, elements);
+    check_dtype_and_elements(out.codes, name, DType::kI8, elements);
     const std::string module = name.substr(0, name.rfind('.'));
     out.absmax = get(module + ".SCB");
-    check_shape(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
+    check_dtype_and_elements(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
     out.names.insert(module + ".weight_format");
     check_row_major(find, module + ".weight_format");
     return out;
   }
   const int64_t blocks = blocks_of(elements, kBlock);
-  check_shape(out.codes, name, DType::kU8, (elements + 1) / 2);
+  check_dtype_and_elements(out.codes, name, DType::kU8, (elements + 1) / 2);
   out.absmax = get(name + ".absmax");
-  check_shape(out.absmax, name + ".absmax", format.nested ? DType::kU8 : DType::kF32, blocks);
+  check_dtype_and_elements(out.absmax, name + ".absmax", format.nested ? DType::kU8 : DType::kF32, blocks);
   check_map(get(name + ".quant_map"), name + ".quant_map", values_of(format.type));
   const std::string type = format.type == Quantisation::Type::kNf4 ? "nf4" : "fp4";
   const std::string state_name = name + ".quant_state.bitsandbytes__" + type;
@@ -98,7 +98,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   if (!format.nested) return out;
   expect("nested_blocksize", kNestedBlock);
   out.nested_absmax = get(name + ".nested_absmax");
-  check_shape(out.nested_absmax, name + ".nested_absmax", DType::kF32, blocks_of(blocks, kNestedBlock));
+  check_dtype_and_elements(out.nested_absmax, name + ".nested_absmax", DType::kF32, blocks_of(blocks, kNestedBlock));
   check_map(get(name + ".nested_quant_map"), name + ".nested_quant_map", nested_values());
   if (const auto offset = state.find("nested_offset"); offset == state.end() || !offset->is_number())
     throw UserError("{}: '{}' has no number nested_offset", stored_state.file->path().string(), state_name);

@@ -56,7 +56,7 @@ void for_each_element(const Box& box, const Dims& dims, Visit visit) {
   }
 }
 
-void check_shape(const StoredTensor& stored, const WeightRow& row, const std::string& name) {
+void check_against_row(const StoredTensor& stored, const WeightRow& row, const std::string& name) {
   const Dims& dims = stored.entry->shape.dims;
   if (row.head && dims.size() == row.dims.size() && dims != row.dims)
     throw UserError(
@@ -93,7 +93,7 @@ std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& co
   for (int64_t i = 0; i < row.stored_count(config); ++i) {
     const std::string name = row.stored_name(i);
     const StoredTensor stored = find(name);
-    check_shape(stored, row, name);
+    check_against_row(stored, row, name);
     layers.push_back({stored.file, as_row(*stored.entry, row)});
   }
   return layers;
@@ -183,7 +183,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
         continue;
       }
       const StoredTensor stored = repository.find(name);
-      check_shape(stored, row, name);
+      check_against_row(stored, row, name);
       used.insert(stored.entry->name);
     }
   const std::vector<std::string>& others = model.family->classifier.others;

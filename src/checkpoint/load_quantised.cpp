@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBlock = Quantisation::kBlock;
+constexpr int64_t kCodesBlock = Quantisation::kBlock;
 constexpr int64_t kCodeBytes = int64_t{512} << 10;  // of a piece; its f32 values are eight times as many
 
 // A piece's values from the file, and its codes; each a thread's own.
@@ -92,7 +92,7 @@ class Quantiser {
       absmax = Box::whole(absmax_dims);
     } else if (weight_.format.four_bits()) {
       for (int64_t* of : {&elements.start.back(), &elements.size.back()}) *of *= 2;
-      for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kBlock / 2;
+      for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kCodesBlock / 2;
     } else {  // rows are whole, whatever part of them is wanted
       elements.start.back() = 0;
       elements.size.back() = weight_.base.dims.back();
@@ -103,7 +103,7 @@ class Quantiser {
     tensor.file->read_slice(tensor.entry, elements, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
     std::vector<float> found(static_cast<size_t>(absmax.elements()));
     const bool four_bits = weight_.format.four_bits();
-    const std::span<std::byte> out = staging(four_bits ? absmax.elements() * kBlock / 2 : elements.elements());
+    const std::span<std::byte> out = staging(four_bits ? absmax.elements() * kCodesBlock / 2 : elements.elements());
     if (four_bits) {
       quantise_blocks(weight_.format.type, values, out.data(), found.data());
       builders_[0].write(piece.part, piece.offset, out.first(static_cast<size_t>(codes.elements())));

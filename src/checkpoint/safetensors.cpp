@@ -161,7 +161,7 @@ bool HeaderReader::end_array() {
 
 // Throws UserError about the header of `path`; the remedy is the same for every lie.
 template <typename... Args>
-[[noreturn]] void refuse(const std::filesystem::path& path, fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void refuse_file(const std::filesystem::path& path, fmt::format_string<Args...> format, Args&&... args) {
   throw UserError("{}: not a sound safetensors file: {}; fetch or save it again", path.string(),
                   fmt::format(format, std::forward<Args>(args)...));
 }
@@ -175,17 +175,17 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
   } catch (const UserError& error) {
     throw UserError("{}: tensor '{}': {}", path.string(), entry.name, error.what());
   }
-  if (begin > end) refuse(path, "tensor '{}': data_offsets [{}, {}] run backwards", entry.name, begin, end);
+  if (begin > end) refuse_file(path, "tensor '{}': data_offsets [{}, {}] run backwards", entry.name, begin, end);
   if (end > data_bytes)
-    refuse(path, "tensor '{}': data_offsets [{}, {}] end beyond the {} bytes of data that the file has (cut off?)",
-           entry.name, begin, end, data_bytes);
+    refuse_file(path, "tensor '{}': data_offsets [{}, {}] end beyond the {} bytes of data that the file has (cut off?)",
+                entry.name, begin, end, data_bytes);
   int64_t bytes = byte_size(entry.shape.dtype);
   for (int64_t d : entry.shape.dims)
     if (__builtin_mul_overflow(bytes, d, &bytes))
-      refuse(path, "tensor '{}': the size of {} overflows", entry.name, entry.shape.to_string());
+      refuse_file(path, "tensor '{}': the size of {} overflows", entry.name, entry.shape.to_string());
   if (bytes != entry.bytes)
-    refuse(path, "tensor '{}': data_offsets [{}, {}] hold {} bytes, but {} needs {}", entry.name, begin, end,
-           entry.bytes, entry.shape.to_string(), bytes);
+    refuse_file(path, "tensor '{}': data_offsets [{}, {}] hold {} bytes, but {} needs {}", entry.name, begin, end,
+                entry.bytes, entry.shape.to_string(), bytes);
   entry.offset += data_start;
   return entry;
 }
@@ -198,16 +198,16 @@ void check_cover(const std::filesystem::path& path, const std::vector<TensorEntr
   for (const TensorEntry& entry : entries) {
     const int64_t begin = entry.offset - data_start;
     if (begin < covered)
-      refuse(path, "tensor '{}' at offset {} overlaps '{}', which ends at {}", entry.name, begin, before->name,
-             covered);
+      refuse_file(path, "tensor '{}' at offset {} overlaps '{}', which ends at {}", entry.name, begin, before->name,
+                  covered);
     if (begin > covered)
-      refuse(path, "tensor '{}' starts at offset {}: there is a hole of {} bytes before it", entry.name, begin,
-             begin - covered);
+      refuse_file(path, "tensor '{}' starts at offset {}: there is a hole of {} bytes before it", entry.name, begin,
+                  begin - covered);
     covered = begin + entry.bytes;
     before = &entry;
   }
   if (covered != data_bytes)
-    refuse(path, "{} bytes follow the last tensor, at offset {}", data_bytes - covered, covered);
+    refuse_file(path, "{} bytes follow the last tensor, at offset {}", data_bytes - covered, covered);
 }
 
 }  // namespace
@@ -218,18 +218,19 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
   if (text.starts_with("version https://git-lfs"))
     throw UserError("{}: is a Git LFS pointer, not the weights; run 'git lfs pull' in the model folder", path.string());
-  if (all.size() < 8) refuse(path, "it has {} bytes, fewer than the 8 of the header's length", all.size());
+  if (all.size() < 8) refuse_file(path, "it has {} bytes, fewer than the 8 of the header's length", all.size());
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | static_cast<uint64_t>(all[static_cast<size_t>(i)]);
   if (header_bytes > kMaxHeaderBytes)
-    refuse(path, "the first 8 bytes give a header of {} bytes; at most {} are allowed", header_bytes, kMaxHeaderBytes);
+    refuse_file(path, "the first 8 bytes give a header of {} bytes; at most {} are allowed", header_bytes,
+                kMaxHeaderBytes);
   if (header_bytes > all.size() - 8)
-    refuse(path, "the header has {} bytes but the file ends after {} (cut off?)", header_bytes, all.size() - 8);
+    refuse_file(path, "the header has {} bytes but the file ends after {} (cut off?)", header_bytes, all.size() - 8);
   const std::string_view header = text.substr(8, header_bytes);
-  if (!header.starts_with('{')) refuse(path, "the header does not start with '{{'");
+  if (!header.starts_with('{')) refuse_file(path, "the header does not start with '{{'");
 
   HeaderReader reader;
-  if (!Json::sax_parse(header.begin(), header.end(), &reader)) refuse(path, "{}", reader.failure);
+  if (!Json::sax_parse(header.begin(), header.end(), &reader)) refuse_file(path, "{}", reader.failure);
   const int64_t data_start = 8 + static_cast<int64_t>(header_bytes);
   const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_start;
   std::vector<TensorEntry> entries;

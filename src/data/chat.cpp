@@ -23,7 +23,7 @@ struct Span {
   bool trained;
 };
 
-bool is_space(char c) {
+bool is_space_byte(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
@@ -36,7 +36,7 @@ bool only_thinking(std::string_view text) {
   static constexpr std::string_view kTags[] = {"<think>",      "</think>",      "[THINK]",           "[/THINK]",
                                                "<seed:think>", "</seed:think>", "<|channel>thought", "<channel|>"};
   while (!text.empty()) {
-    if (is_space(text[0])) {
+    if (is_space_byte(text[0])) {
       text.remove_prefix(1);
       continue;
     }
@@ -138,7 +138,7 @@ struct ChatTemplate::State {
   // Where an end-of-turn token ends that begins at or (after space) behind `at`; `at` itself when there is none.
   size_t after_stop(std::string_view text, size_t at) const {
     size_t begin = at;
-    while (begin < text.size() && is_space(text[begin])) ++begin;
+    while (begin < text.size() && is_space_byte(text[begin])) ++begin;
     for (const std::string& stop : stops)
       if (text.substr(begin).starts_with(stop)) return begin + stop.size();
     return at;
@@ -148,7 +148,7 @@ struct ChatTemplate::State {
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {
-      while (last > begin && is_space(text[last - 1])) --last;
+      while (last > begin && is_space_byte(text[last - 1])) --last;
       const auto stop = std::find_if(stops.begin(), stops.end(), [&](const std::string& one) {
         return text.substr(begin, last - begin).ends_with(one);
       });
@@ -219,7 +219,7 @@ struct ChatTemplate::State {
                                                          found + opening.size(), *edge - found - opening.size())))))
               begin = found + opening.size();
           } else {
-            while (edge && begin > previous_end && is_space(full[begin - 1])) --begin;
+            while (edge && begin > previous_end && is_space_byte(full[begin - 1])) --begin;
           }
         }
       }

@@ -16,20 +16,20 @@ double share(int64_t part, int64_t whole) {
 }
 
 // Of one label: rows that have it and were said to, were said to, and have it.
-struct Counts {
+struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };
 
-LabelScore score_of(const Counts& counts) {
+LabelScore score_of(const LabelCounts& counts) {
   return {share(counts.hits, counts.said), share(counts.hits, counts.truth),
           share(2 * counts.hits, counts.said + counts.truth), counts.truth};
 }
 
-void add_averages(ClassScores& scores, const std::vector<Counts>& counts, bool only_met) {
-  Counts all;
+void add_averages(ClassScores& scores, const std::vector<LabelCounts>& counts, bool only_met) {
+  LabelCounts all;
   double met = 0;
   int64_t support = 0;
-  for (const Counts& one : counts) {
+  for (const LabelCounts& one : counts) {
     const LabelScore score = score_of(one);
     scores.labels.push_back(score);
     all.hits += one.hits, all.said += one.said, all.truth += one.truth;
@@ -95,7 +95,7 @@ ClassScores score_labels(std::span<const int64_t> truth, std::span<const int64_t
   internal_check(truth.size() == said.size(), "score_labels: {} and {} rows", truth.size(), said.size());
   ClassScores out{.rows = static_cast<int64_t>(truth.size())};
   out.confusion.resize(static_cast<size_t>(num_labels * num_labels));
-  std::vector<Counts> counts(static_cast<size_t>(num_labels));
+  std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
     ++out.confusion[static_cast<size_t>(truth[i] * num_labels + said[i])];
@@ -113,13 +113,13 @@ ClassScores score_labels(std::span<const int64_t> truth, std::span<const int64_t
 ClassScores score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said, int64_t num_labels) {
   internal_check(truth.size() == said.size(), "score_label_sets: {} and {} values", truth.size(), said.size());
   ClassScores out{.rows = static_cast<int64_t>(truth.size()) / num_labels};
-  std::vector<Counts> counts(static_cast<size_t>(num_labels));
+  std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
   for (int64_t row = 0; row < out.rows; ++row) {
     bool equal = true;
     for (int64_t k = 0; k < num_labels; ++k) {
       const auto at = static_cast<size_t>(row * num_labels + k);
-      Counts& of_label = counts[static_cast<size_t>(k)];
+      LabelCounts& of_label = counts[static_cast<size_t>(k)];
       of_label.truth += truth[at];
       of_label.said += said[at];
       of_label.hits += truth[at] & said[at];

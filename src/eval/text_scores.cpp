@@ -13,7 +13,7 @@ namespace fettle {
 namespace {
 
 using Words = std::vector<std::string>;
-using Counts = std::map<Words, int64_t>;
+using NgramCounts = std::map<Words, int64_t>;
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -85,14 +85,14 @@ Words rouge_words(std::string_view text) {
   return out;
 }
 
-Counts count_ngrams(const Words& words, size_t n) {
-  Counts out;
+NgramCounts count_ngrams(const Words& words, size_t n) {
+  NgramCounts out;
   for (size_t i = 0; i + n <= words.size(); ++i)
     ++out[Words(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i + n))];
   return out;
 }
 
-int64_t in_common(const Counts& a, const Counts& b) {
+int64_t in_common(const NgramCounts& a, const NgramCounts& b) {
   int64_t out = 0;
   for (const auto& [ngram, count] : a)
     if (const auto found = b.find(ngram); found != b.end()) out += std::min(count, found->second);
@@ -209,7 +209,7 @@ double bleu(const std::vector<std::string>& replies, const std::vector<std::vect
     said_length += length;
     wanted_length += std::ranges::min(wanted, {}, distance).size();
     for (size_t n = 1; n <= kOrder; ++n) {
-      Counts most;  // of any reference
+      NgramCounts most;  // of any reference
       for (const Words& one : wanted)
         for (const auto& [ngram, count] : count_ngrams(one, n)) most[ngram] = std::max(most[ngram], count);
       right[n - 1] += in_common(count_ngrams(said, n), most);

@@ -7,15 +7,15 @@
 namespace fettle {
 namespace {
 
-using Flags = std::vector<std::vector<bool>>;  // [node][result]
+using LiveFlags = std::vector<std::vector<bool>>;  // [node][result]
 
 struct ScanNeeds {
   std::vector<bool> outputs;   // of the body
   std::vector<bool> operands;  // of the node = inputs of the body after the index
-  Flags live;                  // values of the body
+  LiveFlags live;              // values of the body
 };
 
-Flags live_values(const Block& block, const std::vector<bool>& outputs);
+LiveFlags live_values(const Block& block, const std::vector<bool>& outputs);
 
 // What the body of a scan must keep when `results` of the node are read: a carry that is read inside must be computed
 // too.
@@ -23,7 +23,7 @@ ScanNeeds scan_needs(const Node& node, std::vector<bool> results) {
   const Block& body = *node.attributes.body;
   if (node.attributes.limited) results[0] = true;
   while (true) {
-    Flags live = live_values(body, results);
+    LiveFlags live = live_values(body, results);
     bool changed = false;
     for (int64_t c = 0; c < node.attributes.carries; ++c) {
       const Tensor& input = body.inputs[1 + c];
@@ -38,8 +38,8 @@ ScanNeeds scan_needs(const Node& node, std::vector<bool> results) {
   }
 }
 
-Flags live_values(const Block& block, const std::vector<bool>& outputs) {
-  Flags live(block.size());
+LiveFlags live_values(const Block& block, const std::vector<bool>& outputs) {
+  LiveFlags live(block.size());
   for (int32_t id = 0; id < block.size(); ++id) live[id].resize(block.node(id).results.size());
   for (size_t i = 0; i < block.outputs.size(); ++i)
     if (outputs[i]) live[block.outputs[i].node()][block.outputs[i].result()] = true;
@@ -60,7 +60,7 @@ Flags live_values(const Block& block, const std::vector<bool>& outputs) {
 
 class Pruner {
  public:
-  Pruner(const Block& from, const Flags& live) : from_(from), live_(live), to_(std::make_shared<Block>()) {}
+  Pruner(const Block& from, const LiveFlags& live) : from_(from), live_(live), to_(std::make_shared<Block>()) {}
 
   Tensor map(const Tensor& t) const { return map_.at({t.node(), t.result()}); }
 
@@ -127,7 +127,7 @@ class Pruner {
   }
 
   const Block& from_;
-  const Flags& live_;
+  const LiveFlags& live_;
   std::shared_ptr<Block> to_;
   std::map<std::pair<int32_t, int32_t>, Tensor> map_;
 };
@@ -136,7 +136,7 @@ class Pruner {
 
 std::shared_ptr<Block> prune(const Block& block) {
   const std::vector<bool> all(block.outputs.size(), true);
-  const Flags live = live_values(block, all);
+  const LiveFlags live = live_values(block, all);
   Pruner pruner(block, live);
   for (const Tensor& input : block.inputs) pruner.add_input(input);
   return pruner.run(all);

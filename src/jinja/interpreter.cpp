@@ -24,9 +24,9 @@ class Macro : public Object {
   std::shared_ptr<Scope> scope_;
 };
 
-class Method : public Object {
+class BoundMethod : public Object {
  public:
-  Method(Value of, std::string name) : of_(std::move(of)), name_(std::move(name)) {}
+  BoundMethod(Value of, std::string name) : of_(std::move(of)), name_(std::move(name)) {}
   std::string type_name() const override { return "builtin_function_or_method"; }
   bool callable() const override { return true; }
   Value call(Interpreter& run, Args args) override { return call_method(run, of_, name_, std::move(args)); }
@@ -123,11 +123,6 @@ class Loop : public Object {
 
 std::string described(const Value& value) {
   return value.is_none() ? "None" : value.type_name() + " object";
-}
-
-const Value& defined(const Value& value) {
-  if (value.is_undefined()) throw JinjaError("{}", value.why_undefined());
-  return value;
 }
 
 }  // namespace
@@ -352,7 +347,7 @@ void Interpreter::assign(const Node& target, Value value) {
     if (!set_attribute(lookup(target.children[0]->name), target.name, std::move(value)))
       throw JinjaError("cannot assign attribute '{}' on a value that is no namespace", target.name);
   } else {
-    const Values parts = defined(value).walk();
+    const Values parts = value.defined().walk();
     if (parts.size() != target.children.size())
       throw JinjaError("cannot unpack {} values into {} names", parts.size(), target.children.size());
     for (size_t i = 0; i < parts.size(); ++i) assign(*target.children[i], parts[i]);
@@ -393,7 +388,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kAttribute: return attribute(child(0), node.name);
     case NodeKind::kItem: {
       const Value of = child(0);
-      if (node.children[1]->kind == NodeKind::kSlice) return slice(defined(of), *node.children[1]);
+      if (node.children[1]->kind == NodeKind::kSlice) return slice(of.defined(), *node.children[1]);
       return item(of, child(1));
     }
     case NodeKind::kCall: return call_node(node);
@@ -407,7 +402,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kNegative:
     case NodeKind::kPositive: {
       const Value value = child(0);
-      defined(value);
+      value.defined();
       const bool negative = node.kind == NodeKind::kNegative;
       if (value.is_float()) return negative ? -value.number() : value.number();
       if (!value.is_number()) throw JinjaError("bad operand type for a sign: '{}'", value.type_name());
@@ -499,7 +494,7 @@ Value Interpreter::call_node(const Node& node, std::shared_ptr<Object> caller) {
 }
 
 Value Interpreter::call(const Value& callee, Args args) {
-  defined(callee);
+  callee.defined();
   if (!callee.is_object()) throw JinjaError("'{}' object is not callable", callee.type_name());
   Deeper deeper(*this);
   return callee.object().call(*this, std::move(args));
@@ -516,11 +511,11 @@ Value Interpreter::filtered(const Node& node, const Value* input) {
 }
 
 Value Interpreter::attribute(const Value& of, const std::string& name) {
-  defined(of);
+  of.defined();
   if (of.is_object()) {
     if (std::optional<Value> found = of.object().attribute(*this, name)) return *found;
   } else if (has_method(of, name)) {
-    return Value::keeping(std::make_shared<Method>(of, name), {of});
+    return Value::keeping(std::make_shared<BoundMethod>(of, name), {of});
   } else if (of.is_dict()) {
     if (const Value* found = of.dict().find_name(name)) return *found;
   } else if (of.is_group() && (name == "grouper" || name == "list")) {
@@ -530,7 +525,7 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
 }
 
 Value Interpreter::item(const Value& of, const Value& key) {
-  defined(of);
+  of.defined();
   key.charge_reading();
   if (of.is_dict()) {
     if (const Value* found = of.dict().find(key)) return *found;

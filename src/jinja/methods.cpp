@@ -142,8 +142,8 @@ int64_t position(const std::string& text, const Bound& bound, bool last) {
   return static_cast<int64_t>(look.first + character_count(look.text.substr(0, found)));
 }
 
-using Method = Value (*)(Interpreter&, const Value&, Args&);
-using Table = std::map<std::string, Method>;
+using MethodFunction = Value (*)(Interpreter&, const Value&, Args&);
+using Table = std::map<std::string, MethodFunction>;
 
 std::optional<std::string_view> optional_text(const Bound& bound, size_t index) {
   if (!bound.has(index) || bound[index].is_none()) return std::nullopt;

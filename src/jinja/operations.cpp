@@ -8,14 +8,9 @@
 namespace fettle::jinja {
 namespace {
 
-const Value& defined(const Value& value) {
-  if (value.is_undefined()) throw JinjaError("{}", value.why_undefined());
-  return value;
-}
-
 [[noreturn]] void bad_operands(const std::string& op, const Value& left, const Value& right) {
-  defined(left);
-  defined(right);
+  left.defined();
+  right.defined();
   throw JinjaError("unsupported operand type(s) for {}: '{}' and '{}'", op, left.type_name(), right.type_name());
 }
 
@@ -147,7 +142,7 @@ Value Interpreter::binary(const std::string& op, const Value& left, const Value&
       return many.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
     }
   }
-  if (op == "%" && left.is_string()) return percent_format(left.string(), defined(right));
+  if (op == "%" && left.is_string()) return percent_format(left.string(), right.defined());
   bad_operands(op, left, right);
 }
 

@@ -351,6 +351,10 @@ double Value::number() const {
 const std::string& Value::why_undefined() const {
   return std::get<std::shared_ptr<const Undefined>>(data_)->why;
 }
+const Value& Value::defined() const {
+  if (is_undefined()) throw JinjaError("{}", why_undefined());
+  return *this;
+}
 
 bool Value::truth() const {
   if (is_none() || is_undefined()) return false;

@@ -92,6 +92,7 @@ class Value {
   int64_t integer() const;  // bool counts as 0 or 1
   double number() const;
   const std::string& why_undefined() const;
+  const Value& defined() const;  // this value; throws JinjaError when it is undefined
   Generator& generator() const;
 
   bool truth() const;

@@ -15,7 +15,7 @@ std::string layers(const std::string& prefix) {
   return prefix + "encoder.layer.{}.";
 }
 
-Tensor self_attention(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
+Tensor encoder_self_attention(const Forward& f, const Layer& layer, const Tensor& x_BTD) {
   const ModelConfig& c = f.config;
   auto heads = [&](const char* name) {
     const Tensor y = linear(f, layer, std::string("attention.self.") + name, x_BTD);
@@ -102,7 +102,7 @@ Tensor encoder_forward(Forward& f, const std::string& prefix) {
   const Tensor x_BTD = embeddings(f, prefix);
   return run_layers(f, layers(prefix), x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
     auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer.weights, name, value); };
-    const Tensor y = normal("attention.output.LayerNorm", x + self_attention(f, layer, x));
+    const Tensor y = normal("attention.output.LayerNorm", x + encoder_self_attention(f, layer, x));
     const Tensor inner = activation(c.hidden_act, linear(f, layer, "intermediate.dense", y));
     const Tensor hidden = f.sharding.constrain(inner, {"batch", "length", "act_mlp"});
     return normal("output.LayerNorm", y + linear(f, layer, "output.dense", hidden));

@@ -12,22 +12,22 @@
 namespace fettle {
 namespace {
 
-const std::string kLayer = "transformer.h.{}.";
+const std::string kGptLayer = "transformer.h.{}.";
 
 WeightRow qkv_row(const ModelConfig& c, bool conv1d) {
   const int64_t d = c.hidden_size, h = c.head_dim;
-  const std::string name = kLayer + "attn.c_attn.weight";
+  const std::string name = kGptLayer + "attn.c_attn.weight";
   if (conv1d) return {name, {d, 3, d}, {"embed", "", "heads"}, Init::kNormal, 1};
   // One key head cannot be split: every device has all of it, and q with it.
   if (c.num_key_value_heads == 1) return {name, {d + 2 * h, d}, {"", "embed"}};
   return {name, {3 * d, d}, {"heads", "embed"}};
 }
 
-struct Heads {
+struct GptHeads {
   Tensor q_BTNH, k_BTKH, v_BTKH;
 };
 
-Heads split_heads(const Forward& f, const Tensor& qkv, bool conv1d) {
+GptHeads split_heads(const Forward& f, const Tensor& qkv, bool conv1d) {
   const ModelConfig& c = f.config;
   const int64_t b = qkv.dim(0), t = qkv.dim(1), n = c.num_attention_heads, k = c.num_key_value_heads, h = c.head_dim;
   auto hold = [&](const Tensor& x, const char* axis) { return f.sharding.constrain(x, {"batch", "length", axis, ""}); };
@@ -71,7 +71,7 @@ namespace {
 
 // The linear weights are [in, out].
 template <bool kConv1d>
-std::vector<WeightRow> weights(const ModelConfig& c) {
+std::vector<WeightRow> gpt_weights(const ModelConfig& c) {
   const int64_t d = c.hidden_size, f = c.intermediate_size;
   std::vector<WeightRow> rows{
       {"transformer.wte.weight", {c.vocab_size, d}, {"vocab", "embed"}},
@@ -88,28 +88,28 @@ std::vector<WeightRow> weights(const ModelConfig& c) {
       rows.push_back({name + ".weight", {out, in}, {out_axis, in_axis}});
     rows.push_back({name + ".bias", {out}, {std::string(out_axis) == "embed" ? "norm" : out_axis}, Init::kZeros});
   };
-  add_norm(kLayer + "ln_1");
+  add_norm(kGptLayer + "ln_1");
   const WeightRow qkv = qkv_row(c, kConv1d);
   rows.push_back(qkv);
-  WeightRow bias{kLayer + "attn.c_attn.bias", {qkv.dims[0]}, {qkv.axes[0]}, Init::kZeros};
+  WeightRow bias{kGptLayer + "attn.c_attn.bias", {qkv.dims[0]}, {qkv.axes[0]}, Init::kZeros};
   if (kConv1d) bias.dims = {3, d}, bias.axes = {"", "heads"}, bias.fused = 0;
   rows.push_back(bias);
-  add_linear(kLayer + "attn.c_proj", d, "embed", d, "heads");
-  add_norm(kLayer + "ln_2");
-  add_linear(kLayer + "mlp.c_fc", f, "mlp", d, "embed");
-  add_linear(kLayer + "mlp.c_proj", d, "embed", f, "mlp");
+  add_linear(kGptLayer + "attn.c_proj", d, "embed", d, "heads");
+  add_norm(kGptLayer + "ln_2");
+  add_linear(kGptLayer + "mlp.c_fc", f, "mlp", d, "embed");
+  add_linear(kGptLayer + "mlp.c_proj", d, "embed", f, "mlp");
   add_norm("transformer.ln_f");
   if (!c.tie_word_embeddings) rows.push_back({"lm_head.weight", {c.vocab_size, d}, {"vocab", "embed"}});
   return rows;
 }
 
 template <bool kConv1d>
-Tensor forward(Forward& f) {
+Tensor gpt_forward(Forward& f) {
   const ModelConfig& c = f.config;
   const AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(c.head_dim))};
   const Tensor places = convert(take(f.weights.at("transformer.wpe.weight"), f.positions), f.compute);
   const Tensor x_BTD = embed(f, f.weights.at("transformer.wte.weight"), f.tokens) + places;
-  const Tensor out_BTD = run_layers(f, kLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
+  const Tensor out_BTD = run_layers(f, kGptLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
     const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer.weights, "ln_1", x), kConv1d);
     const auto [q, k, v] = split_heads(f, qkv, kConv1d);
     const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
@@ -126,13 +126,13 @@ Tensor forward(Forward& f) {
 Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out) {
   Family family;
   family.fan_in_fan_out = fan_in_fan_out;
-  family.weights = fan_in_fan_out ? weights<true> : weights<false>;
-  family.forward = fan_in_fan_out ? forward<true> : forward<false>;
+  family.weights = fan_in_fan_out ? gpt_weights<true> : gpt_weights<false>;
+  family.forward = fan_in_fan_out ? gpt_forward<true> : gpt_forward<false>;
   family.model_type = model_type;
   family.architecture = architecture;
   const size_t end = std::min(architecture.find("LMHead"), architecture.find("For"));
   family.classifier.architecture = architecture.substr(0, end) + "ForSequenceClassification";
-  family.layer_prefix = kLayer;
+  family.layer_prefix = kGptLayer;
   family.embedding = "transformer.wte.weight";
   family.head = "lm_head.weight";
   family.other_embeddings = {"transformer.wpe.weight"};

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<StateRow> adafactor_state(const OptimWeight& weight, const OptimOptions& options) {
   const Shape whole = weight.shape.with_dtype(DType::kF32);
   std::vector<StateRow> rows{{"v", whole, weight.axes}};
   if (weight.is_matrix()) {
@@ -28,7 +28,7 @@ std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& optio
   return rows;
 }
 
-std::map<std::string, double> scalars(const OptimOptions& options, int64_t step, double rate) {
+std::map<std::string, double> adafactor_scalars(const OptimOptions& options, int64_t step, double rate) {
   const auto t = static_cast<double>(step);
   if (options.flag("relative_step")) rate = std::min(options.flag("warmup_init") ? 1e-6 * t : 1e-2, 1 / std::sqrt(t));
   return {{"learning_rate", rate}, {"beta2", 1 - std::pow(t, options.number("decay_rate"))}};
@@ -50,7 +50,7 @@ Tensor root_mean_square(const Tensor& x, const OptimWeight& weight) {
   return sqrt(mean(x * x, weight.stacked, x.rank()));
 }
 
-Updated update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+Updated adafactor_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
   const Tensor beta2 = in.scalars.at("beta2");
   const Tensor square = in.grad * in.grad + options.number("eps1");
   auto averaged = [&](const Tensor& old, const Tensor& now) { return old * beta2 + now * (1.0 - beta2); };
@@ -81,7 +81,7 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
   return out;
 }
 
-void check(const OptimOptions& options, const Recipe& recipe) {
+void check_adafactor(const OptimOptions& options, const Recipe& recipe) {
   const std::string where = recipe.where("optim_args");
   if (options.flag("warmup_init") && !options.flag("relative_step"))
     throw UserError("{}: optim_args: warmup_init needs relative_step=true", where);
@@ -102,10 +102,10 @@ UpdateRule adafactor_rule() {
            {"beta1", "0", {}, kShare},
            {"eps1", "1e-30", {}, kAboveZero},
            {"eps2", "1e-3", {}, {.least = 0}}},
-          state,
-          scalars,
-          update,
-          check};
+          adafactor_state,
+          adafactor_scalars,
+          adafactor_update,
+          check_adafactor};
 }
 
 }  // namespace fettle

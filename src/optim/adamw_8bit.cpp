@@ -6,14 +6,14 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<StateRow> adamw_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
   if (!is_quantized(weight)) return adamw_state(weight, options);
   std::vector<StateRow> rows = quantized_rows("m", weight);
   for (StateRow& row : quantized_rows("v", weight)) rows.push_back(std::move(row));
   return rows;
 }
 
-Updated update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+Updated adamw_8bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
   if (!is_quantized(weight)) return adamw_update(weight, options, in);
   UpdateInputs exact = in;
   exact.state = {dequantize({in.state[0], in.state[1]}, weight, DynamicMap::kSigned),
@@ -27,7 +27,7 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
 }  // namespace
 
 UpdateRule adamw_8bit_rule() {
-  return {"adamw_8bit", {}, state, adamw_scalars, update};
+  return {"adamw_8bit", {}, adamw_8bit_state, adamw_scalars, adamw_8bit_update};
 }
 
 }  // namespace fettle

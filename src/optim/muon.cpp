@@ -14,7 +14,7 @@ bool is_hidden_matrix(const OptimWeight& weight) {
   return weight.stacked > 0 && weight.is_matrix();
 }
 
-std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<StateRow> muon_state(const OptimWeight& weight, const OptimOptions& options) {
   if (!is_hidden_matrix(weight)) return adamw_state(weight, options);
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
@@ -43,7 +43,7 @@ Tensor orthogonalized(const Tensor& matrix_LAB, int64_t steps, double epsilon) {
   return f32(tall ? transpose(x, {0, 2, 1}) : x);
 }
 
-Updated update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+Updated muon_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
   if (!is_hidden_matrix(weight)) return adamw_update(weight, options, in);
   const double momentum = options.number("momentum");
   const Tensor sum = in.state[0] + (in.grad - in.state[0]) * (1 - momentum);
@@ -69,9 +69,9 @@ UpdateRule muon_rule() {
            {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // torch's most
            {"eps", "1e-7", {}, kAboveZero},
            {"adjust_lr_fn", "match_rms_adamw", {"match_rms_adamw", "original"}}},
-          state,
+          muon_state,
           adamw_scalars,
-          update};
+          muon_update};
 }
 
 }  // namespace fettle

@@ -7,17 +7,17 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<StateRow> sgd_state(const OptimWeight& weight, const OptimOptions& options) {
   if (options.number("momentum") == 0) return {};
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
 
 // The first gradient enters the momentum undamped.
-std::map<std::string, double> scalars(const OptimOptions& options, int64_t step, double rate) {
+std::map<std::string, double> sgd_scalars(const OptimOptions& options, int64_t step, double rate) {
   return {{"learning_rate", rate}, {"gradient_share", step == 1 ? 1 : 1 - options.number("dampening")}};
 }
 
-Updated update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
+Updated sgd_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
   const double momentum = options.number("momentum");
   Tensor direction = weight.weight_decay == 0 ? in.grad : in.grad + in.weight * weight.weight_decay;
   Updated out;
@@ -30,7 +30,7 @@ Updated update(const OptimWeight& weight, const OptimOptions& options, const Upd
   return out;
 }
 
-void check(const OptimOptions& options, const Recipe& recipe) {
+void check_sgd(const OptimOptions& options, const Recipe& recipe) {
   if (options.flag("nesterov") && (options.number("momentum") <= 0 || options.number("dampening") != 0))
     throw UserError("{}: optim_args: nesterov needs a momentum above 0 and no dampening", recipe.where("optim_args"));
 }
@@ -42,10 +42,10 @@ UpdateRule sgd_rule() {
           {{"momentum", "0", {}, kShare},
            {"dampening", "0", {}, {.least = 0, .most = 1}},
            {"nesterov", "false", {"true", "false"}}},
-          state,
-          scalars,
-          update,
-          check};
+          sgd_state,
+          sgd_scalars,
+          sgd_update,
+          check_sgd};
 }
 
 }  // namespace fettle

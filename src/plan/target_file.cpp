@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-struct Place {
+struct FilePlace {
   std::string file;
   // "figures.yaml:3", or the file alone where the line is not known.
   std::string at(const YAML::Node& node) const {
@@ -67,7 +67,7 @@ const std::vector<Key<Chip>> kChip = {
 };
 
 template <typename Struct>
-void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const Place& place) {
+void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FilePlace& place) {
   const std::string text = node.IsScalar() ? node.Scalar() : "a list or a map";
   if (const auto member = std::get_if<std::string Struct::*>(&key.member)) {
     if (!node.IsScalar() || (key.form[0] != '\0' && !std::regex_match(text, std::regex(key.form))))
@@ -92,7 +92,7 @@ void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const Place
 // that need not.
 template <typename Struct>
 void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<std::string_view>& others,
-          const YAML::Node& map, bool all, const Place& place) {
+          const YAML::Node& map, bool all, const FilePlace& place) {
   std::vector<std::string_view> names = others;
   for (const Key<Struct>& key : keys) names.push_back(key.name);
   for (const auto& entry : map) {
@@ -131,7 +131,7 @@ YAML::Node load(const std::filesystem::path& file) {
 
 Target read_target(const std::filesystem::path& file) {
   const YAML::Node root = load(file);
-  const Place place{file.string()};
+  const FilePlace place{file.string()};
   Target target;
   const YAML::Node like = root["like"];
   if (like) {

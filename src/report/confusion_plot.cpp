@@ -9,8 +9,8 @@
 namespace fettle {
 namespace {
 
-constexpr Colour kRight{0.11, 0.31, 0.85}, kWrong{0.92, 0.35, 0.05}, kWhite{1, 1, 1};
-constexpr double kTop = 56, kMargin = 24, kLetter = 6.6;  // a letter of 12 points is about so wide
+constexpr Colour kRightColour{0.11, 0.31, 0.85}, kWrongColour{0.92, 0.35, 0.05}, kWhite{1, 1, 1};
+constexpr double kCellsTop = 56, kMargin = 24, kLetter = 6.6;  // a letter of 12 points is about so wide
 constexpr size_t kLongest = 24;                           // letters of a name
 
 std::string shortened(const std::string& name) {
@@ -25,24 +25,24 @@ Colour mixed(Colour colour, double share) {
   return {part(colour.red), part(colour.green), part(colour.blue)};
 }
 
-struct Layout {
+struct PlotLayout {
   double cell = 0, left = 0, bottom = 0;  // bottom: below the cells
   double width = 0, height = 0;
 };
 
-Layout layout_of(const Confusion& confusion) {
+PlotLayout layout_of(const Confusion& confusion) {
   const auto labels = static_cast<double>(confusion.names.size());
   size_t longest = 4;
   for (const std::string& name : confusion.names) longest = std::max(longest, shortened(name).size());
   const double names = kLetter * static_cast<double>(longest) + 12;
-  Layout out{.cell = std::clamp(640 / labels, 14.0, 64.0), .left = names + 32};
-  out.bottom = kTop + labels * out.cell;
+  PlotLayout out{.cell = std::clamp(640 / labels, 14.0, 64.0), .left = names + 32};
+  out.bottom = kCellsTop + labels * out.cell;
   out.width = std::max(out.left + labels * out.cell + kMargin, 420.0);
   out.height = out.bottom + names + 40;
   return out;
 }
 
-void draw(Canvas& canvas, const Confusion& confusion, const Layout& at) {
+void draw_confusion(Canvas& canvas, const Confusion& confusion, const PlotLayout& at) {
   canvas.fill(kWhite);
   const size_t labels = confusion.names.size();
   const double right = at.left + static_cast<double>(labels) * at.cell;
@@ -50,7 +50,7 @@ void draw(Canvas& canvas, const Confusion& confusion, const Layout& at) {
     const int64_t* line = confusion.counts.data() + t * labels;
     int64_t rows = 0;
     for (size_t k = 0; k < labels; ++k) rows += line[k];
-    const double y = kTop + static_cast<double>(t) * at.cell;
+    const double y = kCellsTop + static_cast<double>(t) * at.cell;
     const std::string name = shortened(confusion.names[t]);
     canvas.text(at.left - 8, y + at.cell / 2 + 4, name, 1, 12, kInk);
     canvas.text_upwards(at.left + (static_cast<double>(t) + 0.5) * at.cell + 4, at.bottom + 8, name, 12, kInk, 1);
@@ -58,7 +58,7 @@ void draw(Canvas& canvas, const Confusion& confusion, const Layout& at) {
       if (line[k] == 0) continue;
       const double share = static_cast<double>(line[k]) / static_cast<double>(rows);
       const double x = at.left + static_cast<double>(k) * at.cell;
-      canvas.box(x, y, at.cell, at.cell, mixed(t == k ? kRight : kWrong, 0.08 + 0.92 * share));
+      canvas.box(x, y, at.cell, at.cell, mixed(t == k ? kRightColour : kWrongColour, 0.08 + 0.92 * share));
       const std::string count = std::to_string(line[k]);
       if (kLetter * static_cast<double>(count.size()) + 2 <= at.cell)
         canvas.text(x + at.cell / 2, y + at.cell / 2 + 4, count, 0.5, 11, share > 0.5 ? kWhite : kInk);
@@ -66,10 +66,10 @@ void draw(Canvas& canvas, const Confusion& confusion, const Layout& at) {
   }
   for (size_t i = 0; i <= labels; ++i) {
     const double step = static_cast<double>(i) * at.cell;
-    canvas.line(at.left, kTop + step, right, kTop + step, kGrid, 1);
-    canvas.line(at.left + step, kTop, at.left + step, at.bottom, kGrid, 1);
+    canvas.line(at.left, kCellsTop + step, right, kCellsTop + step, kGrid, 1);
+    canvas.line(at.left + step, kCellsTop, at.left + step, at.bottom, kGrid, 1);
   }
-  canvas.text_upwards(18, (kTop + at.bottom) / 2, "true", 13, kFaint, 0.5);
+  canvas.text_upwards(18, (kCellsTop + at.bottom) / 2, "true", 13, kFaint, 0.5);
   canvas.text((at.left + right) / 2, at.height - 14, "said", 0.5, 13, kFaint);
   canvas.title(kMargin, 32, confusion.title, at.width - 2 * kMargin);
 }
@@ -77,8 +77,8 @@ void draw(Canvas& canvas, const Confusion& confusion, const Layout& at) {
 }  // namespace
 
 void write_confusion_plot(const std::filesystem::path& stem, const Confusion& confusion) {
-  const Layout at = layout_of(confusion);
-  write_picture(stem, at.width, at.height, [&](Canvas& canvas) { draw(canvas, confusion, at); });
+  const PlotLayout at = layout_of(confusion);
+  write_picture(stem, at.width, at.height, [&](Canvas& canvas) { draw_confusion(canvas, confusion, at); });
 }
 
 }  // namespace fettle

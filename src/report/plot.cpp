@@ -127,7 +127,7 @@ void draw_axes(Canvas& canvas, const Axis& steps, const Axis& losses) {
   canvas.text_upwards(20, (kTop + bottom) / 2, "loss", 13, kInk);
 }
 
-void draw(Canvas& canvas, const LossCurves& curves) {
+void draw_curves(Canvas& canvas, const LossCurves& curves) {
   canvas.fill({1, 1, 1});
   const Axis steps = step_axis(curves), losses = loss_axis(curves);
   draw_axes(canvas, steps, losses);
@@ -175,7 +175,7 @@ std::vector<double> smooth(const std::vector<double>& values) {
 
 void write_loss_plot(const std::filesystem::path& stem, const LossCurves& given) {
   const LossCurves curves{given.title, finite(given.training), finite(given.evaluation)};
-  write_picture(stem, kWidth, kHeight, [&](Canvas& canvas) { draw(canvas, curves); });
+  write_picture(stem, kWidth, kHeight, [&](Canvas& canvas) { draw_curves(canvas, curves); });
 }
 
 }  // namespace fettle

@@ -11,8 +11,6 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 std::string join(const Tokens& tokens) {
   std::string text;
   for (const std::string& token : tokens) text += token;
@@ -26,7 +24,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 // All tokens become one text; one that is not in the alphabet (an added token) stands as it is.
-Decoder read_byte_level(const JsonField& field) {
+Decoder read_byte_level_decoder(const JsonField& field) {
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   return [](Tokens& tokens) {
     std::string bytes, all;
@@ -46,7 +44,7 @@ Decoder read_byte_fallback(const JsonField& field) {
       if (is_valid_utf8(bytes)) {
         result.push_back(bytes);
       } else {
-        result.insert(result.end(), bytes.size(), std::string(kReplacement));
+        result.insert(result.end(), bytes.size(), std::string(kReplacementText));
       }
       bytes.clear();
     };
@@ -71,7 +69,7 @@ Decoder read_fuse(const JsonField& field) {
   return [](Tokens& tokens) { tokens = {join(tokens)}; };
 }
 
-Decoder read_strip(const JsonField& field) {
+Decoder read_strip_decoder(const JsonField& field) {
   field.expect_only({"type", "content", "start", "stop"});
   const std::string content = field.at("content").string();
   const int64_t start = field.at("start").integer();
@@ -85,7 +83,7 @@ Decoder read_strip(const JsonField& field) {
   };
 }
 
-Decoder read_replace(const JsonField& field) {
+Decoder read_replace_decoder(const JsonField& field) {
   field.expect_only({"type", "pattern", "content"});
   return [pattern = Regex::of_field(field.at("pattern")), content = field.at("content").string()](Tokens& tokens) {
     for (std::string& token : tokens) {
@@ -98,7 +96,7 @@ Decoder read_replace(const JsonField& field) {
   };
 }
 
-Decoder read_metaspace(const JsonField& field) {
+Decoder read_metaspace_decoder(const JsonField& field) {
   field.expect_only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = field.at("replacement").string();
   const bool prefix = field.boolean_or("add_prefix_space", true);
@@ -126,14 +124,14 @@ Decoder read_word_piece(const JsonField& field) {
   };
 }
 
-Decoder read_bpe(const JsonField& field) {
+Decoder read_bpe_decoder(const JsonField& field) {
   field.expect_only({"type", "suffix"});
   return [suffix = field.string_or("suffix", "</w>")](Tokens& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
   };
 }
 
-Decoder read_sequence(const JsonField& field) {
+Decoder read_sequence_decoder(const JsonField& field) {
   field.expect_only({"type", "decoders"});
   std::vector<Decoder> steps;
   for (const JsonField& step : field.at("decoders").elements()) steps.push_back(read_decoder(step));
@@ -142,14 +140,14 @@ Decoder read_sequence(const JsonField& field) {
   };
 }
 
-using Reader = Decoder (*)(const JsonField&);
+using ReadDecoder = Decoder (*)(const JsonField&);
 
-const std::map<std::string, Reader>& readers() {
-  static const std::map<std::string, Reader> readers = {
-      {"BPEDecoder", read_bpe},       {"ByteFallback", read_byte_fallback},
-      {"ByteLevel", read_byte_level}, {"Fuse", read_fuse},
-      {"Metaspace", read_metaspace},  {"Replace", read_replace},
-      {"Sequence", read_sequence},    {"Strip", read_strip},
+const std::map<std::string, ReadDecoder>& decoder_readers() {
+  static const std::map<std::string, ReadDecoder> readers = {
+      {"BPEDecoder", read_bpe_decoder},       {"ByteFallback", read_byte_fallback},
+      {"ByteLevel", read_byte_level_decoder}, {"Fuse", read_fuse},
+      {"Metaspace", read_metaspace_decoder},  {"Replace", read_replace_decoder},
+      {"Sequence", read_sequence_decoder},    {"Strip", read_strip_decoder},
       {"WordPiece", read_word_piece},
   };
   return readers;
@@ -158,7 +156,7 @@ const std::map<std::string, Reader>& readers() {
 }  // namespace
 
 Decoder read_decoder(const JsonField& field) {
-  return read_by_type(field, "decoder", readers());
+  return read_by_type(field, "decoder", decoder_readers());
 }
 
 }  // namespace fettle

@@ -84,7 +84,7 @@ Normalizer read_strip_accents(const JsonField& field) {
   };
 }
 
-Normalizer read_strip(const JsonField& field) {
+Normalizer read_strip_normalizer(const JsonField& field) {
   field.expect_only({"type", "strip_left", "strip_right"});
   const bool left = field.boolean_or("strip_left", true);
   const bool right = field.boolean_or("strip_right", true);
@@ -108,7 +108,7 @@ Normalizer read_prepend(const JsonField& field) {
   };
 }
 
-Normalizer read_replace(const JsonField& field) {
+Normalizer read_replace_normalizer(const JsonField& field) {
   field.expect_only({"type", "pattern", "content"});
   return [pattern = Regex::of_field(field.at("pattern")), content = field.at("content").string()](std::string& text) {
     std::string out;
@@ -123,7 +123,7 @@ Normalizer read_replace(const JsonField& field) {
   };
 }
 
-Normalizer read_byte_level(const JsonField& field) {
+Normalizer read_byte_level_normalizer(const JsonField& field) {
   field.expect_only({"type"});
   return [](std::string& text) { text = to_alphabet(text); };
 }
@@ -136,7 +136,7 @@ bool is_chinese(char32_t c) {
          std::any_of(std::begin(kBlocks), std::end(kBlocks), [c](auto b) { return c >= b.first && c <= b.second; });
 }
 
-Normalizer read_bert(const JsonField& field) {
+Normalizer read_bert_normalizer(const JsonField& field) {
   field.expect_only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
   const bool cleans = field.boolean_or("clean_text", true);
   const bool spaces_chinese = field.boolean_or("handle_chinese_chars", true);
@@ -232,7 +232,7 @@ Normalizer read_nmt(const JsonField& field) {
   };
 }
 
-Normalizer read_sequence(const JsonField& field) {
+Normalizer read_sequence_normalizer(const JsonField& field) {
   field.expect_only({"type", "normalizers"});
   std::vector<Normalizer> steps;
   for (const JsonField& step : field.at("normalizers").elements()) steps.push_back(read_normalizer(step));
@@ -241,12 +241,12 @@ Normalizer read_sequence(const JsonField& field) {
   };
 }
 
-using Reader = Normalizer (*)(const JsonField&);
+using ReadNormalizer = Normalizer (*)(const JsonField&);
 
-const std::map<std::string, Reader>& readers() {
-  static const std::map<std::string, Reader> readers = {
-      {"BertNormalizer", read_bert},
-      {"ByteLevel", read_byte_level},
+const std::map<std::string, ReadNormalizer>& normalizer_readers() {
+  static const std::map<std::string, ReadNormalizer> readers = {
+      {"BertNormalizer", read_bert_normalizer},
+      {"ByteLevel", read_byte_level_normalizer},
       {"Lowercase", read_lowercase},
       {"NFC", read_form<icu::Normalizer2::getNFCInstance>},
       {"NFD", read_form<icu::Normalizer2::getNFDInstance>},
@@ -255,9 +255,9 @@ const std::map<std::string, Reader>& readers() {
       {"Nmt", read_nmt},
       {"Precompiled", read_precompiled},
       {"Prepend", read_prepend},
-      {"Replace", read_replace},
-      {"Sequence", read_sequence},
-      {"Strip", read_strip},
+      {"Replace", read_replace_normalizer},
+      {"Sequence", read_sequence_normalizer},
+      {"Strip", read_strip_normalizer},
       {"StripAccents", read_strip_accents},
   };
   return readers;
@@ -266,7 +266,7 @@ const std::map<std::string, Reader>& readers() {
 }  // namespace
 
 Normalizer read_normalizer(const JsonField& field) {
-  return read_by_type(field, "normalizer", readers());
+  return read_by_type(field, "normalizer", normalizer_readers());
 }
 
 }  // namespace fettle

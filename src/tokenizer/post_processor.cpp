@@ -25,7 +25,7 @@ std::vector<PairPiece> one_after_another(const std::vector<int32_t>& before, con
 }
 
 // The id of ["[SEP]", 102].
-int32_t read_token(const JsonField& field) {
+int32_t read_token_id(const JsonField& field) {
   const std::vector<JsonField> pair = field.elements();
   if (pair.size() != 2) field.fail("wanted a token and its id");
   return static_cast<int32_t>(pair[1].integer());
@@ -52,7 +52,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
                      "pair", "special_tokens"});
   if (type == "ByteLevel") return {};  // it changes offsets only
   if (type == "BertProcessing" || type == "RobertaProcessing") {
-    const int32_t cls = read_token(field.at("cls")), sep = read_token(field.at("sep"));
+    const int32_t cls = read_token_id(field.at("cls")), sep = read_token_id(field.at("sep"));
     const bool roberta = type == "RobertaProcessing";
     const uint8_t second = roberta ? 0 : 1;  // RoBERTa has one token type, and two separators between the texts
     std::vector<PairPiece> pair = {{PairPiece::Kind::kToken, cls}, {PairPiece::Kind::kFirst}};

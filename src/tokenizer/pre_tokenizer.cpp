@@ -104,7 +104,7 @@ PreTokenizer of_step(PreTokenizer::Step step) {
   return {{std::move(step)}};
 }
 
-PreTokenizer read_byte_level(const JsonField& field) {
+PreTokenizer read_byte_level_pre_tokenizer(const JsonField& field) {
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   PreTokenizer result;
   if (field.boolean_or("add_prefix_space", true)) {
@@ -167,13 +167,13 @@ PreTokenizer read_whitespace(const JsonField& field) {
   });
 }
 
-PreTokenizer read_bert(const JsonField& field) {
+PreTokenizer read_bert_pre_tokenizer(const JsonField& field) {
   field.expect_only({"type"});
   return {{split_by(cover_chars<is_white_space>, Behavior::kRemoved),
            split_by(cover_chars<is_punctuation>, Behavior::kIsolated)}};
 }
 
-PreTokenizer read_metaspace(const JsonField& field) {
+PreTokenizer read_metaspace_pre_tokenizer(const JsonField& field) {
   field.expect_only({"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
   const std::string mark = field.at("replacement").string();
   const bool prefix = field.boolean_or("add_prefix_space", true);
@@ -198,7 +198,7 @@ PreTokenizer read_metaspace(const JsonField& field) {
   return result;
 }
 
-PreTokenizer read_sequence(const JsonField& field) {
+PreTokenizer read_sequence_pre_tokenizer(const JsonField& field) {
   field.expect_only({"type", "pretokenizers"});
   PreTokenizer result;
   for (const JsonField& step : field.at("pretokenizers").elements()) {
@@ -211,13 +211,19 @@ PreTokenizer read_sequence(const JsonField& field) {
   return result;
 }
 
-using Reader = PreTokenizer (*)(const JsonField&);
+using ReadPreTokenizer = PreTokenizer (*)(const JsonField&);
 
-const std::map<std::string, Reader>& readers() {
-  static const std::map<std::string, Reader> readers = {
-      {"BertPreTokenizer", read_bert}, {"ByteLevel", read_byte_level},    {"Digits", read_digits},
-      {"Metaspace", read_metaspace},   {"Punctuation", read_punctuation}, {"Sequence", read_sequence},
-      {"Split", read_split},           {"Whitespace", read_whitespace},   {"WhitespaceSplit", read_whitespace_split},
+const std::map<std::string, ReadPreTokenizer>& pre_tokenizer_readers() {
+  static const std::map<std::string, ReadPreTokenizer> readers = {
+      {"BertPreTokenizer", read_bert_pre_tokenizer},
+      {"ByteLevel", read_byte_level_pre_tokenizer},
+      {"Digits", read_digits},
+      {"Metaspace", read_metaspace_pre_tokenizer},
+      {"Punctuation", read_punctuation},
+      {"Sequence", read_sequence_pre_tokenizer},
+      {"Split", read_split},
+      {"Whitespace", read_whitespace},
+      {"WhitespaceSplit", read_whitespace_split},
   };
   return readers;
 }
@@ -225,7 +231,7 @@ const std::map<std::string, Reader>& readers() {
 }  // namespace
 
 PreTokenizer read_pre_tokenizer(const JsonField& field) {
-  return read_by_type(field, "pre_tokenizer", readers());
+  return read_by_type(field, "pre_tokenizer", pre_tokenizer_readers());
 }
 
 PreTokenizer::Step cut_before_runs(std::string mark) {

@@ -4,7 +4,6 @@
 namespace fettle {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // No character needs so many tokens: what is still broken then stays broken.
 constexpr size_t kMostWaiting = 32;
 
@@ -17,9 +16,9 @@ std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);
   std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
   if (text.size() <= emitted_.size() || !text.starts_with(emitted_)) return "";
-  if (text.ends_with(kReplacement)) {
+  if (text.ends_with(kReplacementText)) {
     if (ids_.size() - context_ < kMostWaiting) return "";
-    text.resize(text.size() - kReplacement.size());
+    text.resize(text.size() - kReplacementText.size());
     if (text.size() <= emitted_.size()) return "";
     std::string piece = text.substr(emitted_.size());
     emitted_ = std::move(text);

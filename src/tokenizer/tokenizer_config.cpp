@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_token(const JsonField& field) {
+std::string read_token_text(const JsonField& field) {
   return field.is_object() ? field.at("content").string() : field.string();
 }
 
@@ -26,7 +26,7 @@ void read_names(const JsonField& field, bool overrides, TokenizerConfig& config)
   auto read_name = [&](std::string_view key, std::string* into) {
     const auto named = field.find(key);
     if (!named) return;
-    std::string token = read_token(*named);
+    std::string token = read_token_text(*named);
     if (into != nullptr && (into->empty() || overrides)) *into = token;
     add_unique(config.special_tokens, std::move(token));
   };
@@ -40,14 +40,14 @@ void read_names(const JsonField& field, bool overrides, TokenizerConfig& config)
     const auto extra = field.find(key);
     if (!extra) continue;
     if (extra->is_object()) {
-      for (const auto& [name, token] : extra->members()) add_unique(config.special_tokens, read_token(token));
+      for (const auto& [name, token] : extra->members()) add_unique(config.special_tokens, read_token_text(token));
     } else {
-      for (const JsonField& token : extra->elements()) add_unique(config.special_tokens, read_token(token));
+      for (const JsonField& token : extra->elements()) add_unique(config.special_tokens, read_token_text(token));
     }
   }
 }
 
-void read_added_tokens(const JsonField& field, TokenizerConfig& config) {
+void read_added_tokens_decoder(const JsonField& field, TokenizerConfig& config) {
   for (const auto& [key, token] : field.members()) {
     int32_t id = -1;
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -81,7 +81,7 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
   if (const fs::path path = model_dir / "tokenizer_config.json"; present(path)) {
     const JsonField file = JsonField::read_file(path);
     read_names(file, true, config);
-    if (auto added = file.find("added_tokens_decoder")) read_added_tokens(*added, config), complete = true;
+    if (auto added = file.find("added_tokens_decoder")) read_added_tokens_decoder(*added, config), complete = true;
     config.tokenizer_class = file.string_or("tokenizer_class", "");
     config.pattern = file.string_or("pat_str", "");
     if (file.find("legacy")) config.legacy = file.boolean_or("legacy", false);

@@ -13,14 +13,14 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kFolderPrefix = "checkpoint-";
 
 std::optional<int64_t> step_of(const fs::path& folder) {
   const std::string name = folder.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
+  if (!name.starts_with(kFolderPrefix)) return std::nullopt;
   int64_t step = 0;
   const char* const end = name.data() + name.size();
-  const auto [stop, code] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  const auto [stop, code] = std::from_chars(name.data() + kFolderPrefix.size(), end, step);
   if (code != std::errc() || stop != end || step < 0) return std::nullopt;
   return step;
 }
@@ -37,7 +37,7 @@ bool is_complete(const fs::path& folder) {
 }  // namespace
 
 fs::path checkpoint_path(const fs::path& output_dir, int64_t step) {
-  return output_dir / fmt::format("{}{}", kPrefix, step);
+  return output_dir / fmt::format("{}{}", kFolderPrefix, step);
 }
 
 fs::path state_folder(const fs::path& checkpoint) {

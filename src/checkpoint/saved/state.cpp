@@ -42,7 +42,7 @@ bool covers_exactly(const Dims& dims, const std::vector<Shard>& shards) {
   return elements == product(dims);
 }
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
+[[noreturn]] void refuse_state(const fs::path& file, const std::string& what) {
   throw DamagedState("{}: {}; the checkpoint is damaged", file.string(), what);
 }
 
@@ -141,24 +141,25 @@ StateReader::StateReader(const fs::path& folder) : folder_(folder) {
   try {
     read_manifest(manifest, path);
   } catch (const Json::exception& error) {
-    refuse(path, fmt::format("not a manifest of Fettle's state ({})", error.what()));
+    refuse_state(path, fmt::format("not a manifest of Fettle's state ({})", error.what()));
   }
 }
 
 void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
   if (!manifest.is_object() || manifest.value("format", "") != kFormat)
-    refuse(path, "not a manifest of Fettle's state");
+    refuse_state(path, "not a manifest of Fettle's state");
   if (manifest.at("version") != kVersion)
     throw UserError("{}: has version {}, this Fettle reads version {}; resume with the Fettle that wrote it",
                     path.string(), manifest.at("version").dump(), kVersion);
-  if (manifest.at("checksum") != manifest_checksum(manifest)) refuse(path, "its content does not match its checksum");
+  if (manifest.at("checksum") != manifest_checksum(manifest))
+    refuse_state(path, "its content does not match its checksum");
   meta_ = manifest.at("meta");
   for (const Json& row : manifest.at("files")) {
     const fs::path file = folder_ / row.at("name").get<std::string>();
     files_.push_back(reading([&] { return MappedFile(file); }));
     const int64_t wanted = row.at("bytes").get<int64_t>();
     const int64_t found = static_cast<int64_t>(files_.back().bytes().size());
-    if (found != wanted) refuse(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
+    if (found != wanted) refuse_state(file, fmt::format("has {} bytes, the manifest says {}", found, wanted));
   }
   for (const auto& [name, row] : manifest.at("tensors").items()) {
     Tensor tensor{read_shape(row), {}};
@@ -169,15 +170,15 @@ void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
                   0,
                   s.at("xxh3_128").get<std::string>()};
       if (!is_inside(shard.box, tensor.shape.dims) || shard.file >= files_.size())
-        refuse(path, fmt::format("a shard of '{}' is out of range", name));
+        refuse_state(path, fmt::format("a shard of '{}' is out of range", name));
       shard.bytes = shard.box.elements() * byte_size(tensor.shape.dtype);
       const int64_t size = static_cast<int64_t>(files_[shard.file].bytes().size());
       if (shard.offset < 0 || shard.bytes > size || shard.offset > size - shard.bytes)
-        refuse(path, fmt::format("a shard of '{}' lies outside {}", name, files_[shard.file].path().string()));
+        refuse_state(path, fmt::format("a shard of '{}' lies outside {}", name, files_[shard.file].path().string()));
       tensor.shards.push_back(std::move(shard));
     }
     if (!covers_exactly(tensor.shape.dims, tensor.shards))
-      refuse(path, fmt::format("the shards of '{}' overlap or leave holes", name));
+      refuse_state(path, fmt::format("the shards of '{}' overlap or leave holes", name));
     tensors_.emplace(name, std::move(tensor));
   }
 }
@@ -212,8 +213,8 @@ void StateReader::verify(const std::string& name, Shard& shard) {
   const std::span<const std::byte> bytes =
       file.bytes().subspan(static_cast<size_t>(shard.offset), static_cast<size_t>(shard.bytes));
   if (xxh3_128(bytes) != shard.checksum)
-    refuse(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum", shard.bytes,
-                                    shard.offset, shard.box.to_string(), name));
+    refuse_state(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum",
+                                          shard.bytes, shard.offset, shard.box.to_string(), name));
   shard.verified = true;
 }
 

@@ -113,7 +113,7 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, const std::string&
   return names;
 }
 
-std::vector<DataSource> sources_of(const Recipe& recipe, const std::vector<std::string>& names) {
+std::vector<DataSource> sources_named(const Recipe& recipe, const std::vector<std::string>& names) {
   std::vector<DataSource> sources;
   for (const std::string& name : names) sources.push_back(find_source(name, recipe.dataset_dir));
   return sources;
@@ -122,7 +122,7 @@ std::vector<DataSource> sources_of(const Recipe& recipe, const std::vector<std::
 // Of one or two labels, [0, 1] is both numbers as well as a no and a yes: a single data set may not tell, all together
 // do. `eval` has no need of the sets that were trained on; they may be gone.
 bool all_say_yes_or_no(const Recipe& recipe) {
-  std::vector<DataSource> sources = sources_of(recipe, recipe.eval_dataset);
+  std::vector<DataSource> sources = sources_named(recipe, recipe.eval_dataset);
   for (const std::string& name : recipe.dataset) try {
       sources.push_back(find_source(name, recipe.dataset_dir));
     } catch (const UserError&) {
@@ -173,7 +173,7 @@ Recipe settle_labels(const Recipe& asked, const json& config, const std::string&
           "num_labels: is missing; there is no dataset to read the labels off, and {} is no classifier's; give "
           "num_labels or id2label",
           config_file);
-    const LabelScan scan = scan_labels(sources_of(recipe, recipe.dataset));
+    const LabelScan scan = scan_labels(sources_named(recipe, recipe.dataset));
     check_scan(scan, recipe);
     if (scan.rows == 0 && (recipe.id2label.empty() && !recipe.num_labels))
       throw UserError(

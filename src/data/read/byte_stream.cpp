@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr size_t kBlock = 1 << 16;
+constexpr size_t kBlockBytes = 1 << 16;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -34,8 +34,8 @@ class Plain : public ByteStream::Source {
  public:
   Plain(File file, const std::string& name) : file_(std::move(file)), name_(name) {}
   void read(std::string& block) override {
-    block.resize(kBlock);
-    block.resize(std::fread(block.data(), 1, kBlock, file_.get()));
+    block.resize(kBlockBytes);
+    block.resize(std::fread(block.data(), 1, kBlockBytes, file_.get()));
     if (std::ferror(file_.get())) throw UserError("{}: reading fails: {}", name_, std::strerror(errno));
   }
 
@@ -51,10 +51,10 @@ class Gzip : public ByteStream::Source {
   }
   ~Gzip() override { inflateEnd(&state_); }
   void read(std::string& block) override {
-    block.resize(kBlock);
+    block.resize(kBlockBytes);
     state_.next_out = reinterpret_cast<Bytef*>(block.data());
-    state_.avail_out = kBlock;
-    while (state_.avail_out == kBlock) {
+    state_.avail_out = kBlockBytes;
+    while (state_.avail_out == kBlockBytes) {
       if (state_.avail_in == 0) {
         from_.read(input_);
         if (input_.empty()) {
@@ -74,7 +74,7 @@ class Gzip : public ByteStream::Source {
         throw UserError("{}: the gzip data is broken ({}); fetch or pack it again", name_,
                         state_.msg ? state_.msg : "no reason is given");
     }
-    block.resize(kBlock - state_.avail_out);
+    block.resize(kBlockBytes - state_.avail_out);
   }
 
  private:
@@ -90,7 +90,7 @@ class Zstandard : public ByteStream::Source {
   Zstandard(File file, const std::string& name)
       : from_(std::move(file), name), name_(name), state_(ZSTD_createDCtx(), ZSTD_freeDCtx) {}
   void read(std::string& block) override {
-    block.resize(kBlock);
+    block.resize(kBlockBytes);
     ZSTD_outBuffer out{block.data(), block.size(), 0};
     while (out.pos == 0) {
       if (in_.pos == in_.size) {

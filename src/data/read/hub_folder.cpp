@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using Files = std::vector<fs::path>;
 using Splits = std::map<std::string, Files>;
 
-std::string lower(std::string text) {
+std::string lower_path(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
@@ -62,7 +62,7 @@ std::string split_of_words(const std::string& path) {
       {"evaluation", "test"},
   };
   static const std::regex kWord("[a-z]+");
-  const std::string text = lower(path);
+  const std::string text = lower_path(path);
   for (std::sregex_iterator word(text.begin(), text.end(), kWord); word != std::sregex_iterator(); ++word)
     if (const auto known = kWords.find(word->str()); known != kWords.end()) return known->second;
   return "";

@@ -25,7 +25,7 @@ constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
                                                     ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
 
-std::string lower(std::string text) {
+std::string lower_end(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
@@ -337,8 +337,8 @@ void Row::parse() {
 
 std::string kind_of(const std::filesystem::path& file) {
   std::filesystem::path name = file.filename();
-  if (const std::string end = lower(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
-  return lower(name.extension().string());
+  if (const std::string end = lower_end(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
+  return lower_end(name.extension().string());
 }
 
 void read_rows(const std::filesystem::path& file, const TakeRow& take) {

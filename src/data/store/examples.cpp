@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-std::vector<std::string> sources_of(const std::vector<Example>& examples) {
+std::vector<std::string> source_names(const std::vector<Example>& examples) {
   std::vector<std::string> sources;
   for (const Example& example : examples) sources.push_back(example.source);
   return sources;
@@ -17,7 +17,7 @@ std::vector<std::string> sources_of(const std::vector<Example>& examples) {
 
 }  // namespace
 
-Examples::Examples(const std::vector<Example>& examples) : Examples(TokenStore::of(examples), sources_of(examples)) {}
+Examples::Examples(const std::vector<Example>& examples) : Examples(TokenStore::of(examples), source_names(examples)) {}
 
 Examples::Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files)
     : parts_{{0, std::move(store), std::make_shared<const std::vector<std::string>>(std::move(files))}} {}

@@ -22,10 +22,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 3;
-constexpr size_t kBlock = size_t{1} << 20;
+constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr uint32_t kMostTrained = (uint32_t{1} << 30) - 1;
 
-struct CloseFile {
+struct CloseStoreFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
@@ -35,11 +35,11 @@ std::string written(const json& info) {
 
 // XXH3 of a file's bytes; nothing when it cannot be read. Read, not mapped: mapped pages would count as this process's.
 std::optional<uint64_t> checksum(const fs::path& file) {
-  const std::unique_ptr<std::FILE, CloseFile> in(std::fopen(file.c_str(), "rb"));
+  const std::unique_ptr<std::FILE, CloseStoreFile> in(std::fopen(file.c_str(), "rb"));
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
   if (!in) return std::nullopt;
   XXH3_64bits_reset(state.get());
-  std::vector<char> block(kBlock);
+  std::vector<char> block(kBufferBytes);
   while (const size_t count = std::fread(block.data(), 1, block.size(), in.get())) {
     InterruptScope::check("the stored tokens were checked");
     XXH3_64bits_update(state.get(), block.data(), count);
@@ -185,7 +185,7 @@ TokenWriter::File TokenWriter::create(const char* name) const {
   File file;
   file.handle = std::fopen((folder_ / name).c_str(), "wb");
   if (file.handle == nullptr) fail();
-  std::setvbuf(file.handle, nullptr, _IOFBF, kBlock);
+  std::setvbuf(file.handle, nullptr, _IOFBF, kBufferBytes);
   file.hash = XXH3_createState();
   XXH3_64bits_reset(file.hash);
   return file;

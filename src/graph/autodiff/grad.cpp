@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-using Flags = std::vector<std::vector<bool>>;  // [node][result]
+using ActiveFlags = std::vector<std::vector<bool>>;  // [node][result]
 
 bool any(const std::vector<bool>& flags) {
   for (bool flag : flags)
@@ -14,15 +14,15 @@ bool any(const std::vector<bool>& flags) {
   return false;
 }
 
-std::vector<bool> operand_flags(const Node& node, const Flags& active) {
+std::vector<bool> operand_flags(const Node& node, const ActiveFlags& active) {
   std::vector<bool> out;
   for (const Tensor& operand : node.operands) out.push_back(active[operand.node()][operand.result()]);
   return out;
 }
 
 // Which values of `block`, up to node `limit`, depend on `seeds` through differentiable ops.
-Flags propagate(const Block& block, int32_t limit, const std::vector<Tensor>& seeds) {
-  Flags active(block.size());
+ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tensor>& seeds) {
+  ActiveFlags active(block.size());
   for (int32_t id = 0; id < block.size(); ++id) active[id].resize(block.node(id).results.size());
   for (const Tensor& seed : seeds) active[seed.node()][seed.result()] = true;
   for (int32_t id = 0; id < limit; ++id) {
@@ -46,7 +46,7 @@ ScanActivity scan_activity(const Node& scan, std::vector<bool> operands) {
     std::vector<Tensor> seeds;
     for (size_t i = 0; i < operands.size(); ++i)
       if (operands[i] && is_float(scan.operands[i].dtype())) seeds.push_back(body.inputs[1 + i]);
-    const Flags active = propagate(body, body.size(), seeds);
+    const ActiveFlags active = propagate(body, body.size(), seeds);
     std::vector<bool> results;
     for (const Tensor& output : body.outputs) results.push_back(active[output.node()][output.result()]);
     bool changed = false;
@@ -66,7 +66,7 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
   std::vector<Tensor> seeds;
   for (const Tensor& t : wrt) seeds.push_back(block.use(t));
   const int32_t limit = block.size();
-  const Flags active = propagate(block, limit, seeds);
+  const ActiveFlags active = propagate(block, limit, seeds);
 
   std::vector<std::vector<Tensor>> cts(limit);
   for (int32_t id = 0; id < limit; ++id) cts[id].resize(block.node(id).results.size());

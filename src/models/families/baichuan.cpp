@@ -12,7 +12,7 @@ constexpr int64_t kVocabularyOfTheFirst = 64000;
 
 // The code beside the weights decides what the 7B and the 13B compute; what tells their configs apart is that only the
 // 7B's has a number of positions, and Baichuan from Baichuan 2 the vocabulary.
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_baichuan(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "W_pack";
   c.alibi = !r.has("max_position_embeddings");
@@ -25,7 +25,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family baichuan_family() {
-  Family family = decoder_family("baichuan", "BaichuanForCausalLM", read);
+  Family family = decoder_family("baichuan", "BaichuanForCausalLM", read_baichuan);
   family.linears = {"self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
   family.classifier.architecture = "";
   return family;

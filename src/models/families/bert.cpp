@@ -5,20 +5,20 @@
 namespace fettle {
 namespace {
 
-const std::string kPrefix = "bert.";
+const std::string kBertPrefix = "bert.";
 
-std::vector<WeightRow> weights(const ModelConfig& config) {
-  return encoder_weights(config, kPrefix);
+std::vector<WeightRow> bert_weights(const ModelConfig& config) {
+  return encoder_weights(config, kBertPrefix);
 }
 
-Tensor forward(Forward& f) {
-  return encoder_forward(f, kPrefix);
+Tensor bert_forward(Forward& f) {
+  return encoder_forward(f, kBertPrefix);
 }
 
 }  // namespace
 
 Family bert_family() {
-  Family family = encoder_family("bert", "BertModel", kPrefix, weights, forward);
+  Family family = encoder_family("bert", "BertModel", kBertPrefix, bert_weights, bert_forward);
   // PEFT would give the pooler a pair; it is trained whole, because checkpoints of masked language models lack it.
   family.classifier = {.architecture = "BertForSequenceClassification",
                        .pooled = Pooled::kFirst,

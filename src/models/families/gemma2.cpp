@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_gemma2(const ConfigReader& r) {
   ModelConfig c = read_gemma_config(r);
   auto cap = [&](const char* key, double otherwise) { return r.given(key) ? r.number(key, 0) : otherwise; };
   c.attention_softcap = cap("attn_logit_softcapping", 50);
@@ -21,7 +21,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family gemma2_family() {
-  return decoder_family("gemma2", "Gemma2ForCausalLM", read);
+  return decoder_family("gemma2", "Gemma2ForCausalLM", read_gemma2);
 }
 
 }  // namespace fettle

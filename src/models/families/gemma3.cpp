@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_gemma3(const ConfigReader& r) {
   ModelConfig c = read_gemma_config(r);
   c.qk_norm = true;
   c.logit_softcap = r.number("final_logit_softcapping", 0);
@@ -24,7 +24,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family gemma3_family() {
-  Family family = decoder_family("gemma3_text", "Gemma3ForCausalLM", read);
+  Family family = decoder_family("gemma3_text", "Gemma3ForCausalLM", read_gemma3);
   family.classifier.architecture = "Gemma3TextForSequenceClassification";
   return family;
 }

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_gpt2(const ConfigReader& r) {
   r.refuse_unless("scale_attn_by_inverse_layer_idx", false);
   return read_gpt_config(r, "gelu_new");
 }
@@ -16,7 +16,7 @@ ModelConfig read(const ConfigReader& r) {
 
 Family gpt2_family() {
   Family family = gpt_family("gpt2", "GPT2LMHeadModel", true);
-  family.read = read;
+  family.read = read_gpt2;
   return family;
 }
 

@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_gpt_bigcode(const ConfigReader& r) {
   ModelConfig c = read_gpt_config(r, "gelu_pytorch_tanh");
   if (r.flag("multi_query", true)) c.num_key_value_heads = 1;
   return c;
@@ -16,7 +16,7 @@ ModelConfig read(const ConfigReader& r) {
 
 Family gpt_bigcode_family() {
   Family family = gpt_family("gpt_bigcode", "GPTBigCodeForCausalLM", false);
-  family.read = read;
+  family.read = read_gpt_bigcode;
   return family;
 }
 

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_llama(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = r.flag("attention_bias", false);
   c.mlp_bias = r.flag("mlp_bias", false);
@@ -17,7 +17,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family llama_family() {
-  return decoder_family("llama", "LlamaForCausalLM", read);
+  return decoder_family("llama", "LlamaForCausalLM", read_llama);
 }
 
 }  // namespace fettle

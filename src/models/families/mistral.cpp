@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_mistral(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
   return c;
@@ -14,7 +14,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family mistral_family() {
-  return decoder_family("mistral", "MistralForCausalLM", read);
+  return decoder_family("mistral", "MistralForCausalLM", read_mistral);
 }
 
 }  // namespace fettle

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_mixtral(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.rope = r.rope(1e6);
@@ -23,7 +23,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family mixtral_family() {
-  Family family = decoder_family("mixtral", "MixtralForCausalLM", read);
+  Family family = decoder_family("mixtral", "MixtralForCausalLM", read_mixtral);
   family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"};
   return family;
 }

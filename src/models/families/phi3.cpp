@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_phi3(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "qkv_proj";
   c.mlp = Mlp::kFusedGated;
@@ -18,7 +18,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family phi3_family() {
-  Family family = decoder_family("phi3", "Phi3ForCausalLM", read);
+  Family family = decoder_family("phi3", "Phi3ForCausalLM", read_phi3);
   family.linears = {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"};
   return family;
 }

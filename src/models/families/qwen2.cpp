@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_qwen2(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = c.qkv_bias_only = true;
   if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
@@ -20,7 +20,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family qwen2_family() {
-  return decoder_family("qwen2", "Qwen2ForCausalLM", read);
+  return decoder_family("qwen2", "Qwen2ForCausalLM", read_qwen2);
 }
 
 }  // namespace fettle

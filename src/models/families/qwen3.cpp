@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_qwen3(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.head_dim = r.integer("head_dim", 128);
   c.attention_bias = r.flag("attention_bias", false);
@@ -19,7 +19,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family qwen3_family() {
-  return decoder_family("qwen3", "Qwen3ForCausalLM", read);
+  return decoder_family("qwen3", "Qwen3ForCausalLM", read_qwen3);
 }
 
 }  // namespace fettle

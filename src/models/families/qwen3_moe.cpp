@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_qwen3_moe(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = r.flag("attention_bias", false);
   c.qk_norm = true;
@@ -25,7 +25,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family qwen3_moe_family() {
-  Family family = decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read);
+  Family family = decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe);
   family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"};
   return family;
 }

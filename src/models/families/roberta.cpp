@@ -7,9 +7,9 @@
 namespace fettle {
 namespace {
 
-const std::string kPrefix = "roberta.";
+const std::string kRobertaPrefix = "roberta.";
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_roberta(const ConfigReader& r) {
   ModelConfig c = read_encoder_config(r);
   c.first_position = c.pad_token_id.value_or(1) + 1;
   c.max_position_embeddings -= c.first_position;
@@ -19,17 +19,18 @@ ModelConfig read(const ConfigReader& r) {
   return c;
 }
 
-std::vector<WeightRow> weights(const ModelConfig& config) {
-  return encoder_weights(config, kPrefix);
+std::vector<WeightRow> roberta_weights(const ModelConfig& config) {
+  return encoder_weights(config, kRobertaPrefix);
 }
 
-Tensor forward(Forward& f) {
-  return encoder_forward(f, kPrefix);
+Tensor roberta_forward(Forward& f) {
+  return encoder_forward(f, kRobertaPrefix);
 }
 
 Family family_of_type(const char* model_type, const char* name) {
-  Family family = encoder_family(model_type, std::string(name) + "Model", kPrefix, weights, forward);
-  family.read = read;
+  Family family =
+      encoder_family(model_type, std::string(name) + "Model", kRobertaPrefix, roberta_weights, roberta_forward);
+  family.read = read_roberta;
   family.classifier = {.architecture = std::string(name) + "ForSequenceClassification",
                        .pooled = Pooled::kFirst,
                        .modules = {"classifier.dense", "classifier.out_proj"},

@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-ModelConfig read(const ConfigReader& r) {
+ModelConfig read_starcoder2(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r, true);
   c.norm = Norm::kLayer;
   c.norm_eps = r.number("norm_epsilon", 1e-5);
@@ -25,7 +25,7 @@ ModelConfig read(const ConfigReader& r) {
 }  // namespace
 
 Family starcoder2_family() {
-  Family family = decoder_family("starcoder2", "Starcoder2ForCausalLM", read);
+  Family family = decoder_family("starcoder2", "Starcoder2ForCausalLM", read_starcoder2);
   family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                     "self_attn.o_proj", "mlp.c_fc",         "mlp.c_proj"};
   return family;

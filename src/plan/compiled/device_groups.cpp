@@ -10,13 +10,13 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostDevices = 1 << 20;
+constexpr int64_t kMostIds = 1 << 20;
 
 // The product of sizes that are all positive and give no more devices than there can be.
 int64_t device_count(const Dims& sizes) {
   int64_t count = 1;
   for (int64_t size : sizes) {
-    if (size < 1 || size > kMostDevices || (count *= size) > kMostDevices)
+    if (size < 1 || size > kMostIds || (count *= size) > kMostIds)
       throw DeviceError("the compiled program has a device group of sizes {}", to_string(sizes));
   }
   return count;

@@ -49,7 +49,7 @@ void add_arrays(const hlo::Shape& shape, const std::string& instruction, std::ve
   out.push_back(std::move(array));
 }
 
-Dims to_dims(const google::protobuf::RepeatedField<int64_t>& values) {
+Dims dims_of(const google::protobuf::RepeatedField<int64_t>& values) {
   return Dims(values.begin(), values.end());
 }
 
@@ -98,9 +98,9 @@ HloInstruction read_instruction(const hlo::Module& module, const hlo::Instructio
     to.called.push_back(place(computations, id, from.name(), "computation"));
   to.parameter_number = from.parameter_number();
   to.tuple_index = from.tuple_index();
-  to.dimensions = to_dims(from.dimensions());
-  to.dot = {to_dims(from.dot().lhs_contracting()), to_dims(from.dot().rhs_contracting()),
-            to_dims(from.dot().lhs_batch()), to_dims(from.dot().rhs_batch())};
+  to.dimensions = dims_of(from.dimensions());
+  to.dot = {dims_of(from.dot().lhs_contracting()), dims_of(from.dot().rhs_contracting()),
+            dims_of(from.dot().lhs_batch()), dims_of(from.dot().rhs_batch())};
   if (from.has_convolution()) to.convolution_outputs = from.convolution().kernel_output_feature();
   to.fusion_kind = from.fusion_kind();
   to.custom_call_target = from.custom_call_target();

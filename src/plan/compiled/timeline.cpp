@@ -31,11 +31,11 @@ std::string origin(const HloModule& module, const HloInstruction& instruction) {
   return instruction.name;
 }
 
-using Place = std::pair<std::string, std::string>;  // op_name, work
+using WorkPlace = std::pair<std::string, std::string>;  // op_name, work
 
 struct Queued {
   double begin, end;  // moments
-  Place place;
+  WorkPlace place;
 };
 
 // What carries transfers, one after the other.
@@ -245,7 +245,7 @@ class Walk {
   double now_ = 0;                                      // of the device
   std::array<std::deque<Queued>, kCarriers> queues_{};  // transfers that may not have ended
   std::array<double, kCarriers> host_bounds_{};
-  std::map<Place, Contributor> contributors_;
+  std::map<WorkPlace, Contributor> contributors_;
   std::set<std::string> loops_, kernels_;
 };
 

@@ -14,7 +14,6 @@ namespace fettle {
 namespace {
 
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // Walks over the fields of a protobuf message.
 class Message {
@@ -228,7 +227,7 @@ std::string text_of_bytes(std::string_view bytes) {
     size_t length = 1;
     while (length <= 4 && !is_valid_utf8(bytes.substr(at, length))) ++length;
     const bool whole = length <= 4 && at + length <= bytes.size();
-    text += whole ? bytes.substr(at, length) : kReplacement;
+    text += whole ? bytes.substr(at, length) : kReplacementText;
     at += whole ? length : 1;
   }
   return text;

@@ -10,8 +10,6 @@
 namespace fettle {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 // The length of the valid character at text[at], or 0; then `bad` is the length of the broken one.
 size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
@@ -106,7 +104,7 @@ std::string replace_invalid_utf8(std::string_view text) {
       result.append(text, at, length);
       at += length;
     } else {
-      result += kReplacement;
+      result += kReplacementText;
       at += bad;
     }
   }

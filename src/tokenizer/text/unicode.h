@@ -10,6 +10,9 @@
 
 namespace fettle {
 
+// U+FFFD in UTF-8: stands where bytes are no character.
+inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
+
 // The character at text[at]; moves `at` past it.
 inline char32_t next_char(std::string_view text, size_t& at) {
   auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<uint8_t>(text[i])); };
