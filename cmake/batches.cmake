@@ -1,0 +1,36 @@
+# fettle_batches(OUT NAME ROOT sources...) sets OUT to what the compiler is given for the sources: with FETTLE_BATCHES
+# on, files in ${CMAKE_BINARY_DIR}/batches that each include about FETTLE_BATCH_BYTES of sources; else the sources.
+#
+# Sources of one batch share the parsing of headers and the instantiation of templates, which cost more than their own
+# lines. They also share unnamed namespaces, so names in those must differ within a folder. ROOT is the include folder
+# that the sources are named from: a batch holds no absolute path, and checkouts in different folders share its object.
+option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
+set(FETTLE_BATCH_BYTES 40000 CACHE STRING "Bytes of sources that fill a batch")
+
+function(fettle_batches out name root)
+  if(NOT FETTLE_BATCHES)
+    set(${out} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  set(files)
+  set(number 0)
+  set(content)
+  set(filled 0)
+  foreach(source IN LISTS ARGN)
+    file(SIZE ${source} bytes)
+    math(EXPR with "${filled} + ${bytes}")
+    if(content AND with GREATER FETTLE_BATCH_BYTES)
+      file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/batches/${name}_${number}.cpp CONTENT "${content}" @ONLY)
+      list(APPEND files ${CMAKE_BINARY_DIR}/batches/${name}_${number}.cpp)
+      math(EXPR number "${number} + 1")
+      set(content)
+      set(with ${bytes})
+    endif()
+    file(RELATIVE_PATH path ${root} ${source})
+    string(APPEND content "#include \"${path}\"\n")
+    set(filled ${with})
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/batches/${name}_${number}.cpp CONTENT "${content}" @ONLY)
+  list(APPEND files ${CMAKE_BINARY_DIR}/batches/${name}_${number}.cpp)
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
