@@ -11,7 +11,7 @@ namespace {
 
 constexpr Colour kRightColour{0.11, 0.31, 0.85}, kWrongColour{0.92, 0.35, 0.05}, kWhite{1, 1, 1};
 constexpr double kCellsTop = 56, kMargin = 24, kLetter = 6.6;  // a letter of 12 points is about so wide
-constexpr size_t kLongest = 24;                           // letters of a name
+constexpr size_t kLongest = 24;                                // letters of a name
 
 std::string shortened(const std::string& name) {
   if (name.size() <= kLongest) return name;
