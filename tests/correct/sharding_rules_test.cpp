@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
+#include "programs/signature.h"
 #include "sharding/rules.h"
 #include "training.h"
 

@@ -132,7 +132,7 @@ TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
       for (const QuantisedWeight& weight : job.quantised) {
         Dims stack = weight.base.dims;
         stack.insert(stack.begin(), job.model.config.num_hidden_layers);
-        EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.name;
+        EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.hf_name;
       }
 }
 
