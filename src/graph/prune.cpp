@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-bool any(const std::vector<bool>& flags) {
+bool any_live(const std::vector<bool>& flags) {
   return std::ranges::find(flags, true) != flags.end();
 }
 
@@ -22,7 +22,7 @@ LiveValues live_values(const Block& block, const std::vector<bool>& outputs) {
     if (outputs[i]) live[block.outputs[i].node()][block.outputs[i].result()] = true;
   for (int32_t id = block.size() - 1; id >= 0; --id) {
     const Node& node = block.node(id);
-    if (!any(live[id])) continue;
+    if (!any_live(live[id])) continue;
     const std::vector<bool> needed = op_row(node.op).needs(node, live[id]);
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (needed[i]) live[node.operands[i].node()][node.operands[i].result()] = true;
@@ -40,7 +40,7 @@ std::shared_ptr<Block> copy_live(const Block& block, const LiveValues& live, con
   for (int32_t id = 0; id < block.size(); ++id) {
     const Node& node = block.node(id);
     const OpRow& row = op_row(node.op);
-    if (!any(live[id]) || node.op == Op::kParameter) continue;
+    if (!any_live(live[id]) || node.op == Op::kParameter) continue;
     if (row.spell == nullptr) {
       copied[{id, 0}] = copy_of(node.operands[0]);
       continue;

@@ -131,7 +131,7 @@ int64_t call_flops(const Node& node) {
   return call_of(node.attributes).cost.flops;
 }
 
-constexpr std::array kRows{
+constexpr std::array kCallRows{
     OpRow{.op = Op::kCustomCall,
           .name = "custom_call",
           .spell = call_text,
@@ -145,7 +145,7 @@ constexpr std::array kRows{
 }  // namespace
 
 std::span<const OpRow> call() {
-  return kRows;
+  return kCallRows;
 }
 
 }  // namespace fettle::rows

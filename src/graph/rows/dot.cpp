@@ -148,7 +148,7 @@ Tensors float8_vjp(const VjpArgs& a) {
   return grads;
 }
 
-constexpr std::array kRows{
+constexpr std::array kDotRows{
     OpRow{.op = Op::kDotGeneral,
           .name = "dot_general",
           .spell = dot_text,
@@ -170,7 +170,7 @@ constexpr std::array kRows{
 }  // namespace
 
 std::span<const OpRow> dot() {
-  return kRows;
+  return kDotRows;
 }
 
 }  // namespace fettle::rows

@@ -9,17 +9,6 @@
 namespace fettle::rows {
 namespace {
 
-constexpr OpRow row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp) {
-  return {.op = op,
-          .name = name,
-          .spell = spell,
-          .shape = shape,
-          .vjp = vjp,
-          .flops = nullptr,
-          .needs = all_operands,
-          .saved = Saved::kAsValue};
-}
-
 // Unary.
 
 std::vector<Shape> float_shape(Shapes o, const Attributes&) {
@@ -51,23 +40,25 @@ std::string erf_text(NodeText& n, Printer&) {
 }
 
 constexpr OpRow unary(Op op, std::string_view name, Vjp vjp) {
-  return row(op, name, plain_text, float_shape, vjp);
+  return simple_row(op, name, plain_text, float_shape, vjp);
 }
 
 constexpr std::array kUnary{
-    row(Op::kAbs, "abs", plain_text, number_shape, [](const VjpArgs& a) -> Tensors { return {ct(a) * sign(x(a))}; }),
+    simple_row(Op::kAbs, "abs", plain_text, number_shape,
+               [](const VjpArgs& a) -> Tensors { return {ct(a) * sign(x(a))}; }),
     unary(Op::kCosine, "cosine", [](const VjpArgs& a) -> Tensors { return {-(ct(a) * sine(x(a)))}; }),
-    row(Op::kErf, "erf", erf_text, float_shape,
+    simple_row(
+        Op::kErf, "erf", erf_text, float_shape,
         [](const VjpArgs& a) -> Tensors { return {ct(a) * exp(-(x(a) * x(a))) * (2 / std::sqrt(std::numbers::pi))}; }),
     unary(Op::kExponential, "exponential", [](const VjpArgs& a) -> Tensors { return {ct(a) * out(a)}; }),
     unary(Op::kFloor, "floor", nullptr),
-    row(Op::kIsFinite, "is_finite", typed_text, is_finite_shape, nullptr),
+    simple_row(Op::kIsFinite, "is_finite", typed_text, is_finite_shape, nullptr),
     unary(Op::kLog, "log", [](const VjpArgs& a) -> Tensors { return {ct(a) / x(a)}; }),
     unary(Op::kLogistic, "logistic", [](const VjpArgs& a) -> Tensors { return {ct(a) * (out(a) * (1.0 - out(a)))}; }),
-    row(Op::kNegate, "negate", plain_text, number_shape, [](const VjpArgs& a) -> Tensors { return {-ct(a)}; }),
-    row(Op::kNot, "not", plain_text, not_shape, nullptr),
+    simple_row(Op::kNegate, "negate", plain_text, number_shape, [](const VjpArgs& a) -> Tensors { return {-ct(a)}; }),
+    simple_row(Op::kNot, "not", plain_text, not_shape, nullptr),
     unary(Op::kRsqrt, "rsqrt", [](const VjpArgs& a) -> Tensors { return {ct(a) * (out(a) / x(a)) * -0.5}; }),
-    row(Op::kSign, "sign", plain_text, number_shape, nullptr),
+    simple_row(Op::kSign, "sign", plain_text, number_shape, nullptr),
     unary(Op::kSine, "sine", [](const VjpArgs& a) -> Tensors { return {ct(a) * cosine(x(a))}; }),
     unary(Op::kSqrt, "sqrt", [](const VjpArgs& a) -> Tensors { return {ct(a) / out(a) * 0.5}; }),
     unary(Op::kTanh, "tanh", [](const VjpArgs& a) -> Tensors { return {ct(a) * (1.0 - out(a) * out(a))}; }),
@@ -100,10 +91,10 @@ Tensors larger_vjp(const VjpArgs& a, const char* direction) {
 }
 
 constexpr OpRow binary(Op op, std::string_view name, Vjp vjp) {
-  return row(op, name, plain_text, two_numbers_shape, vjp);
+  return simple_row(op, name, plain_text, two_numbers_shape, vjp);
 }
 constexpr OpRow bits(Op op, std::string_view name) {
-  return row(op, name, plain_text, bits_shape, nullptr);
+  return simple_row(op, name, plain_text, bits_shape, nullptr);
 }
 
 constexpr std::array kBinary{
@@ -181,14 +172,15 @@ std::vector<Shape> bitcast_shape(Shapes o, const Attributes& a) {
 }
 
 constexpr std::array kOthers{
-    row(Op::kCompare, "compare", compare_text, compare_shape, nullptr),
-    row(Op::kSelect, "select", select_text, select_shape,
-        [](const VjpArgs& a) -> Tensors {
-          return {Tensor{}, where(x(a), ct(a)), where(logical_not(x(a)), ct(a))};
-        }),
-    row(Op::kConvert, "convert", typed_text, convert_shape,
+    simple_row(Op::kCompare, "compare", compare_text, compare_shape, nullptr),
+    simple_row(Op::kSelect, "select", select_text, select_shape,
+               [](const VjpArgs& a) -> Tensors {
+                 return {Tensor{}, where(x(a), ct(a)), where(logical_not(x(a)), ct(a))};
+               }),
+    simple_row(
+        Op::kConvert, "convert", typed_text, convert_shape,
         [](const VjpArgs& a) -> Tensors { return {is_float(x(a).dtype()) ? convert(ct(a), x(a).dtype()) : Tensor{}}; }),
-    row(Op::kBitcastConvert, "bitcast_convert", typed_text, bitcast_shape, nullptr),
+    simple_row(Op::kBitcastConvert, "bitcast_convert", typed_text, bitcast_shape, nullptr),
 };
 
 }  // namespace

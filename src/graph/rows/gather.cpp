@@ -153,27 +153,16 @@ Tensors scatter_vjp(const VjpArgs& a) {
   return grads;
 }
 
-constexpr OpRow row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp) {
-  return {.op = op,
-          .name = name,
-          .spell = spell,
-          .shape = shape,
-          .vjp = vjp,
-          .flops = nullptr,
-          .needs = all_operands,
-          .saved = Saved::kAsValue};
-}
-
-constexpr std::array kRows{
-    row(Op::kReduce, "reduce", reduce_text, reduce_shape, reduce_vjp),
-    row(Op::kTake, "gather", take_text, take_shape, take_vjp),
-    row(Op::kTakeTranspose, "scatter", scatter_text, scatter_shape, scatter_vjp),
+constexpr std::array kGatherRows{
+    simple_row(Op::kReduce, "reduce", reduce_text, reduce_shape, reduce_vjp),
+    simple_row(Op::kTake, "gather", take_text, take_shape, take_vjp),
+    simple_row(Op::kTakeTranspose, "scatter", scatter_text, scatter_shape, scatter_vjp),
 };
 
 }  // namespace
 
 std::span<const OpRow> gather() {
-  return kRows;
+  return kGatherRows;
 }
 
 }  // namespace fettle::rows

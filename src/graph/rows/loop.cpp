@@ -93,7 +93,7 @@ std::vector<bool> loop_activity(const Node& node, const std::vector<bool>& activ
   return scan_activity(node, active).results;
 }
 
-constexpr std::array kRows{
+constexpr std::array kLoopRows{
     OpRow{.op = Op::kScan,
           .name = "while",
           .spell = loop_text,
@@ -109,7 +109,7 @@ constexpr std::array kRows{
 }  // namespace
 
 std::span<const OpRow> loop() {
-  return kRows;
+  return kLoopRows;
 }
 
 }  // namespace fettle::rows

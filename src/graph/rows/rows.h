@@ -26,6 +26,22 @@ std::span<const OpRow> structure();    // what says where a value lies, or how i
 std::span<const OpRow> call();         // custom calls
 std::span<const OpRow> loop();         // scan
 
+std::vector<bool> all_operands(const Node& node, const std::vector<bool>& live);
+std::vector<bool> first_operand(const Node& node, const std::vector<bool>& live);
+
+// A row of an op that needs all its operands and whose arithmetic is not counted.
+constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp,
+                           Saved saved = Saved::kAsValue) {
+  return {.op = op,
+          .name = name,
+          .spell = spell,
+          .shape = shape,
+          .vjp = vjp,
+          .flops = nullptr,
+          .needs = all_operands,
+          .saved = saved};
+}
+
 // Throws InternalError with `label`, the op and the constraint of the specification ("transpose_c2"), unless `ok`.
 template <typename... Args>
 void check(bool ok, const char* label, fmt::format_string<Args...> format, Args&&... args) {
@@ -36,9 +52,6 @@ bool in_range_and_unique(const Dims& dims, int64_t rank);
 
 // The first operand's shape.
 std::vector<Shape> same_shape(Shapes operands, const Attributes&);
-
-std::vector<bool> all_operands(const Node& node, const std::vector<bool>& live);
-std::vector<bool> first_operand(const Node& node, const std::vector<bool>& live);
 
 // "stablehlo.add %0, %1 : tensor<2xf32>": operands and result have one type.
 std::string plain_text(NodeText& node, Printer&);

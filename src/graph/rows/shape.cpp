@@ -8,18 +8,6 @@
 namespace fettle::rows {
 namespace {
 
-constexpr OpRow row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp,
-                    Saved saved = Saved::kAsValue) {
-  return {.op = op,
-          .name = name,
-          .spell = spell,
-          .shape = shape,
-          .vjp = vjp,
-          .flops = nullptr,
-          .needs = all_operands,
-          .saved = saved};
-}
-
 std::string broadcast_text(NodeText& n, Printer&) {
   return fmt::format("{} {}, dims = {} : {}", n.name(), n.operands[0], to_string(n.node.get<Broadcast>().dims),
                      n.signature());
@@ -233,21 +221,21 @@ Tensors transpose_vjp(const VjpArgs& a) {
   return {transpose(ct(a), inverse)};
 }
 
-constexpr std::array kRows{
-    row(Op::kBroadcastInDim, "broadcast_in_dim", broadcast_text, broadcast_shape, broadcast_vjp, Saved::kNever),
-    row(Op::kConcatenate, "concatenate", concatenate_text, concatenate_shape, concatenate_vjp),
-    row(Op::kDynamicSlice, "dynamic_slice", dynamic_slice_text, dynamic_slice_shape, dynamic_slice_vjp),
-    row(Op::kDynamicUpdateSlice, "dynamic_update_slice", typed_text, update_shape, update_vjp),
-    row(Op::kPad, "pad", pad_text, pad_shape, pad_vjp),
-    row(Op::kReshape, "reshape", typed_text, reshape_shape, reshape_vjp, Saved::kNever),
-    row(Op::kSlice, "slice", slice_text, slice_shape, slice_vjp),
-    row(Op::kTranspose, "transpose", transpose_text, transpose_shape, transpose_vjp, Saved::kNever),
+constexpr std::array kShapeRows{
+    simple_row(Op::kBroadcastInDim, "broadcast_in_dim", broadcast_text, broadcast_shape, broadcast_vjp, Saved::kNever),
+    simple_row(Op::kConcatenate, "concatenate", concatenate_text, concatenate_shape, concatenate_vjp),
+    simple_row(Op::kDynamicSlice, "dynamic_slice", dynamic_slice_text, dynamic_slice_shape, dynamic_slice_vjp),
+    simple_row(Op::kDynamicUpdateSlice, "dynamic_update_slice", typed_text, update_shape, update_vjp),
+    simple_row(Op::kPad, "pad", pad_text, pad_shape, pad_vjp),
+    simple_row(Op::kReshape, "reshape", typed_text, reshape_shape, reshape_vjp, Saved::kNever),
+    simple_row(Op::kSlice, "slice", slice_text, slice_shape, slice_vjp),
+    simple_row(Op::kTranspose, "transpose", transpose_text, transpose_shape, transpose_vjp, Saved::kNever),
 };
 
 }  // namespace
 
 std::span<const OpRow> shape() {
-  return kRows;
+  return kShapeRows;
 }
 
 }  // namespace fettle::rows

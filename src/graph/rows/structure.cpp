@@ -86,7 +86,7 @@ Tensors custom_gradient_vjp(const VjpArgs& a) {
   return grads;
 }
 
-constexpr std::array kRows{
+constexpr std::array kStructureRows{
     OpRow{.op = Op::kCustomGradient,
           .name = "custom_gradient",
           .spell = nullptr,
@@ -136,7 +136,7 @@ constexpr std::array kRows{
 }  // namespace
 
 std::span<const OpRow> structure() {
-  return kRows;
+  return kStructureRows;
 }
 
 }  // namespace fettle::rows

@@ -48,27 +48,16 @@ std::vector<Shape> iota_shape(Shapes, const Attributes& a) {
   return {shape};
 }
 
-constexpr OpRow value(Op op, std::string_view name, Spell spell, ShapeRule shape) {
-  return {.op = op,
-          .name = name,
-          .spell = spell,
-          .shape = shape,
-          .vjp = nullptr,
-          .flops = nullptr,
-          .needs = all_operands,
-          .saved = Saved::kNever};
-}
-
-constexpr std::array kRows{
-    value(Op::kParameter, "parameter", parameter_text, parameter_shape),
-    value(Op::kConstant, "constant", constant_text, constant_shape),
-    value(Op::kIota, "iota", iota_text, iota_shape),
+constexpr std::array kValueRows{
+    simple_row(Op::kParameter, "parameter", parameter_text, parameter_shape, nullptr, Saved::kNever),
+    simple_row(Op::kConstant, "constant", constant_text, constant_shape, nullptr, Saved::kNever),
+    simple_row(Op::kIota, "iota", iota_text, iota_shape, nullptr, Saved::kNever),
 };
 
 }  // namespace
 
 std::span<const OpRow> values() {
-  return kRows;
+  return kValueRows;
 }
 
 void check_count(Shapes operands, size_t count, const char* label) {
