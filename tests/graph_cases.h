@@ -39,9 +39,27 @@ struct BadShapeCase {
   std::function<void()> build;
 };
 
+// A node of `op` for which the FLOPs of one execution are known.
+struct FlopsCase {
+  Op op;
+  std::function<Tensor()> build;  // a result of the node
+  int64_t expected;
+};
+
+// A node of `op` of whose results some are read, and the operands that it then needs.
+struct LivenessCase {
+  Op op;
+  std::string name;
+  std::function<Tensor()> build;  // a result of the node
+  std::vector<bool> live;         // results
+  std::vector<bool> expected;     // operands
+};
+
 std::vector<ForwardCase> elementwise_forward_cases();
 std::vector<ForwardCase> structure_forward_cases();
 std::vector<VjpCase> vjp_cases();
 std::vector<BadShapeCase> bad_shape_cases();
+std::vector<FlopsCase> flops_cases();
+std::vector<LivenessCase> liveness_cases();
 
 }  // namespace fettle

@@ -56,17 +56,20 @@ Tensor Block::append(Node node) {
 }
 
 Tensor Block::parameter(const Shape& shape) {
-  for (int64_t dim : shape.dims)
-    internal_check(dim >= 0, "[parameter_c1] {} (at {})", shape.to_string(), PathScope::path());
-  const Tensor t = append({Op::kParameter, {}, {}, {shape}, {}});
+  const Tensor t = placeholder(shape);
   inputs.push_back(t);
   return t;
+}
+
+Tensor Block::placeholder(const Shape& shape) {
+  const Attributes attributes = ResultShape{shape};
+  return append({Op::kParameter, {}, attributes, infer_shapes(Op::kParameter, {}, attributes), {}});
 }
 
 Tensor Block::use(const Tensor& t) {
   internal_check(static_cast<bool>(t), "a null tensor as operand at {}", PathScope::path());
   if (t.block() == this) return t;
-  internal_check(parent_ != nullptr, "an operand at {} is of a block that does not enclose this one",
+  internal_check(parent_ != nullptr, "an operand at {} belongs to a block that does not enclose this one",
                  PathScope::path());
   const Tensor outer = parent_->use(t);
   for (const auto& [seen, inner] : captured)

@@ -1,7 +1,7 @@
 // Defines Block: a list of nodes in order, the body of a program or of a scan.
 //
-// Ops append to the innermost block under construction (Block::current()). A tensor of an enclosing block that is used
-// inside becomes a captured input of the inner one, so model code is written as plain closures.
+// Ops append to the innermost block under construction (Block::current()). When code inside uses a tensor of an
+// enclosing block, the inner block captures it as an input, so model code is written as plain closures.
 #pragma once
 
 #include <cstdint>
@@ -11,44 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "graph/attributes.h"
 #include "graph/tensor.h"
 
 namespace fettle {
 
 enum class Op : uint8_t;
-struct CustomCall;
 struct Lowering;
-
-// StableHLO's dot_dimension_numbers.
-struct DotDims {
-  Dims lhs_batching, rhs_batching, lhs_contracting, rhs_contracting;
-};
-
-// How much of a scan's body is saved for its reverse loop; the rest is computed again.
-enum class Remat : uint8_t {
-  kNone,  // every value the reverse loop reads is saved
-  kDots,  // results of dot_general are saved
-  kFull,  // only the loop's carried inputs are saved
-};
-
-// What a node says beyond its operands; each op reads the fields its row in op_table.cpp names.
-struct Attributes {
-  Dims dims;                // dimension list of the op
-  Dims low, high, strides;  // slice: start, limit, stride; pad: low, high, interior
-  DotDims dot;
-  std::string text;                                   // compare direction, reduce kind, custom_call target
-  std::string config;                                 // float8_dot: dtype of the gradient
-  std::shared_ptr<const CustomCall> call;             // custom_call
-  double splat = 0;                                   // constant: the value of every element ...
-  std::shared_ptr<const std::vector<double>> values;  // ... or, when set, all of them
-  Partition partition;                                // sharding_constraint, place
-  Memory memory = Memory::kDevice;                    // place
-  std::shared_ptr<Block> body;                        // scan
-  int64_t trips = 0, carries = 0, xs = 0;             // scan: operands are carries, xs, then captured
-  bool reverse = false;                               // scan: from the last slice to the first
-  bool limited = false;                               // scan: carry 0 says how many trips are made
-  Remat remat = Remat::kFull;                         // scan
-};
 
 struct Node {
   Op op;
@@ -56,6 +25,14 @@ struct Node {
   Attributes attributes;
   std::vector<Shape> results;
   std::string path;  // "layers/self_attn/q_proj"
+
+  // The attributes as a T. Throws InternalError when they are of another kind.
+  template <typename T>
+  const T& get() const {
+    return as<T>(attributes);
+  }
+  // The loop that this node is, or null.
+  const Loop* loop() const { return std::get_if<Loop>(&attributes); }
 };
 
 class Block {
@@ -68,13 +45,15 @@ class Block {
   static Block& current();
 
   Tensor append(Node node);              // first result
-  Tensor parameter(const Shape& shape);  // a new input, after those there are
+  Tensor parameter(const Shape& shape);  // a new input, after the others
+  // A parameter node that is not yet in `inputs`; the caller puts it there.
+  Tensor placeholder(const Shape& shape);
   Tensor tensor(int32_t node, int32_t result = 0) { return {this, node, result}; }
   // `t` as seen from this block: itself, or the captured input that stands for it.
   Tensor use(const Tensor& t);
 
   Block* parent() const { return parent_; }
-  // What the program is built for: that of the outermost block; one device without kernels when it has none.
+  // What the program is built for, from the outermost block. The default is one device and no kernels.
   const Lowering& lowering() const;
   const Node& node(int32_t id) const { return nodes_[id]; }
   Node& node(int32_t id) { return nodes_[id]; }

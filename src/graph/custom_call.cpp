@@ -21,29 +21,17 @@ Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& m
 }
 
 std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands) {
-  Block& block = Block::current();
-  const std::string at = fmt::format("{} (at {})", call.kernel.empty() ? call.target : call.kernel, PathScope::path());
-  internal_check(!call.target.empty(), "[custom_call_i2] no target in {}", at);
-  internal_check(call.in.empty() || call.in.size() == operands.size(),
-                 "[custom_call_i3] {} operands, {} partitions in {}", operands.size(), call.in.size(), at);
-  internal_check(call.out.empty() || call.out.size() == call.results.size(),
-                 "[custom_call_i3] {} results, {} partitions in {}", call.results.size(), call.out.size(), at);
   auto shared = std::make_shared<CustomCall>(call);
-  shared->in.resize(operands.size());
-  shared->out.resize(call.results.size());
-  const MeshAxes& mesh = block.lowering().mesh;
-  Node node{Op::kCustomCall, {}, {}, call.results, {}};
-  for (size_t i = 0; i < operands.size(); ++i) {
-    internal_check(static_cast<bool>(operands[i]), "[custom_call_i1] operand {} is null in {}", i, at);
-    node.operands.push_back(block.use(operands[i]));
-    shard_of(operands[i].shape(), shared->in[i], mesh);
-  }
+  if (call.in.empty()) shared->in.resize(operands.size());
+  if (call.out.empty()) shared->out.resize(call.results.size());
+  for (const Tensor& operand : operands)
+    internal_check(static_cast<bool>(operand), "[custom_call_i1] an operand of {} is null (at {})", call.target,
+                   PathScope::path());
+  const Tensor first = make_node(Op::kCustomCall, operands, std::shared_ptr<const CustomCall>(shared));
+  const MeshAxes& mesh = Block::current().lowering().mesh;
+  for (size_t i = 0; i < operands.size(); ++i) shard_of(operands[i].shape(), shared->in[i], mesh);
   for (size_t i = 0; i < call.results.size(); ++i) shard_of(call.results[i], shared->out[i], mesh);
-  node.attributes.call = std::move(shared);
-  const Tensor first = block.append(std::move(node));
-  std::vector<Tensor> out;
-  for (size_t i = 0; i < call.results.size(); ++i) out.push_back(block.tensor(first.node(), static_cast<int32_t>(i)));
-  return out;
+  return all_results(first);
 }
 
 }  // namespace fettle

@@ -7,10 +7,10 @@
 namespace fettle {
 namespace {
 
-// Far below any gradient: only an array of zeros has a smaller one.
+// Far below the largest element of any array of gradients, unless they are all zero.
 constexpr double kSmallest = 1e-30;
 
-// The largest power of two that is not above x, f32.
+// The largest power of two <= x, f32.
 Tensor power_of_two_below(const Tensor& x) {
   const Tensor exponent = logical_and(bitcast_convert(x, DType::kU32), constant(0x7f800000, DType::kU32));
   return bitcast_convert(exponent, DType::kF32);
@@ -33,9 +33,7 @@ Tensor scaled_dot(const ScaledFloat8& x, const ScaledFloat8& y, const DotDims& d
 
 Tensor float8_dot(const Tensor& x, const Tensor& y, const DotDims& dims, const Float8& types) {
   const Tensor product = scaled_dot(to_float8(x, types.forward), to_float8(y, types.forward), dims, x.dtype());
-  return make_node(
-      Op::kFloat8Dot, {product, x, y},
-      {.dot = dims, .text = std::string(hf_name(types.forward)), .config = std::string(hf_name(types.gradient))});
+  return make_node(Op::kFloat8Dot, {product, x, y}, Float8Product{dims, types});
 }
 
 }  // namespace fettle

@@ -24,6 +24,13 @@ Tensor binary(Op op, const Tensor& x, const Tensor& y) {
   return make_node(op, {broadcast_to(x, dims), broadcast_to(y, dims)});
 }
 
+Direction direction_of(std::string_view name) {
+  constexpr std::string_view kNames[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+  const auto at = std::ranges::find(kNames, name);
+  internal_check(at != std::end(kNames), "[compare_i3] direction '{}' at {}", name, PathScope::path());
+  return static_cast<Direction>(at - std::begin(kNames));
+}
+
 Dims from_end(Dims dims, int64_t rank) {
   for (int64_t& d : dims)
     if (d < 0) d += rank;
@@ -31,16 +38,14 @@ Dims from_end(Dims dims, int64_t rank) {
   return dims;
 }
 
-Tensor reduce(const Tensor& x, const Dims& dims, const char* kind) {
-  return make_node(Op::kReduce, {x}, {.dims = from_end(dims, x.rank()), .text = kind});
+Tensor reduce(const Tensor& x, const Dims& dims, ReduceKind kind) {
+  return make_node(Op::kReduce, {x}, Reduction{kind, from_end(dims, x.rank())});
 }
 
 }  // namespace
 
 Tensor constant(double value, DType dtype) {
-  Node node{Op::kConstant, {}, {}, {{dtype, {}}}, {}};
-  node.attributes.splat = value;
-  return Block::current().append(std::move(node));
+  return make_node(Op::kConstant, {}, ConstantValue{{dtype, {}}, value, nullptr});
 }
 
 Tensor full(double value, const Shape& shape) {
@@ -48,11 +53,7 @@ Tensor full(double value, const Shape& shape) {
 }
 
 Tensor literal(const std::vector<double>& values, const Shape& shape) {
-  internal_check(static_cast<int64_t>(values.size()) == shape.elements(), "[constant_c1] {} values for {}",
-                 values.size(), shape.to_string());
-  Node node{Op::kConstant, {}, {}, {shape}, {}};
-  node.attributes.values = std::make_shared<const std::vector<double>>(values);
-  return Block::current().append(std::move(node));
+  return make_node(Op::kConstant, {}, ConstantValue{shape, 0, std::make_shared<const std::vector<double>>(values)});
 }
 
 Tensor zeros_like(const Tensor& x) {
@@ -60,8 +61,7 @@ Tensor zeros_like(const Tensor& x) {
 }
 
 Tensor iota(const Shape& shape, int64_t dim) {
-  internal_check(dim >= 0 && dim < shape.rank(), "[iota_c1] dim {} of {}", dim, shape.to_string());
-  return Block::current().append({Op::kIota, {}, {.dims = {dim}}, {shape}, {}});
+  return make_node(Op::kIota, {}, IotaDim{shape, dim});
 }
 
 Tensor abs(const Tensor& x) {
@@ -170,7 +170,7 @@ Tensor shift_right(const Tensor& x, int64_t bits) {
 
 Tensor compare(const Tensor& x, const char* direction, const Tensor& y) {
   const Dims dims = broadcast_dims(x.dims(), y.dims());
-  return make_node(Op::kCompare, {broadcast_to(x, dims), broadcast_to(y, dims)}, {.text = direction});
+  return make_node(Op::kCompare, {broadcast_to(x, dims), broadcast_to(y, dims)}, Comparison{direction_of(direction)});
 }
 
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false) {
@@ -180,11 +180,11 @@ Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false)
 
 Tensor convert(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  return make_node(Op::kConvert, {x}, {.text = std::string(hf_name(dtype))});
+  return make_node(Op::kConvert, {x}, ResultDtype{dtype});
 }
 
 Tensor bitcast_convert(const Tensor& x, DType dtype) {
-  return make_node(Op::kBitcastConvert, {x}, {.text = std::string(hf_name(dtype))});
+  return make_node(Op::kBitcastConvert, {x}, ResultDtype{dtype});
 }
 
 Tensor reshape(const Tensor& x, const Dims& dims) {
@@ -196,18 +196,18 @@ Tensor reshape(const Tensor& x, const Dims& dims) {
     break;
   }
   if (out == x.dims()) return x;
-  return make_node(Op::kReshape, {x}, {.high = out});
+  return make_node(Op::kReshape, {x}, ResultDims{out});
 }
 
 Tensor transpose(const Tensor& x, const Dims& permutation) {
   Dims same(x.rank());
   std::iota(same.begin(), same.end(), 0);
   if (permutation == same) return x;
-  return make_node(Op::kTranspose, {x}, {.dims = permutation});
+  return make_node(Op::kTranspose, {x}, Permutation{permutation});
 }
 
 Tensor broadcast_in_dim(const Tensor& x, const Dims& result, const Dims& dims) {
-  return make_node(Op::kBroadcastInDim, {x}, {.dims = dims, .high = result});
+  return make_node(Op::kBroadcastInDim, {x}, Broadcast{.result = result, .dims = dims});
 }
 
 Tensor broadcast_to(const Tensor& x, const Dims& result) {
@@ -229,24 +229,23 @@ Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t limit, int64_t
   low[dim] = start;
   high[dim] = limit;
   strides[dim] = stride;
-  return make_node(Op::kSlice, {x}, {.low = low, .high = high, .strides = strides});
+  return make_node(Op::kSlice, {x}, SliceRange{low, high, strides});
 }
 
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, double value) {
-  return make_node(Op::kPad, {x, constant(value, x.dtype())},
-                   {.low = low, .high = high, .strides = Dims(low.size(), 0)});
+  return make_node(Op::kPad, {x, constant(value, x.dtype())}, Padding{low, high, Dims(low.size(), 0)});
 }
 
 Tensor concatenate(const std::vector<Tensor>& xs, int64_t dim) {
   internal_check(!xs.empty(), "[concatenate_c3] no operands");
   if (xs.size() == 1) return xs[0];
-  return make_node(Op::kConcatenate, xs, {.dims = {dim < 0 ? dim + xs[0].rank() : dim}});
+  return make_node(Op::kConcatenate, xs, ConcatenateDim{dim < 0 ? dim + xs[0].rank() : dim});
 }
 
 Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes) {
   std::vector<Tensor> operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return make_node(Op::kDynamicSlice, operands, {.high = sizes});
+  return make_node(Op::kDynamicSlice, operands, ResultDims{sizes});
 }
 
 Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts) {
@@ -256,9 +255,7 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::ve
 }
 
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result) {
-  Attributes attributes{.dot = dims};
-  if (result != lhs.dtype()) attributes.text = hf_name(result);
-  return make_node(Op::kDotGeneral, {lhs, rhs}, attributes);
+  return make_node(Op::kDotGeneral, {lhs, rhs}, DotProduct{dims, result});
 }
 
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims) {
@@ -266,13 +263,13 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims) {
 }
 
 Tensor reduce_sum(const Tensor& x, const Dims& dims) {
-  return reduce(x, dims, "add");
+  return reduce(x, dims, ReduceKind::kAdd);
 }
 Tensor reduce_max(const Tensor& x, const Dims& dims) {
-  return reduce(x, dims, "maximum");
+  return reduce(x, dims, ReduceKind::kMaximum);
 }
 Tensor reduce_and(const Tensor& x, const Dims& dims) {
-  return reduce(x, dims, "and");
+  return reduce(x, dims, ReduceKind::kAnd);
 }
 
 Tensor take(const Tensor& table, const Tensor& ids) {
@@ -280,7 +277,7 @@ Tensor take(const Tensor& table, const Tensor& ids) {
 }
 
 Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows) {
-  return make_node(Op::kTakeTranspose, {rows, ids, table}, {.high = {table.dims().begin(), table.dims().end() - 1}});
+  return make_node(Op::kTakeTranspose, {rows, ids, table}, ResultDims{{table.dims().begin(), table.dims().end() - 1}});
 }
 
 Tensor stop_gradient(const Tensor& x) {
@@ -288,21 +285,18 @@ Tensor stop_gradient(const Tensor& x) {
 }
 
 Tensor sharding_constraint(const Tensor& x, const Partition& partition) {
-  return make_node(Op::kShardingConstraint, {x}, {.partition = partition});
+  return make_node(Op::kShardingConstraint, {x}, Constraint{partition});
 }
 
 Tensor place(const Tensor& x, Memory memory, const Partition& partition, const Tensor& squares) {
   std::vector<Tensor> operands{sharding_constraint(x, partition)};
   if (squares) operands.push_back(squares);
-  const Tensor placed = make_node(Op::kPlace, operands, {.partition = partition, .memory = memory});
+  const Tensor placed = make_node(Op::kPlace, operands, Placement{memory, partition});
   return memory == Memory::kHost ? placed : sharding_constraint(placed, partition);
 }
 
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs) {
-  const Tensor first = make_node(Op::kOptimizationBarrier, xs);
-  std::vector<Tensor> out;
-  for (size_t i = 0; i < xs.size(); ++i) out.push_back(first.block()->tensor(first.node(), static_cast<int32_t>(i)));
-  return out;
+  return all_results(make_node(Op::kOptimizationBarrier, xs));
 }
 
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads) {

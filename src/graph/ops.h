@@ -1,7 +1,7 @@
 // Defines the ops that model code is written with. Each appends to the current block and returns its result.
 //
-// Dtypes must agree. Binary ops broadcast like NumPy: dims are aligned at the end, a missing or 1-sized dim stretches.
-// Names and meanings are StableHLO's where it has the op.
+// Operands must have one dtype. Binary ops broadcast like NumPy: dims are aligned at the end, and a missing dim or one
+// of size 1 is repeated. Names and meanings are StableHLO's where it has the op.
 #pragma once
 
 #include <functional>
@@ -57,7 +57,7 @@ Tensor shift_left(const Tensor& x, int64_t bits);
 Tensor shift_right(const Tensor& x, int64_t bits);                                 // logical
 Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
-Tensor convert(const Tensor& x, DType dtype);                                      // x itself when it is of that dtype
+Tensor convert(const Tensor& x, DType dtype);                                      // x itself when it has that dtype
 Tensor bitcast_convert(const Tensor& x, DType dtype);                              // same width
 
 // Shape.
@@ -76,24 +76,25 @@ Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::ve
 // `result` is the dtype of the result; accumulation is in f32 for bf16 and f16 operands.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims, DType result);
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
-Tensor reduce_sum(const Tensor& x, const Dims& dims);  // dims are dropped; negative counts from the end
+Tensor reduce_sum(const Tensor& x, const Dims& dims);  // removes `dims`; a negative one counts from the end
 Tensor reduce_max(const Tensor& x, const Dims& dims);
 Tensor reduce_and(const Tensor& x, const Dims& dims);
-// Rows of table [batch.., R, C] at ids [batch.., ...] -> [batch.., ..., C]; ids are clamped. Its VJP adds rows up.
+// Rows of table [batch.., R, C] at ids [batch.., ...] -> [batch.., ..., C]; ids are clamped. The gradient of a row that
+// is read several times is the sum over its readers.
 Tensor take(const Tensor& table, const Tensor& ids);
-// The table with rows [batch.., ..., C] added at ids; rows whose ids are not in the table are left out.
+// The table with `rows` [batch.., ..., C] added at ids. Rows whose ids are out of range are ignored.
 Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 
 // Structure.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
-// x in that memory, split over the mesh as `partition` says. Its gradient lies in the other. What lies in the host's
-// memory may be sliced, updated by a slice, and placed, no more. `squares`, an f32 scalar of any value, is given the
-// sum of the gradient's squares as its own gradient, so that a norm does not read back what went to the host.
+// Copies x to `memory`, split over the mesh as `partition` says. Its gradient goes back to the other memory. A value in
+// the host's memory may only be sliced, updated by a slice, and placed. `squares`, an f32 scalar of any value, receives
+// the sum of the gradient's squares as its own gradient, so that a norm need not read back a gradient on the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
-// `value` (a scalar) whose gradient by inputs[i] is grads[i] times its cotangent: for sums whose gradient is cheapest
-// beside the value.
+// The scalar `value`, with the gradient by inputs[i] defined as grads[i] times the cotangent. For sums whose gradient
+// is cheapest to compute together with the value.
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
 
 }  // namespace fettle

@@ -18,9 +18,9 @@ namespace {
 void add_calls(const Block& block, int64_t times, std::map<std::string, KernelUse>& uses) {
   for (int32_t id = 0; id < block.size(); ++id) {
     const Node& node = block.node(id);
-    if (node.op == Op::kScan) add_calls(*node.attributes.body, times * node.attributes.trips, uses);
+    if (const Loop* loop = node.loop()) add_calls(*loop->body, times * loop->trips, uses);
     if (node.op != Op::kCustomCall) continue;
-    const CustomCall& call = *node.attributes.call;
+    const CustomCall& call = *node.get<std::shared_ptr<const CustomCall>>();
     KernelUse& use = uses[call.kernel];
     use.kernel = call.kernel;
     use.calls += times;

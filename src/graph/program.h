@@ -43,8 +43,8 @@ class Program {
 
   Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
                Memory memory = Memory::kDevice);
-  // `donate_input`: the name of the input of the same shape, partition and memory whose bytes this output takes over.
-  // An output in the host's memory is a value that was placed there.
+  // `donate_input` names an input of the same shape, partition and memory; the output reuses its bytes. A value for an
+  // output in the host's memory must have been placed there.
   void output(const std::string& name, const Tensor& value, const Partition& partition = {},
               const std::string& donate_input = "", Memory memory = Memory::kDevice);
   Block& block() { return *block_; }

@@ -11,7 +11,6 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
                     const ScanBody& body, const ScanOptions& options, bool limited) {
   Block& outer = Block::current();
   auto inner = std::make_shared<Block>(&outer);
-  Node node{Op::kScan, {}, {}, {}, {}};
   ScanStep step;
   {
     BuildScope scope(*inner);
@@ -19,47 +18,33 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
     std::vector<Tensor> inner_carries, inner_xs;
     for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
     for (const Tensor& x : xs) {
-      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] scan of {} trips over {}", trips,
+      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] a scan of {} trips takes {}", trips,
                      x.shape().to_string());
       inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
     }
     step = body(index, inner_carries, inner_xs);
     internal_check(step.carries.size() == carries.size(), "[while_c2] the body returned {} carries, took {}",
                    step.carries.size(), carries.size());
-    for (size_t i = 0; i < carries.size(); ++i) {
-      internal_check(step.carries[i].shape() == carries[i].shape(),
-                     "[while_c2] carry {} came in as {}, left as {} (at {})", i, carries[i].shape().to_string(),
-                     step.carries[i].shape().to_string(), PathScope::path());
-      inner->outputs.push_back(inner->use(step.carries[i]));
-      node.results.push_back(carries[i].shape());
-    }
-    for (const Tensor& y : step.ys) {
-      inner->outputs.push_back(inner->use(y));
-      Dims dims = y.dims();
-      dims.insert(dims.begin(), trips);
-      node.results.push_back({y.dtype(), dims});
-    }
+    for (const Tensor& carry : step.carries) inner->outputs.push_back(inner->use(carry));
+    for (const Tensor& y : step.ys) inner->outputs.push_back(inner->use(y));
   }
-  for (const Tensor& carry : carries) node.operands.push_back(outer.use(carry));
-  for (const Tensor& x : xs) node.operands.push_back(outer.use(x));
-  for (const auto& [from, to] : inner->captured) node.operands.push_back(from);
-  node.attributes.trips = trips;
-  node.attributes.carries = static_cast<int64_t>(carries.size());
-  node.attributes.xs = static_cast<int64_t>(xs.size());
-  node.attributes.reverse = options.reverse;
-  node.attributes.remat = options.remat;
-  node.attributes.limited = limited;
-  node.attributes.body = std::move(inner);
-
-  const size_t results = node.results.size();
-  const Tensor first = outer.append(std::move(node));
-  ScanStep out;
-  for (size_t i = 0; i < results; ++i)
-    (i < carries.size() ? out.carries : out.ys).push_back(outer.tensor(first.node(), static_cast<int32_t>(i)));
-  return out;
+  std::vector<Tensor> operands;
+  for (const Tensor& carry : carries) operands.push_back(outer.use(carry));
+  for (const Tensor& x : xs) operands.push_back(outer.use(x));
+  for (const auto& [from, to] : inner->captured) operands.push_back(from);
+  const std::vector<Tensor> results = all_results(make_node(Op::kScan, operands,
+                                                            Loop{.body = std::move(inner),
+                                                                 .trips = trips,
+                                                                 .carries = static_cast<int64_t>(carries.size()),
+                                                                 .xs = static_cast<int64_t>(xs.size()),
+                                                                 .reverse = options.reverse,
+                                                                 .limited = limited,
+                                                                 .remat = options.remat}));
+  const auto ys = results.begin() + static_cast<std::ptrdiff_t>(carries.size());
+  return {{results.begin(), ys}, {ys, results.end()}};
 }
 
-// The limit goes through the loop as its first carry.
+// The limit is the loop's first carry.
 ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vector<Tensor>& xs, const ScanBody& body,
                       const ScanOptions& options) {
   carries.insert(carries.begin(), options.limit);

@@ -1,4 +1,4 @@
-// Defines Tensor, a value in a graph, and where it lies: Partition, how its dims lie over mesh axes, and Memory.
+// Defines Tensor, a value in a graph, and what says where it lies: Partition (how mesh axes split its dims) and Memory.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace fettle {
 
 class Block;
 
-// For each dim the mesh axes it is split over, major first; empty = replicated. Written as sdy shardings.
+// For each dim the mesh axes that split it, major first; none = replicated. Printed as sdy shardings.
 struct Partition {
   std::vector<std::vector<std::string>> dims;
   bool operator==(const Partition&) const = default;
 };
 
-// Where an array lies: in the device's own memory, or in the host's, from which the device copies.
+// Where an array lies: in the device's own memory, or in the host's, which the device copies from and to.
 enum class Memory : uint8_t { kDevice, kHost };
 const char* memory_kind(Memory memory);  // PJRT's name: "device", "pinned_host"
 
@@ -26,11 +26,11 @@ const char* memory_kind(Memory memory);  // PJRT's name: "device", "pinned_host"
 struct MeshAxes {
   std::vector<std::pair<std::string, int64_t>> axes;
   int64_t size() const;                            // devices: product of the sizes
-  int64_t size_of(const std::string& axis) const;  // 1 for an axis that is not there
+  int64_t size_of(const std::string& axis) const;  // 1 for an axis that the mesh does not have
   bool operator==(const MeshAxes&) const = default;
 };
 
-// A handle to result `result` of node `node` in `block`; as cheap as an integer. Null when default-made.
+// A handle to result `result` of node `node` in `block`, cheap to copy. A default-constructed one is null.
 class Tensor {
  public:
   Tensor() = default;

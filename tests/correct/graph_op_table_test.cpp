@@ -1,5 +1,5 @@
-// Design principle 2: every row of the op table has a forward case, a finite-difference check of its VJP where it has
-// one, and a bad-shape case. All cases of a kind run as one program.
+// Design principle 2: every row of the op table has a forward case, which prints and runs it, a bad-shape case, and a
+// case for each of VJP (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
+#include "graph/rows/rows.h"
 #include "graph/scan.h"
 #include "graph_cases.h"
 
@@ -36,10 +37,18 @@ TEST(OpTable, RowsAreInOrderAndNamedOnce) {
 
 TEST(OpTable, EveryRowHasItsCases) {
   const std::set<Op> forward = ops_of(forward_cases()), vjp = ops_of(vjp_cases()), bad = ops_of(bad_shape_cases());
+  const std::set<Op> flops = ops_of(flops_cases()), liveness = ops_of(liveness_cases());
   for (const OpRow& row : op_table()) {
     EXPECT_TRUE(forward.contains(row.op)) << row.name << " lacks a forward case";
     EXPECT_TRUE(bad.contains(row.op)) << row.name << " lacks a bad-shape case";
+    EXPECT_NE(row.shape.value, nullptr) << row.name << " lacks a shape rule";
     EXPECT_EQ(vjp.contains(row.op), row.vjp != nullptr) << row.name << ": a VJP and its case go together";
+    EXPECT_EQ(flops.contains(row.op), row.flops != nullptr) << row.name << ": FLOPs and their case go together";
+    ASSERT_NE(row.needs.value, nullptr) << row.name << " does not say which operands it needs";
+    EXPECT_EQ(liveness.contains(row.op), row.needs != rows::all_operands)
+        << row.name << ": operands that are not needed and a liveness case go together";
+    if (row.spell == nullptr)
+      EXPECT_EQ(row.needs.value, &rows::first_operand) << row.name << " lacks a spelling, and it is not a mere marker";
   }
 }
 
@@ -190,6 +199,36 @@ TEST(OpTable, TiesAreSharedAsDocumented) {
   EXPECT_EQ(got.at("min x").elements, (std::vector<double>{1, 1}));
   EXPECT_EQ(got.at("min y").elements, (std::vector<double>{0, 0}));
   EXPECT_EQ(got.at("reduce").elements, (std::vector<double>{0.5, 0.5})) << "equal elements share";
+}
+
+TEST(OpTable, FlopsAreThoseOfTheCases) {
+  for (const FlopsCase& c : flops_cases()) {
+    Program program;
+    BuildScope scope(program.block());
+    const Tensor result = c.build();
+    const Node& node = result.block()->node(result.node());
+    ASSERT_EQ(node.op, c.op) << op_row(c.op).name;
+    EXPECT_EQ(op_row(c.op).flops.value(node), c.expected) << op_row(c.op).name;
+  }
+}
+
+TEST(OpTable, OperandsThatANodeNeeds) {
+  for (const LivenessCase& c : liveness_cases()) {
+    Program program;
+    BuildScope scope(program.block());
+    const Tensor result = c.build();
+    const Node& node = result.block()->node(result.node());
+    ASSERT_EQ(node.op, c.op) << name_of(c);
+    EXPECT_EQ(op_row(c.op).needs.value(node, c.live), c.expected) << name_of(c);
+  }
+}
+
+TEST(OpTable, AttributesOfTheWrongKindAreRefused) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {2}});
+  EXPECT_THROW(make_node(Op::kReshape, {x}, Permutation{{0}}), InternalError);
+  EXPECT_THROW(make_node(Op::kReshape, {x}), InternalError);
 }
 
 TEST(OpTable, FlopsCountMultiplyAndAddInEveryTrip) {

@@ -16,7 +16,7 @@ int64_t count(const Block& block, Op op) {
   int64_t n = 0;
   for (int32_t id = 0; id < block.size(); ++id) {
     n += block.node(id).op == op;
-    if (block.node(id).op == Op::kScan) n += count(*block.node(id).attributes.body, op);
+    if (const Loop* loop = block.node(id).loop()) n += count(*loop->body, op);
   }
   return n;
 }
@@ -25,9 +25,10 @@ int64_t count(const Block& block, Op op) {
 std::vector<const Node*> scans(const Block& block) {
   std::vector<const Node*> out;
   for (int32_t id = 0; id < block.size(); ++id) {
-    if (block.node(id).op != Op::kScan) continue;
+    const Loop* loop = block.node(id).loop();
+    if (loop == nullptr) continue;
     out.push_back(&block.node(id));
-    for (const Node* inner : scans(*block.node(id).attributes.body)) out.push_back(inner);
+    for (const Node* inner : scans(*loop->body)) out.push_back(inner);
   }
   return out;
 }
@@ -69,8 +70,8 @@ TEST(Prune, DeadCarriesSlicesStacksAndCapturesOfALoop) {
   const std::shared_ptr<Block> pruned = prune(program.block());
   ASSERT_EQ(scans(*pruned).size(), 1u);
   const Node& loop = *scans(*pruned)[0];
-  EXPECT_EQ(loop.attributes.carries, 2);
-  EXPECT_EQ(loop.attributes.xs, 1);
+  EXPECT_EQ(loop.loop()->carries, 2);
+  EXPECT_EQ(loop.loop()->xs, 1);
   EXPECT_EQ(loop.operands.size(), 3u) << "nothing captured";
   EXPECT_EQ(loop.results.size(), 3u) << "two carries and one stack";
   EXPECT_EQ(count(*pruned, Op::kExponential), 0);
@@ -108,9 +109,9 @@ TEST(Prune, AReverseLoopKeepsOnlyWhatTheGradientReads) {
   const std::vector<const Node*> loops = scans(*pruned);
   ASSERT_EQ(loops.size(), 2u);
   EXPECT_EQ(loops[0]->results.size(), 2u) << "the carry and its saved stack";
-  EXPECT_EQ(loops[1]->attributes.carries, 1) << "the carry's cotangent; no sum for the frozen weight";
+  EXPECT_EQ(loops[1]->loop()->carries, 1) << "the carry's cotangent; no sum for the frozen weight";
   EXPECT_EQ(loops[1]->results.size(), 2u);
-  EXPECT_EQ(count(*loops[1]->attributes.body, Op::kDotGeneral), 2) << "one computed again, one of the gradient";
+  EXPECT_EQ(count(*loops[1]->loop()->body, Op::kDotGeneral), 2) << "one computed again, one of the gradient";
 }
 
 TEST(Prune, SavedDotsAreNotComputedAgain) {
@@ -127,7 +128,7 @@ TEST(Prune, SavedDotsAreNotComputedAgain) {
     program.output("grad", grad(reduce_sum(out.carries[0], {0}), {w})[0]);
     const std::shared_ptr<Block> pruned = prune(program.block());
     const std::vector<const Node*> loops = scans(*pruned);
-    const Block& reverse = *loops[1]->attributes.body;
+    const Block& reverse = *loops[1]->loop()->body;
     return std::vector<int64_t>{count(reverse, Op::kDotGeneral), count(reverse, Op::kExponential),
                                 count(reverse, Op::kSine)};
   };

@@ -54,7 +54,9 @@ void add_elementwise(List& list) {
   list.push_back({Op::kCompare, "compare_i3", [] { compare(f({2}), "EQUAL", f({2})); }});
   list.push_back({Op::kSelect, "select_c1", [] { select(f({2}), f({2}), f({2})); }});
   list.push_back({Op::kSelect, "select_c2", [] { select(p({2}), f({2}), i({2})); }});
-  list.push_back({Op::kConvert, "convert_c1", [] { make_node(Op::kConvert, {f({2}), f({2})}, {.text = "float32"}); }});
+  list.push_back({Op::kConvert, "convert_c1", [] {
+                    make_node(Op::kConvert, {f({2}), f({2})}, ResultDtype{DType::kF32});
+                  }});
   list.push_back({Op::kBitcastConvert, "bitcast_convert_c1", [] { bitcast_convert(f({2}), DType::kBF16); }});
 }
 
@@ -82,17 +84,17 @@ void add_shape(List& list) {
   list.push_back(
       {Op::kDynamicUpdateSlice, "dynamic_update_slice_c6", [] { dynamic_update_slice(f({4}), f({5}), {i({})}); }});
   list.push_back({Op::kPad, "pad_c1", [] {
-                    make_node(Op::kPad, {f({2}), i({})}, {.low = {0}, .high = {0}, .strides = {0}});
+                    make_node(Op::kPad, {f({2}), i({})}, Padding{.low = {0}, .high = {0}, .interior = {0}});
                   }});
   list.push_back({Op::kPad, "pad_c2", [] { pad(f({2, 2}), {0}, {0}); }});
   list.push_back({Op::kPad, "pad_c3", [] {
-                    make_node(Op::kPad, {f({2}), f({})}, {.low = {0}, .high = {0}, .strides = {-1}});
+                    make_node(Op::kPad, {f({2}), f({})}, Padding{.low = {0}, .high = {0}, .interior = {-1}});
                   }});
   list.push_back({Op::kPad, "pad_c4", [] { pad(f({2}), {-2}, {-1}); }});
   list.push_back({Op::kReshape, "reshape_c2", [] { reshape(f({2, 3}), {4}); }});
   list.push_back({Op::kReshape, "reshape_c2", [] { reshape(f({2, 3}), {4, -1}); }});
-  list.push_back(
-      {Op::kSlice, "slice_c2", [] { make_node(Op::kSlice, {f({4})}, {.low = {}, .high = {1}, .strides = {1}}); }});
+  list.push_back({Op::kSlice, "slice_c2",
+                  [] { make_node(Op::kSlice, {f({4})}, SliceRange{.start = {}, .limit = {1}, .strides = {1}}); }});
   list.push_back({Op::kSlice, "slice_c3", [] { slice(f({4}), 0, 2, 5); }});
   list.push_back({Op::kSlice, "slice_c3", [] { slice(f({4}), 0, 3, 2); }});
   list.push_back({Op::kSlice, "slice_c4", [] { slice(f({4}), 0, 0, 4, 0); }});
@@ -100,21 +102,20 @@ void add_shape(List& list) {
   list.push_back({Op::kTranspose, "transpose_c2", [] { transpose(f({2, 3}), {0}); }});
   list.push_back({Op::kReduce, "reduce_c4_c5", [] { reduce_sum(f({2, 3}), {2}); }});
   list.push_back({Op::kReduce, "reduce_c4_c5", [] { reduce_sum(f({2, 3}), {0, 0}); }});
-  list.push_back({Op::kReduce, "reduce_c6", [] { make_node(Op::kReduce, {f({2})}, {.dims = {0}, .text = "mean"}); }});
   list.push_back({Op::kReduce, "reduce_i1", [] { reduce_and(f({2}), {0}); }});
   list.push_back({Op::kReduce, "reduce_i1", [] { reduce_sum(p({2}), {0}); }});
   list.push_back({Op::kReduce, "reduce_i1", [] { reduce_max(i({2}), {0}); }});
   list.push_back({Op::kTake, "gather_c1", [] { take(f({3}), i({2})); }});
   list.push_back({Op::kTake, "gather_c1", [] { take(f({2, 4, 3}), i({3, 2})); }});
   list.push_back({Op::kTakeTranspose, "scatter_c6", [] {
-                    make_node(Op::kTakeTranspose, {f({2, 3}), i({2}), f({5, 3})}, {.high = {4}});
+                    make_node(Op::kTakeTranspose, {f({2, 3}), i({2}), f({5, 3})}, ResultDims{{4}});
                   }});
   list.push_back({Op::kTake, "gather_i2", [] { take(f({3, 2}), f({2})); }});
   list.push_back({Op::kTakeTranspose, "scatter_i2", [] {
-                    make_node(Op::kTakeTranspose, {f({2, 3}), f({2})}, {.high = {4}});
+                    make_node(Op::kTakeTranspose, {f({2, 3}), f({2})}, ResultDims{{4}});
                   }});
   list.push_back({Op::kTakeTranspose, "scatter_c4", [] {
-                    make_node(Op::kTakeTranspose, {f({2, 3}), i({3})}, {.high = {4}});
+                    make_node(Op::kTakeTranspose, {f({2, 3}), i({3})}, ResultDims{{4}});
                   }});
 }
 
@@ -152,11 +153,13 @@ void add_structure(List& list) {
   list.push_back({Op::kCustomGradient, "custom_gradient_c1", [] { custom_gradient(f({}), {f({2})}, {}); }});
   list.push_back({Op::kCustomGradient, "custom_gradient_c2", [] { custom_gradient(f({}), {f({2})}, {f({3})}); }});
   list.push_back({Op::kOptimizationBarrier, "identity_c1", [] { optimization_barrier({}); }});
-  list.push_back({Op::kFloat8Dot, "float8_dot_c1", [] { make_node(Op::kFloat8Dot, {f({2}), f({3})}); }});
-  list.push_back(
-      {Op::kFloat8Dot, "float8_dot_c2", [] {
-         make_node(Op::kFloat8Dot, {f({2}), f({3}), f({3})}, {.dot = {.lhs_contracting = {0}, .rhs_contracting = {0}}});
-       }});
+  list.push_back({Op::kFloat8Dot, "float8_dot_c1", [] {
+                    make_node(Op::kFloat8Dot, {f({2}), f({3})}, Float8Product{});
+                  }});
+  list.push_back({Op::kFloat8Dot, "float8_dot_c2", [] {
+                    make_node(Op::kFloat8Dot, {f({2}), f({3}), f({3})},
+                              Float8Product{{.lhs_contracting = {0}, .rhs_contracting = {0}}, {}});
+                  }});
   list.push_back({Op::kStopGradient, "identity_c1", [] { make_node(Op::kStopGradient, {}); }});
   list.push_back({Op::kPlace, "place_c1", [] { place(f({2}), Memory::kHost, {}, f({2})); }});
   list.push_back({Op::kShardingConstraint, "sharding_c1", [] { sharding_constraint(f({2, 3}), {{{"tp"}}}); }});

@@ -67,7 +67,8 @@ void add_shape(std::vector<ForwardCase>& list) {
       {-5, 1, 2, -5, -5});
   add(Op::kPad, "between, and negative", {f32({3}, {1, 2, 3})},
       [](const Tensors& a) {
-        return make_node(Op::kPad, {a[0], constant(0, DType::kF32)}, {.low = {-1}, .high = {1}, .strides = {1}});
+        return make_node(Op::kPad, {a[0], constant(0, DType::kF32)},
+                         Padding{.low = {-1}, .high = {1}, .interior = {1}});
       },
       {0, 2, 0, 3, 0});
   add(Op::kReshape, "one dim inferred", {kTwoByThree},
@@ -84,13 +85,14 @@ void add_shape(std::vector<ForwardCase>& list) {
         return transpose(a[0], {2, 0, 1});
       },
       {1, 4, 2, 5, 3, 6});
-  for (const auto& [kind, wanted] :
-       {std::pair<const char*, Values>{"add", {5, 7, 9}}, {"maximum", {4, 5, 6}}, {"minimum", {1, 2, 3}}})
+  for (const auto& [kind, wanted] : {std::pair<ReduceKind, Values>{ReduceKind::kAdd, {5, 7, 9}},
+                                     {ReduceKind::kMaximum, {4, 5, 6}},
+                                     {ReduceKind::kMinimum, {1, 2, 3}}})
     list.push_back({Op::kReduce,
-                    kind,
+                    "kind " + std::to_string(static_cast<int>(kind)),
                     {kTwoByThree},
                     [kind = kind](const Tensors& a) -> Tensors {
-                      return {make_node(Op::kReduce, {a[0]}, {.dims = {0}, .text = kind})};
+                      return {make_node(Op::kReduce, {a[0]}, Reduction{kind, {0}})};
                     },
                     {wanted}});
   add(Op::kReduce, "several dims, from the end", {f32({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8})},
@@ -100,14 +102,17 @@ void add_shape(std::vector<ForwardCase>& list) {
       {1 + 2 + 5 + 6, 3 + 4 + 7 + 8});
   add(Op::kReduce, "and", {pred({2, 2}, {1, 1, 1, 0})}, [](const Tensors& a) { return reduce_and(a[0], {1}); }, {1, 0});
   add(Op::kReduce, "or", {pred({2, 2}, {0, 1, 0, 0})},
-      [](const Tensors& a) { return make_node(Op::kReduce, {a[0]}, {.dims = {1}, .text = "or"}); }, {1, 0});
+      [](const Tensors& a) {
+        return make_node(Op::kReduce, {a[0]}, Reduction{ReduceKind::kOr, {1}});
+      },
+      {1, 0});
   add(Op::kReduce, "largest of bf16, all below zero", {bf16({3}, {-3, -2, -5})},
       [](const Tensors& a) { return reduce_max(a[0], {0}); }, {-2});
   add(Op::kReduce, "sum of i32", {i32({3}, {1, -2, 5})}, [](const Tensors& a) { return reduce_sum(a[0], {0}); }, {4});
   add(Op::kTake, "ids of two dims, one too large", {f32({3, 2}, {1, 2, 3, 4, 5, 6}), i32({2, 2}, {2, 0, 1, 7})},
       [](const Tensors& a) { return take(a[0], a[1]); }, {5, 6, 1, 2, 3, 4, 5, 6});
   add(Op::kTakeTranspose, "rows of equal ids add up", {f32({3, 2}, {1, 2, 3, 4, 10, 20}), i32({3}, {2, 0, 2})},
-      [](const Tensors& a) { return make_node(Op::kTakeTranspose, a, {.high = {4}}); }, {3, 4, 0, 0, 11, 22, 0, 0});
+      [](const Tensors& a) { return make_node(Op::kTakeTranspose, a, ResultDims{{4}}); }, {3, 4, 0, 0, 11, 22, 0, 0});
   add(Op::kTake, "a table of each batch", {f32({2, 2, 1}, {1, 2, 3, 4}), i32({2, 3}, {0, 1, 1, 1, 0, 9})},
       [](const Tensors& a) { return take(a[0], a[1]); }, {1, 2, 2, 4, 3, 4});
   add(Op::kTakeTranspose, "onto a table of each batch, ids outside left out",

@@ -98,23 +98,24 @@ void add_shape(Cases& c) {
           });
   c.add(Op::kPad, "around", {any({2, 3})}, [](const Tensors& a) { return pad(a[0] * a[0], {1, 0}, {2, 1}, 3); });
   c.add(Op::kPad, "between", {any({3})}, [](const Tensors& a) {
-    return make_node(Op::kPad, {a[0] * a[0], constant(0, DType::kF64)}, {.low = {1}, .high = {2}, .strides = {2}});
+    return make_node(Op::kPad, {a[0] * a[0], constant(0, DType::kF64)},
+                     Padding{.low = {1}, .high = {2}, .interior = {2}});
   });
   c.add(Op::kReshape, "flat", {any({2, 3})}, [](const Tensors& a) { return reshape(a[0] * a[0], {6}); });
   c.add(Op::kSlice, "strides that do not reach the end", {any({8})},
         [](const Tensors& a) { return slice(a[0] * a[0], 0, 1, 7, 3); });
   c.add(Op::kSlice, "the end", {any({8, 2})}, [](const Tensors& a) { return slice(a[0], 0, 5, 8); });
   c.add(Op::kTranspose, "three dims", {any({2, 3, 4})}, [](const Tensors& a) { return transpose(a[0], {2, 0, 1}); });
-  for (const char* kind : {"add", "maximum", "minimum"})
-    c.add(Op::kReduce, kind, {any({3, 4, 2})}, [kind](const Tensors& a) {
-      return make_node(Op::kReduce, {a[0] * a[0]}, {.dims = {0, 2}, .text = kind});
+  for (const ReduceKind kind : {ReduceKind::kAdd, ReduceKind::kMaximum, ReduceKind::kMinimum})
+    c.add(Op::kReduce, "kind " + std::to_string(static_cast<int>(kind)), {any({3, 4, 2})}, [kind](const Tensors& a) {
+      return make_node(Op::kReduce, {a[0] * a[0]}, Reduction{kind, {0, 2}});
     });
   c.add(Op::kTake, "ids that repeat", {any({4, 3}), i32({2, 3}, {0, 3, 3, 1, 3, 0})},
         [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
   c.add(Op::kTake, "batches", {any({2, 4, 3}), i32({2, 5}, {0, 3, 3, 1, 3, 0, 0, 0, 2, 9})},
         [](const Tensors& a) { return take(a[0] * a[0], a[1]); });
   c.add(Op::kTakeTranspose, "ids that repeat", {any({5, 2}), i32({5}, {0, 3, 3, 1, 3})}, [](const Tensors& a) {
-    return make_node(Op::kTakeTranspose, {a[0] * a[0], a[1]}, {.high = {4}});
+    return make_node(Op::kTakeTranspose, {a[0] * a[0], a[1]}, ResultDims{{4}});
   });
   c.add(Op::kTakeTranspose, "onto a table, ids outside",
         {any({2, 3, 2}), any({2, 4, 2}), i32({2, 4}, {0, 2, 3, -1, 1, 1, 7, 0})},

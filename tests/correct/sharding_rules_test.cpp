@@ -58,7 +58,7 @@ TEST(Rules, ActivationsAreHeldOnlyOnAMesh) {
   EXPECT_EQ(ShardingRules(MeshAxes{}).constrain(x, {"batch", "length"}), x);
   const Tensor held = ShardingRules(kMesh).constrain(x, {"batch", "length"});
   EXPECT_EQ(held.block()->node(held.node()).op, Op::kShardingConstraint);
-  EXPECT_EQ(held.block()->node(held.node()).attributes.partition.dims, (Split{{"dp", "fsdp"}, {}}));
+  EXPECT_EQ(held.block()->node(held.node()).get<Constraint>().partition.dims, (Split{{"dp", "fsdp"}, {}}));
 }
 
 TEST(Mesh, AxesAreOrderedAndOnesLeftOut) {

@@ -30,8 +30,9 @@ ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tenso
     if (op_row(node.op).vjp == nullptr) continue;
     const std::vector<bool> operands = operand_flags(node, active);
     if (!any(operands)) continue;
+    const Activity activity = op_row(node.op).activity;
     const std::vector<bool> results =
-        node.op == Op::kScan ? scan_activity(node, operands).results : std::vector<bool>(node.results.size(), true);
+        activity != nullptr ? activity(node, operands) : std::vector<bool>(node.results.size(), true);
     for (size_t r = 0; r < results.size(); ++r)
       if (results[r] && is_float(node.results[r].dtype)) active[id][r] = true;
   }
@@ -41,7 +42,8 @@ ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tenso
 }  // namespace
 
 ScanActivity scan_activity(const Node& scan, std::vector<bool> operands) {
-  const Block& body = *scan.attributes.body;
+  const auto& loop = scan.get<Loop>();
+  const Block& body = *loop.body;
   while (true) {
     std::vector<Tensor> seeds;
     for (size_t i = 0; i < operands.size(); ++i)
@@ -50,10 +52,10 @@ ScanActivity scan_activity(const Node& scan, std::vector<bool> operands) {
     std::vector<bool> results;
     for (const Tensor& output : body.outputs) results.push_back(active[output.node()][output.result()]);
     bool changed = false;
-    for (int64_t c = 0; c < scan.attributes.carries; ++c)
+    for (int64_t c = 0; c < loop.carries; ++c)
       if (results[c] && !operands[c]) operands[c] = changed = true;
     if (changed) continue;
-    for (int64_t c = 0; c < scan.attributes.carries; ++c)
+    for (int64_t c = 0; c < loop.carries; ++c)
       if (operands[c] && is_float(scan.results[c].dtype)) results[c] = true;
     for (size_t i = 0; i < operands.size(); ++i) operands[i] = operands[i] && is_float(scan.operands[i].dtype());
     return {operands, results};
@@ -101,7 +103,7 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
 }
 
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt) {
-  internal_check(y.rank() == 0 && is_float(y.dtype()), "grad of {}: a float scalar is wanted", y.shape().to_string());
+  internal_check(y.rank() == 0 && is_float(y.dtype()), "grad of {}, wanted a float scalar", y.shape().to_string());
   const Tensor root = Block::current().use(y);
   std::vector<Tensor> grads = backprop({root}, {constant(1, root.dtype())}, wrt);
   for (size_t i = 0; i < grads.size(); ++i)

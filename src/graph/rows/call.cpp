@@ -1,0 +1,151 @@
+// The row of custom calls.
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "graph/custom_call.h"
+#include "graph/rows/rows.h"
+
+namespace fettle::rows {
+namespace {
+
+const CustomCall& call_of(const Attributes& attributes) {
+  return *as<std::shared_ptr<const CustomCall>>(attributes);
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const bool plain = c >= ' ' && c <= '~' && c != '"' && c != '\\';
+    out += plain ? std::string(1, c) : fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+  }
+  return out + '"';
+}
+
+// A name after '@': in quotes unless it is an identifier.
+std::string symbol(const std::string& name) {
+  const bool plain = std::ranges::all_of(
+      name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '$'; });
+  return plain && std::isdigit(static_cast<unsigned char>(name[0])) == 0 ? name : quoted(name);
+}
+
+std::string attribute_text(const AttributeValue& value) {
+  auto array = [](const char* type, const auto& values) {
+    return values.empty() ? fmt::format("array<{}>", type)
+                          : fmt::format("array<{}: {}>", type, fmt::join(values, ", "));
+  };
+  return std::visit(
+      [&]<typename T>(const T& x) -> std::string {
+        if constexpr (std::is_same_v<T, bool>) {
+          return x ? "true" : "false";
+        } else if constexpr (std::is_same_v<T, int32_t>) {
+          return fmt::format("{} : i32", x);
+        } else if constexpr (std::is_same_v<T, int64_t>) {
+          return fmt::format("{} : i64", x);
+        } else if constexpr (std::is_same_v<T, float>) {
+          return mlir_element(x, DType::kF32) + " : f32";
+        } else if constexpr (std::is_same_v<T, double>) {
+          return mlir_element(x, DType::kF64) + " : f64";
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return quoted(x);
+        } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+          return array("i64", x);
+        } else {
+          std::vector<std::string> elements;
+          for (const float f : x) elements.push_back(mlir_element(f, DType::kF32));
+          return array("f32", elements);
+        }
+      },
+      value);
+}
+
+std::string one_or_tuple(const std::vector<std::string>& types) {
+  return types.size() == 1 ? types[0] : fmt::format("({})", fmt::join(types, ", "));
+}
+
+std::string plain_call(const CustomCall& call, const std::vector<std::string>& operands,
+                       const std::vector<std::string>& types, const std::vector<std::string>& results) {
+  std::vector<std::string> config;
+  for (const auto& [name, value] : call.attributes)
+    config.push_back(fmt::format("{} = {}", name, attribute_text(value)));
+  return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}",
+                     symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), fmt::join(types, ", "),
+                     one_or_tuple(results));
+}
+
+// The call itself on one device; on a mesh a region in which every device calls it with its own shards.
+std::string call_text(NodeText& n, Printer& printer) {
+  const CustomCall& call = call_of(n.node.attributes);
+  std::vector<std::string> results;
+  for (const Shape& shape : n.node.results) results.push_back(mlir_type(shape));
+  if (!printer.sharded()) return plain_call(call, n.operands, n.types, results);
+
+  const MeshAxes& mesh = printer.options().mesh;
+  printer.name_results(n);
+  std::vector<std::string> in, out, axes, arguments, declared, local, local_results, returned;
+  for (size_t i = 0; i < n.operands.size(); ++i) {
+    const Shape& shape = n.node.operands[i].shape();
+    in.push_back(mlir_sharding(call.in[i], shape.rank()));
+    arguments.push_back(printer.fresh());
+    local.push_back(mlir_type(shard_of(shape, call.in[i], mesh)));
+    declared.push_back(fmt::format("{}: {}", arguments[i], local[i]));
+  }
+  const std::string name = printer.fresh();
+  const size_t count = results.size();
+  for (size_t r = 0; r < count; ++r) {
+    out.push_back(mlir_sharding(call.out[r], n.node.results[r].rank()));
+    local_results.push_back(mlir_type(shard_of(n.node.results[r], call.out[r], mesh)));
+    returned.push_back(count == 1 ? name : fmt::format("{}#{}", name, r));
+  }
+  for (const auto& [axis, size] : mesh.axes) axes.push_back('"' + axis + '"');
+  std::string text =
+      fmt::format("sdy.manual_computation({}) in_shardings=[{}] out_shardings=[{}] manual_axes={{{}}} ({}) {{\n",
+                  fmt::join(n.operands, ", "), fmt::join(in, ", "), fmt::join(out, ", "), fmt::join(axes, ", "),
+                  fmt::join(declared, ", "));
+  text +=
+      fmt::format("{}  {} = {} loc(\"{}\")\n", printer.indent, count == 1 ? name : fmt::format("{}:{}", name, count),
+                  plain_call(call, arguments, local, local_results), n.node.path);
+  text += fmt::format("{}  sdy.return {} : {}\n", printer.indent, fmt::join(returned, ", "),
+                      fmt::join(local_results, ", "));
+  return text + fmt::format("{}}} : ({}) -> ({})", printer.indent, fmt::join(n.types, ", "), fmt::join(results, ", "));
+}
+
+std::vector<Shape> call_shape(Shapes o, const Attributes& a) {
+  const CustomCall& call = call_of(a);
+  check(!call.target.empty(), "custom_call_i2", "{} has no target", call.kernel);
+  check(call.in.size() == o.size(), "custom_call_i3", "{} operands and {} partitions in {}", o.size(), call.in.size(),
+        call.target);
+  check(call.out.size() == call.results.size(), "custom_call_i3", "{} results and {} partitions in {}",
+        call.results.size(), call.out.size(), call.target);
+  return call.results;
+}
+
+Tensors call_vjp(const VjpArgs& a) {
+  const CustomCall& call = call_of(a.block.node(a.id).attributes);
+  internal_check(static_cast<bool>(call.gradient), "{} has no gradient: stop_gradient its operands, or give it one",
+                 call.kernel.empty() ? call.target : call.kernel);
+  return call.gradient(a);
+}
+
+int64_t call_flops(const Node& node) {
+  return call_of(node.attributes).cost.flops;
+}
+
+constexpr std::array kCallRows{
+    OpRow{.op = Op::kCustomCall,
+          .name = "custom_call",
+          .spell = call_text,
+          .shape = call_shape,
+          .vjp = call_vjp,
+          .flops = call_flops,
+          .needs = all_operands,
+          .saved = Saved::kAsProduct},
+};
+
+}  // namespace
+
+std::span<const OpRow> call() {
+  return kCallRows;
+}
+
+}  // namespace fettle::rows

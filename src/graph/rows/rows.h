@@ -1,0 +1,75 @@
+// Lists the groups of rows of the op table, and what their files share.
+//
+// Names within the files: <op>_text spells, <op>_shape is the shape rule, <op>_vjp the gradient, <op>_flops the FLOPs.
+// Source of the shape rules: the StableHLO specification, section of each op.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/op_table.h"
+#include "graph/print.h"
+
+namespace fettle::rows {
+
+using Tensors = std::vector<Tensor>;
+using Shapes = std::span<const Shape>;
+
+std::span<const OpRow> values();       // parameter, constant, iota
+std::span<const OpRow> elementwise();  // arithmetic, comparison, choice, conversion
+std::span<const OpRow> shape();        // broadcast, reshape, slices, padding
+std::span<const OpRow> dot();          // matrix products
+std::span<const OpRow> gather();       // reductions, rows of tables
+std::span<const OpRow> structure();    // what says where a value lies, or how its gradient is taken
+std::span<const OpRow> call();         // custom calls
+std::span<const OpRow> loop();         // scan
+
+std::vector<bool> all_operands(const Node& node, const std::vector<bool>& live);
+std::vector<bool> first_operand(const Node& node, const std::vector<bool>& live);
+
+// A row of an op that needs all its operands and whose arithmetic is not counted.
+constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp,
+                           Saved saved = Saved::kAsValue) {
+  return {.op = op,
+          .name = name,
+          .spell = spell,
+          .shape = shape,
+          .vjp = vjp,
+          .flops = nullptr,
+          .needs = all_operands,
+          .saved = saved};
+}
+
+// Throws InternalError with `label`, the op and the constraint of the specification ("transpose_c2"), unless `ok`.
+template <typename... Args>
+void check(bool ok, const char* label, fmt::format_string<Args...> format, Args&&... args) {
+  if (!ok) throw InternalError("[{}] {}", label, fmt::format(format, std::forward<Args>(args)...));
+}
+void check_count(Shapes operands, size_t count, const char* label);
+bool in_range_and_unique(const Dims& dims, int64_t rank);
+
+// The first operand's shape.
+std::vector<Shape> same_shape(Shapes operands, const Attributes&);
+
+// "stablehlo.add %0, %1 : tensor<2xf32>": operands and result have one type.
+std::string plain_text(NodeText& node, Printer&);
+// "stablehlo.convert %0 : (tensor<2xf32>) -> tensor<2xbf16>".
+std::string typed_text(NodeText& node, Printer&);
+
+// Parts of a VJP's arguments.
+inline const Tensor& ct(const VjpArgs& a) {
+  return a.cotangents[0];
+}
+inline const Tensor& x(const VjpArgs& a) {
+  return a.operands[0];
+}
+inline const Tensor& y(const VjpArgs& a) {
+  return a.operands[1];
+}
+inline const Tensor& out(const VjpArgs& a) {
+  return a.results[0];
+}
+
+}  // namespace fettle::rows

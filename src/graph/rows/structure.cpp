@@ -1,0 +1,142 @@
+// Rows of the ops that leave a value as it is: they say where it lies, what waits for it, or how its gradient is taken.
+#include <array>
+
+#include "graph/ops.h"
+#include "graph/rows/rows.h"
+
+namespace fettle::rows {
+namespace {
+
+void check_partition(const Shape& shape, const Partition& partition) {
+  check(partition.dims.empty() || static_cast<int64_t>(partition.dims.size()) == shape.rank(), "sharding_c1",
+        "{} entries for {}", partition.dims.size(), shape.to_string());
+}
+
+std::string barrier_text(NodeText& n, Printer&) {
+  return fmt::format("{} {} : {}", n.name(), fmt::join(n.operands, ", "), fmt::join(n.types, ", "));
+}
+
+std::vector<Shape> barrier_shape(Shapes o, const Attributes&) {
+  check(!o.empty(), "identity_c1", "no operands");
+  return {o.begin(), o.end()};
+}
+
+Tensors barrier_vjp(const VjpArgs& a) {
+  return a.cotangents;
+}
+
+// On one device there is nothing to constrain: the result is the operand.
+std::string constraint_text(NodeText& n, Printer& printer) {
+  if (!printer.sharded()) {
+    printer.name_result(n, n.operands[0]);
+    return "";
+  }
+  return fmt::format("sdy.sharding_constraint {} {} : {}", n.operands[0],
+                     mlir_sharding(n.node.get<Constraint>().partition, n.node.results[0].rank()), n.result());
+}
+
+std::vector<Shape> constraint_shape(Shapes o, const Attributes& a) {
+  check_count(o, 1, "identity_c1");
+  check_partition(o[0], as<Constraint>(a).partition);
+  return {o[0]};
+}
+
+Tensors constraint_vjp(const VjpArgs& a) {
+  return {sharding_constraint(ct(a), a.get<Constraint>().partition)};
+}
+
+// Operands: x, and perhaps an f32 scalar that stands for the sum of the squares of x's gradient.
+std::string place_text(NodeText& n, Printer&) {
+  return fmt::format(
+      "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "
+      "mhlo.frontend_attributes = {{_xla_buffer_placement = \"{}\"}}}} : {}",
+      n.operands[0], memory_kind(n.node.get<Placement>().memory), n.signature());
+}
+
+std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
+  check(o.size() == 1 || (o.size() == 2 && o[1] == Shape{DType::kF32, {}}), "place_c1",
+        "{} operands, wanted one, or one and an f32 scalar", o.size());
+  check_partition(o[0], as<Placement>(a).partition);
+  return {o[0]};
+}
+
+// A gradient lies where its value lies.
+Tensors place_vjp(const VjpArgs& a) {
+  const auto& [memory, partition] = a.get<Placement>();
+  const Tensor grad = sharding_constraint(ct(a), partition);
+  Tensors grads{place(grad, memory == Memory::kDevice ? Memory::kHost : Memory::kDevice, partition)};
+  if (a.operands.size() > 1) {
+    Dims all;
+    for (int64_t d = 0; d < grad.rank(); ++d) all.push_back(d);
+    const Tensor exact = convert(grad, DType::kF32);
+    grads.push_back(reduce_sum(exact * exact, all));
+  }
+  return grads;
+}
+
+// Operands: the value, n inputs, and n gradients of the value by the inputs.
+Tensors custom_gradient_vjp(const VjpArgs& a) {
+  const size_t inputs = (a.operands.size() - 1) / 2;
+  Tensors grads(a.operands.size());
+  for (size_t i = 0; i < inputs; ++i) {
+    const Tensor& unit = a.operands[1 + inputs + i];
+    // The product is taken in the cotangent's dtype: a loss scale may be too large for float16.
+    grads[1 + i] = convert(convert(unit, ct(a).dtype()) * ct(a), a.operands[1 + i].dtype());
+  }
+  return grads;
+}
+
+constexpr std::array kStructureRows{
+    OpRow{.op = Op::kCustomGradient,
+          .name = "custom_gradient",
+          .spell = nullptr,
+          .shape = same_shape,
+          .vjp = custom_gradient_vjp,
+          .flops = nullptr,
+          .needs = first_operand,
+          .saved = Saved::kAsValue},
+    OpRow{.op = Op::kOptimizationBarrier,
+          .name = "optimization_barrier",
+          .spell = barrier_text,
+          .shape = barrier_shape,
+          .vjp = barrier_vjp,
+          .flops = nullptr,
+          .needs = all_operands,
+          .saved = Saved::kAsValue},
+    // A value in the host's memory is fetched again rather than saved on the device. Fetches are printed where they are
+    // used, since the copies are begun in the order of the text.
+    OpRow{.op = Op::kPlace,
+          .name = "annotate_device_placement",
+          .spell = place_text,
+          .shape = place_shape,
+          .vjp = place_vjp,
+          .flops = nullptr,
+          .needs = first_operand,
+          .saved = Saved::kNever,
+          .late = [](const Node& node, bool) { return node.get<Placement>().memory == Memory::kDevice; }},
+    OpRow{.op = Op::kShardingConstraint,
+          .name = "sharding_constraint",
+          .spell = constraint_text,
+          .shape = constraint_shape,
+          .vjp = constraint_vjp,
+          .flops = nullptr,
+          .needs = all_operands,
+          .saved = Saved::kNever,
+          .late = [](const Node&, bool operand_late) { return operand_late; }},
+    OpRow{.op = Op::kStopGradient,
+          .name = "stop_gradient",
+          .spell = nullptr,
+          .shape = same_shape,
+          .vjp = nullptr,
+          .flops = nullptr,
+          .needs = first_operand,
+          .saved = Saved::kNever},
+};
+
+}  // namespace
+
+std::span<const OpRow> structure() {
+  return kStructureRows;
+}
+
+}  // namespace fettle::rows
