@@ -261,6 +261,7 @@ Batch Batches::at(int64_t step) const {
       if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[s] += " with another row's reply";
     }
   }
+  examples_.check();
   return batch;
 }
 
