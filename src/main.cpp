@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "command_help.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
 #include "eval/eval.h"
@@ -210,28 +211,44 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
 }
 
+// What `--help` says below a command's flags, and `--help-keys` where the command reads recipe keys.
+void add_help(CLI::App& command, bool reads_recipe) {
+  command.footer(command_help(command.get_name()));
+  if (!reads_recipe) return;
+  const auto print_keys = [] {
+    fmt::print("{}", recipe_reference_text());
+    throw CLI::Success();
+  };
+  command.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
+}
+
 int run(int argc, char** argv) {
-  CLI::App app{"Fettle fine-tunes open language models on the accelerators you have."};
+  CLI::App app{"Fettle fine-tunes open language models on the accelerators you have.", "fettle"};
+  app.footer(
+      "Start with `fettle data RECIPE.yaml` and `fettle plan RECIPE.yaml`. `fettle COMMAND --help` shows a command's\n"
+      "flags, examples and most important recipe keys; `--help-keys` lists all keys.");
   app.set_version_flag("--version", "fettle " FETTLE_VERSION);
   app.require_subcommand(1);
   bool verbose = false, quiet = false;
-  app.add_flag("-v,--verbose", verbose, "say more on stderr");
-  app.add_flag("-q,--quiet", quiet, "say only warnings on stderr");
+  app.add_flag("-v,--verbose", verbose, "say more on standard error");
+  app.add_flag("-q,--quiet", quiet, "say only warnings and errors on standard error");
   std::function<int()> action;
 
   RecipeWords words;
   auto recipe_command = [&](const char* name, const char* about, std::function<int(const Recipe&)> body) {
     CLI::App* command = app.add_subcommand(name, about);
-    command->add_option("recipe", words.words, "RECIPE.yaml, then key=value to override")->required();
-    command->footer("Recipe keys:\n" + recipe_reference_text());
+    command->add_option("recipe", words.words, "a recipe file and key=value words that override its keys")
+        ->option_text(" ")
+        ->required();
+    add_help(*command, true);
     command->callback([&, body] { action = [&, body] { return body(words.read()); }; });
     return command;
   };
-  recipe_command("train", "fine-tune a model as the recipe says", finetune);
+  recipe_command("train", "fine-tune a model", finetune);
   PlanOptions plan;
   std::string target;
   CLI::App* plan_command =
-      recipe_command("plan", "compile the recipe's step and show its memory and cost", [&](Recipe recipe) {
+      recipe_command("plan", "compile the training step and show its memory and time", [&](Recipe recipe) {
         const bool twice = recipe.where("target").starts_with("override") && recipe.target != target;
         if (!target.empty() && twice)
           throw UserError("--target {} and target={} are given together; keep one of them", target, recipe.target);
@@ -239,25 +256,23 @@ int run(int argc, char** argv) {
         plan.colour = isatty(STDOUT_FILENO) == 1;
         return run_plan(recipe, plan, std::cout);
       });
-  plan_command->add_option("--target", target, "hardware that need not be here: mi300x:8, a100-80:2x8, this");
-  plan_command->add_option("--fit", plan.fit, "find the largest batch or seq(uence) that fits, by compiling")
+  plan_command->add_option("--target", target, "hardware to plan for, present or not: mi300x:8, a100-80:2x8, this");
+  plan_command->add_option("--fit", plan.fit, "search for the largest batch or sequence length that fits")
       ->check(CLI::IsMember({"batch", "seq"}));
   plan_command->add_flag("--json", plan.json, "print JSON");
-  plan_command
-      ->add_flag("--shards", plan.shards,
-                 "show how weights, state, batch and activations lie over the devices; compiles nothing")
+  plan_command->add_flag("--shards", plan.shards, "show which device holds which part of each array; compiles nothing")
       ->excludes("--fit");
   bool eval_json = false;
-  CLI::App* eval_command =
-      recipe_command("eval", "what the model knows of eval_dataset: loss, questions with choices, replies, labels",
-                     [&](const Recipe& recipe) { return run_eval(recipe, eval_json, std::cout); });
+  CLI::App* eval_command = recipe_command("eval", "measure a model on data sets, beside its base",
+                                          [&](const Recipe& recipe) { return run_eval(recipe, eval_json, std::cout); });
   eval_command->add_flag("--json", eval_json, "print JSON");
-  recipe_command("generate", "continue a prompt, lines of stdin, or rows of a dataset", [](const Recipe& recipe) {
-    run_generate(recipe);
-    return 0;
-  });
-  recipe_command("chat", "talk to the model in a terminal", [](const Recipe& recipe) { return run_chat(recipe); });
-  recipe_command("export", "merge the adapter into the model and check the result", [](const Recipe& recipe) {
+  recipe_command("generate", "answer a prompt, lines of standard input, or rows of a data set",
+                 [](const Recipe& recipe) {
+                   run_generate(recipe);
+                   return 0;
+                 });
+  recipe_command("chat", "talk to a model in the terminal", [](const Recipe& recipe) { return run_chat(recipe); });
+  recipe_command("export", "merge adapters into one model folder and check the result", [](const Recipe& recipe) {
     fmt::print("{}\n", format_export(run_export(recipe)));
     return 0;
   });
@@ -268,13 +283,13 @@ int run(int argc, char** argv) {
     return run_data(recipe, report, std::cout);
   });
   data_command->add_flag("--json", report.json, "print JSON");
-  data_command->add_option("--rows", report.rows, "examples to show")->check([](const std::string& given) {
+  data_command->add_option("--rows", report.rows, "how many examples to show")->check([](const std::string& given) {
     return given.starts_with('-') ? fmt::format("{} is no count of examples", given) : "";
   });
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
-  devices->add_option("overrides", words.words, "plugin=..., device_count=...");
-  devices->footer("Recipe keys:\n" + recipe_reference_text());
+  devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");
+  add_help(*devices, true);
   devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.words)); }; });
 
   TokenizeOptions text;
@@ -285,6 +300,7 @@ int run(int argc, char** argv) {
   tokenize_command->add_flag("--no-special", text.no_special,
                              "add no bos or eos (with --decode: leave special tokens out)");
   tokenize_command->add_flag("--decode", text.decode, "each line is a JSON array of ids; print the text");
+  add_help(*tokenize_command, false);
   tokenize_command->callback([&] { action = [&] { return tokenize(text); }; });
 
   RenderOptions rendered;
@@ -296,6 +312,7 @@ int run(int argc, char** argv) {
       ->required();
   render_command->add_option("--name", rendered.name, "which of the model's named templates (tool_use, rag, ...)");
   render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string a line");
+  add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 
   check_command(app, argc, argv);

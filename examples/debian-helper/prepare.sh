@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes pretrain.jsonl, train.jsonl, and for measuring eval.jsonl, sections.jsonl and descriptions.jsonl about the
-# packages in this machine's apt lists.
-# The same lists give the same files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
+# Makes rows from this machine's apt lists: pretrain.jsonl and train.jsonl to train on; eval.jsonl, sections.jsonl and
+# descriptions.jsonl to measure. The same lists give the same files.
+# Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
 # LISTS=FILE reads that file of package records instead of apt's lists.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +11,7 @@ eval_rows=${3:-400}
 fewest=2000
 export LC_ALL=C
 
-# Long descriptions are in files of their own, which a machine may lack.
+# Long descriptions are in separate files, which a machine may not have.
 translations() {
   local lists="" file
   command -v apt-config >/dev/null || return 0
@@ -35,7 +35,7 @@ records() {
     iconv -c -f UTF-8 -t UTF-8 | sort -t $'\t' -k1,1
 }
 
-# Sorts by the number in front, takes so many rows, and puts the file in place when it is whole.
+# Sorts by the number in front of each row, keeps the first rows, and renames the file when it is complete.
 place() {
   sort -t $'\t' -k1,1n -k2 | cut -f2- | awk -v rows="$2" 'NR <= rows' >"$out/$1.part"
   mv "$out/$1.part" "$out/$1"
@@ -47,7 +47,7 @@ trap 'rm -rf "$scratch"' EXIT
 records >"$scratch/records"
 count=$(wc -l <"$scratch/records")
 if [[ -z ${LISTS:-} ]] && ((count < fewest)); then
-  echo "prepare: apt lists describe $count packages here (apt-get update fetches them); taking the sample instead" >&2
+  echo "prepare: the apt lists have only $count packages (apt-get update fetches them); using the sample instead" >&2
   cp "$here"/sample/*.jsonl "$out/"
   exit 0
 fi

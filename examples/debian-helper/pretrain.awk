@@ -1,6 +1,6 @@
-# Writes plain text about the packages that are not held out: one {"text": ...} a line, before it a number
-# to sort by. Each package is described once by itself, and named in lists of its source and of its section.
-# With want = "held_out" it is the descriptions of the others.
+# Writes plain text about the packages that are not held out: one {"text": ...} per line, with a number to sort by in
+# front. Each package has one description of its own and is named in lists of its source and section.
+# With want = "held_out" it writes only the descriptions of the held-out packages.
 
 function write(text, key) { print hash(key, "order") "\t{\"text\": " json(text) "}" }
 

@@ -1,5 +1,5 @@
-# Writes questions and answers about the packages that are held out (want = "eval") or are not ("train"):
-# one {"messages": [...]} a line, before it a number to sort by. Each package gives one row.
+# Writes questions and answers about the held-out packages (want = "eval") or about the others ("train"): one
+# {"messages": [...]} per line, with a number to sort by in front. Each package gives one row.
 
 function row(question, answer) {
   print hash($1, "order") "\t{\"messages\": [{\"role\": \"user\", \"content\": " json(question) \

@@ -1,6 +1,6 @@
-# Turns apt's package lists into one line a package, fields separated by tabs:
-# name, section, summary, long description (may be empty), source, dependencies, traits.
-# Reads descriptions in translation files first (they may be absent), then the lists themselves.
+# Turns apt's package lists into one line per package with fields separated by tabs: name, section, summary, long
+# description (may be empty), source, dependencies, traits. Reads the translation files first, if there are any, then the
+# lists.
 
 function clean(text) {
   gsub(/[\t\r]/, " ", text)
@@ -10,7 +10,7 @@ function clean(text) {
   return text
 }
 
-# The first sentences, about 250 letters of them.
+# The first sentences, up to about 250 letters.
 function shorten(text,    cut, at, rest) {
   text = clean(text)
   if (length(text) <= 250) return text
@@ -101,7 +101,7 @@ function finish(    summary, text, section) {
 }
 name == "Tag" { field["Tag"] = field["Tag"] $0; next }
 name ~ /^Description(-en)?$/ {
-  # Lists and further paragraphs are left out once there is something.
+  # Once there is some text, lists and further paragraphs are left out.
   if ($0 ~ /^ \.$/ || $0 ~ /^  / || $0 ~ /^ [-*o] /) stopped = length(long[name]) >= 60
   else if (!stopped || long[name] == "") {
     stopped = 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tunes the example's base model on questions about this machine's packages, and shows what that changed:
-# figures before and after, also of what was not taught, and the same questions to both. Usage: run.sh [key=value ...] (over tune.yaml)
+# Tunes the example's base model on questions about this machine's packages and shows what changed: figures before and
+# after, also for what was not taught, and three questions to both models.
+# Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 fettle=${FETTLE:-build/fettle}
@@ -14,9 +15,9 @@ questions=(
   "Which package is this: Python 3 library to read and write spreadsheets?"
   "What is golang-github-example-logger-dev for?"
 )
-# What the run itself says goes to stderr; headings go along.
+# Headings go to stderr, like the program's own messages.
 say() { printf '\n== %s\n' "$*" >&2; }
-# The model's answer on one line; what the program says besides is shown only when it fails.
+# Prints the model's answer on one line; the program's messages are shown only if it fails.
 answer() {
   local question=$1
   shift
@@ -31,7 +32,7 @@ say "the base model on held-out questions"
 "$fettle" eval "$recipe" "$@"
 say "training"
 "$fettle" train "$recipe" "$@"
-say "base and tuned model: held-out questions, sections to choose from, and what the base could do before"
+say "base and tuned model: held-out questions, sections to choose, and what the base could do before"
 "$fettle" eval "$recipe" adapter_name_or_path="$tuned" \
   eval_dataset="$work/eval.jsonl,$work/sections.jsonl,$work/descriptions.jsonl" "$@"
 say "three questions"
@@ -40,5 +41,5 @@ for question in "${questions[@]}"; do
   after=$(answer "$question" adapter_name_or_path="$tuned")
   printf '\nquestion: %s\n   base:  %s\n   tuned: %s\n' "$question" "$before" "$after"
 done
-say "the adapter and the loss plot are in $tuned (training_loss.png); talk to it:"
+say "the adapter and the loss plot (training_loss.png) are in $tuned; talk to the tuned model with"
 echo "$fettle chat $recipe adapter_name_or_path=$tuned" >&2

@@ -1,12 +1,13 @@
-# Shared by the scripts beside it: a hash of a package's name, and JSON strings. Bytes throughout (LC_ALL=C).
+# Functions that the scripts beside this file share: a hash of a package's name, and JSON strings. All text is bytes
+# (LC_ALL=C).
 
 BEGIN {
   FS = "\t"
   for (code_ = 1; code_ < 256; code_++) code_of[sprintf("%c", code_)] = code_
 }
 
-# A number below 2147483647 that depends on the text and the salt only. Each salt has a factor of its own:
-# with one for all, numbers of different salts would hang together.
+# A number below 2147483647 that depends only on the text and the salt. Each salt has its own factor: with the same
+# factor, the numbers of different salts would be correlated.
 function hash(text, salt,    i, value) {
   if (!(salt in factor_of)) {
     factor_of[salt] = 70001
@@ -20,7 +21,7 @@ function hash(text, salt,    i, value) {
 # One package in fifty is never trained on.
 function held_out(name) { return hash(name, "split") % 50 == 0 }
 
-# gsub with a backslash in what it writes differs between awks.
+# awks differ in how gsub treats a backslash in the replacement, so this replaces by hand.
 function replaced(text, from, to,    at, done) {
   done = ""
   while ((at = index(text, from)) > 0) {
@@ -38,7 +39,7 @@ function json(text) {
 
 function capital(text) { return toupper(substr(text, 1, 1)) substr(text, 2) }
 
-# "a", "a and b", "a, b and c" of words separated by spaces.
+# Turns words separated by spaces into "a", "a and b", "a, b and c".
 function listed(words,    n, i, parts, text) {
   n = split(words, parts, " ")
   text = parts[1]

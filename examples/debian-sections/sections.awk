@@ -1,6 +1,6 @@
-# Writes rows of descriptions and sections: {"text": ..., "label": ...} a line, before it a number to sort by. One package of
-# each source, so that no description stands on both sides; the sources that are held out give want = "eval".
-# Reads the records twice: the first time it counts, and keeps the `most` sections with the most sources.
+# Writes descriptions with their sections: one {"text": ..., "label": ...} per line, with a number to sort by in front.
+# Each source gives one package, so no description is both trained on and held out; want = "eval" selects the held-out
+# sources. The records are read twice: the first pass counts, and the `most` sections with the most sources are kept.
 
 function chosen(source, name) {
   if (!(source in least) || hash(name, "choice") < least[source]) {

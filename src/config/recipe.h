@@ -168,9 +168,11 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help.
+// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help-keys.
 std::string recipe_reference_markdown();
 std::string recipe_reference_text();
+// The help of these keys as plain text: meaning, type and default, in lines of at most 100 columns.
+std::string key_help(const std::vector<std::string_view>& names);
 
 // The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
 std::string to_yaml(const Recipe& recipe);

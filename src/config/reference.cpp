@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <ranges>
+
+#include "base/error.h"
 #include "config/checks.h"
 #include "config/keys.h"
 
@@ -18,6 +21,32 @@ std::string default_text(const Key& key) {
   return value_text(defaults, key);
 }
 
+// The words of `text` in lines of at most 100 columns; all lines but the first are indented like the help of a key.
+std::string wrapped(std::string_view text) {
+  constexpr size_t kIndent = 31, kColumns = 100;
+  std::string out;
+  size_t column = kIndent;
+  for (const auto word : std::views::split(text, ' ')) {
+    const std::string_view one(word.begin(), word.end());
+    if (column > kIndent && column + 1 + one.size() > kColumns) {
+      out += fmt::format("\n{:{}}", "", kIndent);
+      column = kIndent;
+    } else if (column > kIndent) {
+      out += ' ';
+      ++column;
+    }
+    out += one;
+    column += one.size();
+  }
+  return out;
+}
+
+std::string help_text(const Key& key) {
+  const std::string initial = default_text(key);
+  return fmt::format("  {:<28} {}\n{:31}{}\n", key.name, wrapped(key.help), "",
+                     wrapped(describe_type(key) + (initial.empty() ? "" : "; default " + initial)));
+}
+
 template <typename Visit>
 void for_each_group(const Visit& visit) {
   for (Group group : {Group::kModel, Group::kMethod, Group::kData, Group::kTraining, Group::kOutput, Group::kExport,
@@ -31,11 +60,13 @@ void for_each_group(const Visit& visit) {
 std::string recipe_reference_markdown() {
   std::string page =
       "# Recipe keys\n\n"
-      "A recipe is a yaml file of these keys; `key=value` after it on the command line overrides one\n"
-      "(`mesh.fsdp=4` one entry of a map). Names are LLaMA-Factory's and Hugging Face's; the names that other tools\n"
-      "use for the same thing are read too. An unknown key is an error; a key that cannot matter here is accepted\n"
-      "with a line saying so; a key of a feature that Fettle does not have is an error that names it.\n\n"
-      "This page is generated from the key table (`src/config/keys.cpp`): `scripts/write_recipe_reference`.\n";
+      "A recipe is a YAML file of these keys. On the command line, `key=value` after the file overrides a key, and\n"
+      "`mesh.fsdp=4` overrides one entry of a map. Names are those of LLaMA-Factory and Hugging Face; the last column\n"
+      "lists the names that other tools use for the same thing, which are read too.\n\n"
+      "- An unknown key is an error that suggests the nearest known one.\n"
+      "- A key of another tool that makes no difference here gives a warning.\n"
+      "- A key of a feature that Fettle does not have is an error, unless its value turns the feature off.\n\n"
+      "`fettle COMMAND --help-keys` prints the same list. `scripts/write_recipe_reference` writes this page.\n";
   for_each_group([&](Group group) {
     page += fmt::format("\n## {}\n\n| key | takes | default | meaning | also read as |\n|---|---|---|---|---|\n",
                         group_title(group));
@@ -55,11 +86,19 @@ std::string recipe_reference_text() {
     text += fmt::format("{}{}:\n", text.empty() ? "" : "\n", group_title(group));
     for (const Key& key : recipe_keys()) {
       if (key.group != group) continue;
-      std::string initial = default_text(key);
-      text += fmt::format("  {:<28} {}\n{:31}{}{}\n", key.name, key.help, "", describe_type(key),
-                          initial.empty() ? "" : fmt::format("; default {}", initial));
+      text += help_text(key);
     }
   });
+  return text;
+}
+
+std::string key_help(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (std::string_view name : names) {
+    const Key* key = find_key(name);
+    internal_check(key != nullptr && key->name == name, "key_help: there is no recipe key '{}'", name);
+    text += help_text(*key);
+  }
   return text;
 }
 

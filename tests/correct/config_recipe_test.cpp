@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/error.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
@@ -354,6 +355,21 @@ TEST(KeyTable, HelpNamesEveryKey) {
   for (const Key& key : recipe_keys()) {
     EXPECT_NE(text.find("\n  " + std::string(key.name) + " "), std::string::npos) << key.name;
   }
+}
+
+TEST(KeyTable, HelpOfSomeKeysIsPartOfTheHelpOfAll) {
+  const std::string some = key_help({"lora_rank", "seed"}), all = recipe_reference_text();
+  const size_t second = some.find("  seed ");
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_NE(all.find("\n" + some.substr(0, second)), std::string::npos);
+  EXPECT_NE(all.find("\n" + some.substr(second)), std::string::npos);
+  EXPECT_EQ(some.find("lora_alpha "), std::string::npos);
+  EXPECT_THROW(key_help({"lora_r"}), InternalError);  // an alias
+}
+
+TEST(KeyTable, HelpIsWrapped) {
+  std::istringstream lines(recipe_reference_text());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
 TEST(Nearest, FindsMisspeltNames) {

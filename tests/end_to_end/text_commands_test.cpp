@@ -123,7 +123,7 @@ TEST_F(TextCommands, WordsThatMeanNothingNameTheRightHelp) {
             "--rows: -1 is no count of examples; `fettle data --help` tells what can be given"},
            {{"data", "x.yaml", "--rowz", "1"}, "`fettle data --help` tells what can be given"},
            {{}, "`fettle --help` tells what can be given"},
-           {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help lists the keys"},
+           {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help-keys lists all keys"},
            {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "`fettle plan --help` tells"},
            {{"plan", "target=mi300x:8", "--target", "h100:8"},
             "--target h100:8 and target=mi300x:8 are given together"}}) {

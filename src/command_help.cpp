@@ -1,0 +1,87 @@
+#include "command_help.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "config/recipe.h"
+
+namespace fettle {
+namespace {
+
+struct Help {
+  std::string_view command;
+  std::array<std::string_view, 3> examples;
+  std::vector<std::string_view> keys;  // of the recipe; none: the command reads no recipe
+};
+
+const std::vector<Help>& all_help() {
+  static const std::vector<Help> rows = {
+      {"train",
+       {"fettle train tune.yaml", "fettle train tune.yaml learning_rate=5e-5 output_dir=out-2",
+        "fettle train tune.yaml resume_from_checkpoint=true"},
+       {"model_name_or_path", "dataset", "output_dir", "stage", "finetuning_type", "per_device_train_batch_size",
+        "gradient_accumulation_steps", "cutoff_len", "learning_rate", "num_train_epochs", "bf16",
+        "resume_from_checkpoint"}},
+      {"plan",
+       {"fettle plan tune.yaml", "fettle plan tune.yaml --target rtx4090 --fit batch",
+        "fettle plan tune.yaml --target mi300x:8 mesh=auto"},
+       {"model_name_or_path", "per_device_train_batch_size", "cutoff_len", "bf16", "gradient_checkpointing",
+        "quantization_bit", "mesh", "target"}},
+      {"eval",
+       {"fettle eval tune.yaml adapter_name_or_path=out eval_dataset=held_out.jsonl",
+        "fettle eval tune.yaml adapter_name_or_path=out eval_dataset=a.jsonl,mmlu.csv eval_task=choice,letters",
+        "fettle eval model_name_or_path=merged eval_base_model=models/base eval_dataset=held_out.jsonl"},
+       {"model_name_or_path", "adapter_name_or_path", "eval_dataset", "eval_task", "eval_base_model", "max_samples",
+        "output_dir"}},
+      {"generate",
+       {"fettle generate tune.yaml adapter_name_or_path=out prompt=\"What is a mesh?\"",
+        "fettle generate tune.yaml adapter_name_or_path=out < questions.txt",
+        "fettle generate model_name_or_path=merged do_sample=false prompt=\"What is a mesh?\""},
+       {"model_name_or_path", "adapter_name_or_path", "prompt", "max_new_tokens", "do_sample", "temperature", "top_p",
+        "default_system", "template"}},
+      {"chat",
+       {"fettle chat tune.yaml adapter_name_or_path=out", "fettle chat model_name_or_path=merged temperature=0.7",
+        "fettle chat tune.yaml default_system=\"Answer in one sentence.\""},
+       {"model_name_or_path", "adapter_name_or_path", "max_new_tokens", "do_sample", "temperature", "top_p",
+        "default_system", "template"}},
+      {"export",
+       {"fettle export tune.yaml adapter_name_or_path=out export_dir=merged",
+        "fettle export tune.yaml adapter_name_or_path=out export_dir=merged export_dtype=bfloat16",
+        "fettle export model_name_or_path=models/old export_dir=models/new export_dtype=float16"},
+       {"model_name_or_path", "adapter_name_or_path", "export_dir", "export_dtype", "export_size", "quantization_bit"}},
+      {"data",
+       {"fettle data tune.yaml", "fettle data tune.yaml --rows 10",
+        "fettle data model_name_or_path=models/base dataset=rows.jsonl --json"},
+       {"model_name_or_path", "dataset", "template", "cutoff_len", "overlength", "on_bad_row", "packing", "val_size"}},
+      {"devices",
+       {"fettle devices", "fettle devices plugin=cuda", "fettle devices device_count=8"},
+       {"plugin", "device_count"}},
+      {"tokenize",
+       {"fettle tokenize models/base text.txt", "fettle tokenize models/base texts.jsonl --jsonl --no-special",
+        "fettle tokenize models/base ids.jsonl --decode"},
+       {}},
+      {"render",
+       {"fettle render models/base talk.json", "fettle render models/base talks.jsonl --jsonl",
+        "fettle render chat_template.jinja talk.json"},
+       {}},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::string command_help(std::string_view command) {
+  const auto help = std::ranges::find(all_help(), command, &Help::command);
+  internal_check(help != all_help().end(), "command_help: there is no command '{}'", command);
+  std::string text = "Examples:";
+  for (const std::string_view example : help->examples) text += fmt::format("\n  {}", example);
+  if (help->keys.empty()) return text;
+  text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help->keys));
+  return text + fmt::format("\nfettle {} --help-keys lists all keys, as docs/recipe.md does.", command);
+}
+
+}  // namespace fettle

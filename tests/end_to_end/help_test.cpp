@@ -1,0 +1,118 @@
+// `fettle COMMAND --help` shows the command's own flags, three examples and the keys that matter there; `--help-keys`
+// shows all keys.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "config/keys.h"
+#include "config/recipe.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Command {
+  std::string name;
+  bool reads_recipe;
+  std::vector<std::string> flags;
+};
+
+void PrintTo(const Command& command, std::ostream* out) {
+  *out << command.name;
+}
+
+// The words of a shell line whose words may stand in double quotes, up to a redirection.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool quoted = false;
+  for (const char c : line + " ") {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      if (word == "<") break;
+      if (!word.empty()) words.push_back(std::exchange(word, ""));
+    } else {
+      word += c;
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> examples_in(const std::string& help) {
+  std::vector<std::string> examples;
+  std::istringstream in(help);
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("  fettle ")) examples.push_back(line.substr(2));
+  return examples;
+}
+
+class CommandHelp : public testing::TestWithParam<Command> {
+ protected:
+  TempFolder folder;
+};
+
+TEST_P(CommandHelp, ShowsFlagsThreeExamplesAndFewKeys) {
+  const Command& command = GetParam();
+  const Outcome help = run_fettle(folder, {command.name, "--help"});
+  EXPECT_EQ(help.code, 0) << help.err;
+  EXPECT_EQ(help.err, "");
+  for (const std::string& flag : command.flags) EXPECT_THAT(help.out, HasSubstr(flag));
+  const std::vector<std::string> examples = examples_in(help.out);
+  EXPECT_EQ(examples.size(), 3u) << help.out;
+  for (const std::string& example : examples) {
+    const std::vector<std::string> words = words_of(example);
+    ASSERT_GE(words.size(), 2u);
+    EXPECT_EQ(words[1], command.name);
+    std::vector<std::string> overrides;
+    for (const std::string& word : words)
+      if (word.find('=') != std::string::npos && !word.starts_with("-")) overrides.push_back(word);
+    EXPECT_NO_THROW(read_recipe("", overrides)) << example;
+  }
+  int keys = 0;
+  for (const Key& key : recipe_keys()) keys += help.out.find("\n  " + std::string(key.name) + " ") != std::string::npos;
+  EXPECT_EQ(keys > 0, command.reads_recipe) << help.out;
+  EXPECT_LE(keys, 12);
+  std::istringstream lines(help.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST_P(CommandHelp, AllKeysAreAskedForApart) {
+  const Command& command = GetParam();
+  const Outcome all = run_fettle(folder, {command.name, "--help-keys"});
+  if (!command.reads_recipe) {
+    EXPECT_EQ(all.code, 2);
+    return;
+  }
+  EXPECT_EQ(all.code, 0) << all.err;
+  EXPECT_EQ(all.out, recipe_reference_text());
+  EXPECT_THAT(run_fettle(folder, {command.name, "--help"}).out, HasSubstr("fettle " + command.name + " --help-keys"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, CommandHelp,
+                         testing::Values(Command{"train", true, {}},
+                                         Command{"plan", true, {"--target", "--fit", "--json", "--shards"}},
+                                         Command{"eval", true, {"--json"}}, Command{"generate", true, {}},
+                                         Command{"chat", true, {}}, Command{"export", true, {}},
+                                         Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
+                                         Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
+                                         Command{"render", false, {"--name", "--jsonl"}}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Help, NamesEveryCommandAndNoKeys) {
+  TempFolder folder;
+  const Outcome help = run_fettle(folder, {"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* command :
+       {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "tokenize", "render"})
+    EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
+  EXPECT_THAT(help.out, HasSubstr("--help-keys"));
+  EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));
+}
+
+}  // namespace
+}  // namespace fettle
