@@ -244,7 +244,8 @@ int run(int argc, char** argv) {
     command->callback([&, body] { action = [&, body] { return body(words.read()); }; });
     return command;
   };
-  recipe_command("train", "fine-tune a model", finetune);
+  recipe_command("train", "fine-tune a model",
+                 [](const Recipe& recipe) { return finetune(Request(recipe, Command::kTrain)); });
   PlanOptions plan;
   std::string target;
   CLI::App* plan_command =
@@ -254,7 +255,7 @@ int run(int argc, char** argv) {
           throw UserError("--target {} and target={} are given together; keep one of them", target, recipe.target);
         if (!target.empty()) recipe.target = target;
         plan.colour = isatty(STDOUT_FILENO) == 1;
-        return run_plan(recipe, plan, std::cout);
+        return run_plan(Request(recipe, Command::kPlan), plan, std::cout);
       });
   plan_command->add_option("--target", target, "hardware to plan for, present or not: mi300x:8, a100-80:2x8, this");
   plan_command->add_option("--fit", plan.fit, "search for the largest batch or sequence length that fits")
@@ -264,23 +265,23 @@ int run(int argc, char** argv) {
       ->excludes("--fit");
   bool eval_json = false;
   CLI::App* eval_command = recipe_command("eval", "measure a model on data sets, beside its base",
-                                          [&](const Recipe& recipe) { return run_eval(recipe, eval_json, std::cout); });
+                                          [&](const Recipe& recipe) { return run_eval(Request(recipe, Command::kEval), eval_json, std::cout); });
   eval_command->add_flag("--json", eval_json, "print JSON");
   recipe_command("generate", "answer a prompt, lines of standard input, or rows of a data set",
                  [](const Recipe& recipe) {
-                   run_generate(recipe);
+                   run_generate(Request(recipe, Command::kGenerate));
                    return 0;
                  });
-  recipe_command("chat", "talk to a model in the terminal", [](const Recipe& recipe) { return run_chat(recipe); });
+  recipe_command("chat", "talk to a model in the terminal", [](const Recipe& recipe) { return run_chat(Request(recipe, Command::kChat)); });
   recipe_command("export", "merge adapters into one model folder and check the result", [](const Recipe& recipe) {
-    fmt::print("{}\n", format_export(run_export(recipe)));
+    fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
     return 0;
   });
 
   DataOptions report;
   CLI::App* data_command = recipe_command("data", "show what would be trained on", [&](const Recipe& recipe) {
     report.colour = isatty(STDOUT_FILENO) == 1;
-    return run_data(recipe, report, std::cout);
+    return run_data(Request(recipe, Command::kData), report, std::cout);
   });
   data_command->add_flag("--json", report.json, "print JSON");
   data_command->add_option("--rows", report.rows, "how many examples to show")->check([](const std::string& given) {

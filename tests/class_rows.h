@@ -2,7 +2,7 @@
 #pragma once
 
 #include "step/evaluate.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -63,31 +63,31 @@ class ClassRun {
   explicit ClassRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        job(make_job(recipe, repository.config(), "config.json", devices.count())),
-        state(from == nullptr ? load_state(devices, job, repository, true)
-                              : load_state(devices, job, repository, *from)) {}
+        run(make_run(recipe, repository.config(), "config.json", devices.count())),
+        state(from == nullptr ? load_state(devices, run, repository, true)
+                              : load_state(devices, run, repository, *from)) {}
 
   StepOutcome advance(double rate) {
-    const int64_t accumulation = job.recipe.gradient_accumulation_steps, rows = job.rows_per_micro_batch();
-    const Batch batch = class_batch(job.recipe.problem_type, state.step * accumulation * rows, accumulation, rows);
-    if (!step_) step_.emplace(devices.compile(build_train_step(job, 40)));
-    return run_step(devices, job, *step_, state, batch, rate);
+    const int64_t accumulation = run.batch.micro_batches, rows = run.rows_per_micro_batch();
+    const Batch batch = class_batch(std::string(name_of(run.labels()->problem)), state.step * accumulation * rows, accumulation, rows);
+    if (!step_) step_.emplace(devices.compile(build_train_step(run, 40)));
+    return run_step(devices, run, *step_, state, batch, rate);
   }
   // The evaluation's outputs for one micro-batch.
   std::map<std::string, Value> evaluate(const Batch& batch) {
     const Dims& dims = batch.tokens.shape().dims;
-    const Executable program = devices.compile(build_eval_step(job, dims[0] * dims[1], dims[2]));
-    std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batch, true);
+    const Executable program = devices.compile(build_eval_step(run, dims[0] * dims[1], dims[2]));
+    std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch, true);
     Bindings bindings = state.bindings();
     for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
     std::map<std::string, Value> out;
-    for (auto& [name, buffer] : run(program, bindings)) out[name] = to_value(buffer.download());
+    for (auto& [name, buffer] : run_program(program, bindings)) out[name] = to_value(buffer.download());
     return out;
   }
 
   Devices& devices;
   ModelRepository repository;
-  Job job;
+  Run run;
   TrainState state;
 
  private:

@@ -123,7 +123,7 @@ class GraphRun {
       bindings[info.name] = &buffers.at(info.name);
     }
     std::map<std::string, Value> out;
-    for (const auto& [name, buffer] : fettle::run(executable, bindings)) out[name] = to_value(buffer.download());
+    for (const auto& [name, buffer] : run_program(executable, bindings)) out[name] = to_value(buffer.download());
     return out;
   }
 

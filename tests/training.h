@@ -11,7 +11,7 @@
 #include "data/batches/batches.h"
 #include "graph_run.h"
 #include "run/batch_spec.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 
@@ -65,22 +65,21 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Job job = make_job(recipe, repository.config(), "config.json", count);
-  use_float8_of(job, devices.capability(), devices.title());
+  const Run run = make_run(recipe, repository.config(), "config.json", target_of(devices));
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .sequences = job.sequences_per_micro_batch(),
+                               .sequences = run.batch.sequences,
                                .max_length = 40,
                                .packing = options.packing,
-                               .grouping = row_grouping(recipe.stage),
+                               .grouping = run.stage->grouping,
                                .shuffle = false,
                                .lengths = {options.length}});
-  const Executable step = devices.compile(build_train_step(job, options.length));
-  TrainState state = load_state(devices, job, repository, true);
+  const Executable step = devices.compile(build_train_step(run, options.length));
+  TrainState state = load_state(devices, run, repository, true);
   TrainResult result;
   for (int64_t s = 0; s < options.steps; ++s) {
     const StepOutcome outcome =
-        run_step(devices, job, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
+        run_step(devices, run, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
       --s;  // is run again with a smaller scale, as training does
       continue;
@@ -89,8 +88,8 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     result.norms.push_back(outcome.grad_norm);
     for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);
   }
-  for (const Param& param : job.trained) {
-    result.layers[param.hf_name] = job.layers_of(param);
+  for (const Param& param : run.trained) {
+    result.layers[param.hf_name] = run.layers_of(param);
     result.trained[param.hf_name] = to_value(state.buffers.at(trained_input(param)).download());
     if (state.buffers.contains("m/" + param.hf_name))
       result.moments[param.hf_name] = to_value(state.buffers.at("m/" + param.hf_name).download());

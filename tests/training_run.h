@@ -1,7 +1,7 @@
 // Defines TrainingRun: a run over the reference rows that a test takes step by step, as finetune() does.
 #pragma once
 
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "train/save.h"
 #include "training.h"
 
@@ -13,24 +13,24 @@ class TrainingRun {
   explicit TrainingRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        job(make_job(recipe, repository.config(), "config.json", devices.count())),
+        run(make_run(recipe, repository.config(), "config.json", devices.count())),
         batches(rows_, {.micro_batches = recipe.gradient_accumulation_steps,
-                        .sequences = job.rows_per_micro_batch(),
+                        .sequences = run.rows_per_micro_batch(),
                         .max_length = 40,
                         .packing = recipe.packing,
                         .shuffle = !recipe.disable_shuffling,
                         .seed = static_cast<uint64_t>(recipe.seed),
                         .lengths = {40}}),
-        state(from == nullptr ? load_state(devices, job, repository, true)
-                              : load_state(devices, job, repository, *from)) {}
+        state(from == nullptr ? load_state(devices, run, repository, true)
+                              : load_state(devices, run, repository, *from)) {}
 
   StepOutcome advance() {
     const Batch batch = batches.at(state.step);
     sources.push_back(batch.sources);
-    if (!executable_) executable_.emplace(devices.compile(build_train_step(job, 40)));
-    return run_step(devices, job, *executable_, state, batch, job.recipe.learning_rate);
+    if (!executable_) executable_.emplace(devices.compile(build_train_step(run, 40)));
+    return run_step(devices, run, *executable_, state, batch, run.update.learning_rate);
   }
-  std::string folder() const { return checkpoint_path(job.recipe.output_dir, state.step).string(); }
+  std::string folder() const { return checkpoint_path(run.output.folder, state.step).string(); }
 
  private:
   static int64_t device_count(const Recipe& recipe) {
@@ -43,7 +43,7 @@ class TrainingRun {
  public:
   Devices& devices;
   ModelRepository repository;
-  Job job;
+  Run run;
   Batches batches;
   TrainState state;
   std::vector<std::vector<std::string>> sources;  // of the rows of each step
@@ -66,9 +66,9 @@ inline Recipe run_recipe(const std::filesystem::path& output, const std::string&
 }
 
 // What lies in the trained arrays now, by name.
-inline std::map<std::string, HostArray> trained_values(const Job& job, const TrainState& state) {
+inline std::map<std::string, HostArray> trained_values(const Run& run, const TrainState& state) {
   std::map<std::string, HostArray> out;
-  for (const StateArray& array : trained_arrays(job)) out.emplace(array.name, state.buffers.at(array.name).download());
+  for (const StateArray& array : trained_arrays(run)) out.emplace(array.name, state.buffers.at(array.name).download());
   return out;
 }
 

@@ -31,7 +31,7 @@ class UserError : public Error {
       : Error(ExitCode::kUser, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The job is right but too large for the device, the host or the disk. Exit 3.
+// The run is right but too large for the device, the host or the disk. Exit 3.
 class DoesNotFit : public Error {
  public:
   template <typename... Args>

@@ -13,10 +13,6 @@
 
 namespace fettle {
 
-void fill_dependent_defaults(Recipe& recipe) {
-  if (!recipe.set_at.contains("packing")) recipe.packing = recipe.stage == "pt";
-}
-
 namespace {
 
 // Refuses a schedule that lacks a key it needs, and keys that the schedule does not read.
@@ -110,53 +106,6 @@ void name_idle_keys(const Recipe& r) {
       if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
-// Refuses preference keys in other stages, and some of them with other losses.
-void check_preferences(const Recipe& r) {
-  const bool dpo = r.stage == "dpo", kto = r.stage == "kto", rm = r.stage == "rm";
-  const bool compares = kto || (dpo && r.pref_loss != "orpo" && r.pref_loss != "simpo");
-  struct Reader {
-    const char* key;
-    bool read;
-    const char* by;
-  };
-  const Recipe defaults;
-  for (const Reader& reader : {Reader{"pref_loss", dpo, "stage: dpo"},
-                               {"pref_beta", dpo || kto, "stage: dpo or kto"},
-                               {"pref_ftx", dpo, "stage: dpo"},
-                               {"dpo_label_smoothing", dpo && (r.pref_loss == "sigmoid" || r.pref_loss == "simpo"),
-                                "stage: dpo with pref_loss: sigmoid or simpo"},
-                               {"simpo_gamma", dpo && r.pref_loss == "simpo", "stage: dpo with pref_loss: simpo"},
-                               {"kto_chosen_weight", kto, "stage: kto"},
-                               {"kto_rejected_weight", kto, "stage: kto"},
-                               {"ref_model", compares,
-                                "a loss that compares with a reference model (stage: kto, or dpo "
-                                "with sigmoid, hinge or ipo)"}}) {
-    const Key& key = *find_key(reader.key);
-    if (reader.read || value_text(r, key) == value_text(defaults, key)) continue;
-    throw UserError("{}: {} belongs to {}, found stage: {}{}; remove the key, or set the stage", r.where(reader.key),
-                    reader.key, reader.by, r.stage, dpo ? ", pref_loss: " + r.pref_loss : "");
-  }
-  if (!dpo && !kto && !rm) return;
-  if (r.packing)
-    throw UserError("{}: packing puts several rows into one sequence, but stage: {} compares whole rows; remove it",
-                    r.where("packing"), r.stage);
-  if (r.train_from_scratch)
-    throw UserError(
-        "{}: stage: {} needs a model that can already write; train random weights with stage: pt or sft first",
-        r.where("train_from_scratch"), r.stage);
-  if (r.train_on_prompt)
-    throw UserError("{}: stage: {} compares replies, so the prompt cannot be trained; remove train_on_prompt",
-                    r.where("train_on_prompt"), r.stage);
-  if (compares && r.pissa_init && r.ref_model.empty())
-    throw UserError(
-        "{}: pissa_init moves part of the base into the adapter, so the rest cannot be the reference model; remove it, "
-        "or name the base in ref_model",
-        r.where("pissa_init"));
-  if (r.stage == "kto" && r.kto_chosen_weight == 0 && r.kto_rejected_weight == 0)
-    throw UserError("{}: kto_chosen_weight and kto_rejected_weight are both 0, so nothing would be learned; raise one",
-                    r.where("kto_chosen_weight"));
-}
-
 }  // namespace
 
 void check_combinations(const Recipe& recipe) {
@@ -206,7 +155,6 @@ void check_combinations(const Recipe& recipe) {
   recipe.interleave_weights();
   check_method(recipe);
   name_idle_keys(recipe);
-  check_preferences(recipe);
   check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
     warn("{}: lr_scheduler_type: constant has no warmup; set constant_with_warmup to have one",

@@ -263,7 +263,6 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     reader.take(name, {override_value(name, item.substr(sign + 1), where), where});
   }
   reader.report();
-  fill_dependent_defaults(recipe);
   check_combinations(recipe);
   return recipe;
 }

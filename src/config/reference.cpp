@@ -103,10 +103,7 @@ std::string key_help(const std::vector<std::string_view>& names) {
 }
 
 std::string to_yaml(const Recipe& recipe) {
-  Recipe defaults;
-  defaults.stage = recipe.stage;
-  fill_dependent_defaults(defaults);
-  defaults.stage = Recipe().stage;
+  const Recipe defaults;
   std::string text;
   for (const Key& key : recipe_keys()) {
     std::string value = value_text(recipe, key);

@@ -6,16 +6,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/files.h"
-#include "checkpoint/repository.h"
 #include "eval/class_evaluation.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
-#include "run/data_spec.h"
-#include "run/device_request.h"
-#include "run/labels.h"
+#include "run/preflight.h"
 #include "step/evaluate.h"
-#include "step/make_job.h"
-#include "step/positions.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -30,30 +25,17 @@ struct Said {
   std::vector<ClassEvaluation> found;
 };
 
-std::string config_file(const Recipe& recipe) {
-  return (fs::path(recipe.model_name_or_path) / "config.json").string();
-}
-
-nlohmann::json config_of(const Recipe& recipe) {
-  return read_json_file(config_file(recipe));
-}
-
-LabelSet settled(const Recipe& recipe) {
-  return *settled_labels(recipe, config_of(recipe), config_file(recipe));
-}
-
-Said ask(const Recipe& recipe, const std::string& name, Devices& devices, const Tokenizer& tokenizer,
+Said ask(const Request& request, const std::string& name, Devices& devices, const Tokenizer& tokenizer,
          const std::vector<RowSet>& sets, const LabelSet& labels) {
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
-                           Purpose::kInference);
-  check_vocabulary(job, repository.folder(), tokenizer);
-  for (const RowSet& set : sets) check_positions(job, set.rows);
-  TrainState state = load_state(devices, job, repository, false);
+  const ModelRepository& repository = request.repository();
+  const Run run = request.resolve(target_of(devices), Purpose::kInference);
+  check_vocabulary(run, repository.folder(), tokenizer);
+  for (const RowSet& set : sets) check_positions(run, set.rows);
+  TrainState state = load_state(devices, run, repository, false);
   Said out;
   for (const RowSet& set : sets) {
     info("{}: {} ({} rows)", name, set.name, set.rows.size());
-    out.logits.push_back(Evaluator(devices, job, set.rows).logits(state));
+    out.logits.push_back(Evaluator(devices, run, set.rows).logits(state));
     out.found.push_back(evaluate_classes(set.rows, out.logits.back(), labels));
   }
   return out;
@@ -111,90 +93,59 @@ void write_files(const fs::path& folder, const std::vector<RowSet>& sets, const 
   }
 }
 
-}  // namespace
-
-bool has_head(const Recipe& recipe) {
-  if (taught_labels(recipe.adapter_name_or_path, config_of(recipe), config_file(recipe)).count() > 0) return true;
-  return std::ranges::any_of(recipe.adapter_name_or_path, [](const std::string& adapter) {
-    const fs::path file = fs::path(adapter) / "adapter_config.json";
-    if (!fs::exists(file)) return false;
-    const nlohmann::json config = read_json_file(file);
-    return config.is_object() && config.value("task_type", nlohmann::json()) == "SEQ_CLS";
-  });
-}
-
-namespace {
-
-// The recipe for eval_base_model, which must have been taught the same labels.
-Recipe base_of(const Recipe& recipe, const LabelSet& labels) {
-  Recipe base = recipe;
-  base.model_name_or_path = recipe.eval_base_model;
-  base.adapter_name_or_path.clear();
-  base.problem_type.clear();
-  base.num_labels.reset();
-  base.id2label.clear();
-  const std::string where = recipe.where("eval_base_model");
-  if (!has_head(base))
-    throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out", where,
-                    base.model_name_or_path);
-  const LabelSet own = settled(base);
-  base = settled_recipe(base, own, config_of(base));
-  if (own.id2label != labels.id2label || own.problem != labels.problem)
-    throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
-                    base.model_name_or_path, recipe.model_name_or_path);
+// The request for eval_base_model, which must have been taught the same labels.
+Request base_of(const Request& request) {
+  const EvalSpec spec = request.eval();
+  const Request base = request.with_model(spec.base_model);
+  if (!base.has_taught_head())
+    throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out",
+                    spec.base_model_at, spec.base_model);
+  if (base.labels()->id2label != request.labels()->id2label || base.labels()->problem != request.labels()->problem)
+    throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare",
+                    spec.base_model_at, spec.base_model, request.model_folder());
   return base;
 }
 
-// 0 where config.json has none; make_job refuses it then.
-int64_t vocab_size_of(const Recipe& recipe) {
-  const nlohmann::json size = config_of(recipe).value("vocab_size", nlohmann::json());
+// 0 where config.json has none; resolve refuses it then.
+int64_t vocab_size_of(const Request& request) {
+  const nlohmann::json size = request.repository().config().value("vocab_size", nlohmann::json());
   return size.is_number_integer() ? size.get<int64_t>() : 0;
 }
 
 }  // namespace
 
-bool asks_of_classifier(const Recipe& recipe) {
-  if (recipe.stage == "cls") return true;
-  if (recipe.stage == "rm" || recipe.set_at.contains("stage")) return false;
-  return fs::exists(fs::path(recipe.model_name_or_path) / "config.json") && has_head(recipe);
-}
-
-int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
-  Recipe recipe = asked;
-  recipe.stage = "cls";
-  recipe.train_from_scratch = false;
-  for (const std::string& task : recipe.eval_task)
+int run_class_eval(const Request& request, bool json, std::ostream& out) {
+  const EvalSpec spec = request.eval();
+  for (const std::string& task : spec.tasks)
     if (task != "auto")
-      throw UserError("{}: eval_task: {} asks for text, and {} is a classifier; leave eval_task out",
-                      recipe.where("eval_task"), task, recipe.model_name_or_path);
-  if (!has_head(recipe))
+      throw UserError("{}: eval_task: {} asks for text, and {} is a classifier; leave eval_task out", spec.tasks_at,
+                      task, request.model_folder());
+  if (!request.has_taught_head())
     throw UserError(
         "{}: this model was taught no labels yet, nor was an adapter; train it with stage: cls, or give the "
         "adapter with adapter_name_or_path",
-        recipe.model_name_or_path);
-  const LabelSet labels = settled(recipe);
-  recipe = settled_recipe(recipe, labels, config_of(recipe));
-  const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const std::vector<RowSet> sets =
-      read_row_sets(data_spec(recipe, labels, recipe.cutoff_len), tokenizer, vocab_size_of(recipe));
+        request.model_folder());
+  const LabelSet labels = *request.labels();
+  const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
+  const std::vector<RowSet> sets = read_row_sets(request.data(), tokenizer, vocab_size_of(request));
 
-  Devices devices(device_request(recipe));
+  Devices devices(request.devices());
   std::vector<EvalSet> names;
   for (const RowSet& set : sets) names.push_back({.name = set.name, .task = Task::kClasses});
   std::vector<EvalColumn> columns;
-  auto add = [&](const std::string& name, const Recipe& model) {
+  auto add = [&](const std::string& name, const Request& model) {
     const Said said = ask(model, name, devices, tokenizer, sets, labels);
-    EvalColumn column{name, model_path(model), {}};
+    EvalColumn column{name, model.model_title(), {}};
     for (size_t s = 0; s < sets.size(); ++s)
       column.sets.push_back(measured(said.found[s], static_cast<int64_t>(sets[s].rows.size())));
     columns.push_back(std::move(column));
     return said;
   };
-  if (!recipe.eval_base_model.empty()) add("base", base_of(recipe, labels));
-  const Said said = add(columns.empty() ? "model" : "tuned", recipe);
+  if (!spec.base_model.empty()) add("base", base_of(request));
+  const Said said = add(columns.empty() ? "model" : "tuned", request);
 
-  const std::string text = write_eval_json(recipe, names, columns);
-  if (!recipe.output_dir.empty()) write_files(recipe.output_dir, sets, said, labels);
+  const std::string text = write_eval_json(spec.output_dir, names, columns);
+  if (!spec.output_dir.empty()) write_files(spec.output_dir, sets, said, labels);
   out << (json ? text : format_eval(names, columns));
   if (json) return 0;
   for (size_t s = 0; s < sets.size(); ++s) {

@@ -4,21 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
-
-// Whether there is a head that was taught labels or scores: the model's, or one of an adapter's.
-bool has_head(const Recipe& recipe);
-
-// Whether it is a classifier that `eval` is asked about: by the recipe's stage, or by what the adapters or the model
-// are.
-bool asks_of_classifier(const Recipe& recipe);
 
 // The sets are eval_dataset's, else the rows that val_size sets apart, or else the dataset; rows need no label. With
 // eval_base_model that classifier is measured first. Prints the table, or JSON; with output_dir it also goes to
 // evaluation.json there, each row's label and probabilities to predictions.jsonl, and the tables and pictures of
 // write_class_report go beside them (of several sets into a folder each).
-int run_class_eval(const Recipe& recipe, bool json, std::ostream& out);
+int run_class_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

@@ -10,10 +10,7 @@
 #include "eval/class_eval.h"
 #include "eval/reward_eval.h"
 #include "eval/row_sets.h"
-#include "run/data_spec.h"
-#include "run/device_request.h"
-#include "step/make_job.h"
-#include "step/positions.h"
+#include "run/preflight.h"
 
 namespace fettle {
 namespace {
@@ -31,72 +28,67 @@ constexpr Figure kFigures[] = {
     {"f1_macro"},    {"f1_micro"},         {"majority"},       {"margin"},   {"mean_reward"},
     {"mse", true},   {"mae", true},        {"pearson"},        {"spearman"}};
 
-// A model to measure: the recipe that opens it.
+// A model to measure: the request that opens it.
 struct Contender {
   std::string name;
-  Recipe recipe;
+  Request request;
 };
 
-std::vector<Contender> contenders(const Recipe& recipe) {
-  Recipe base = recipe;
-  base.adapter_name_or_path.clear();
-  if (!recipe.eval_base_model.empty()) {
-    base.model_name_or_path = recipe.eval_base_model;
-    return {{"base", base}, {"tuned", recipe}};
-  }
-  if (!recipe.adapter_name_or_path.empty()) return {{"base", base}, {"tuned", recipe}};
-  return {{"model", recipe}};
+std::vector<Contender> contenders(const Request& request) {
+  const EvalSpec spec = request.eval();
+  if (!spec.base_model.empty()) return {{"base", request.with_model(spec.base_model)}, {"tuned", request}};
+  if (!request.adapters().empty()) return {{"base", request.without_adapters()}, {"tuned", request}};
+  return {{"model", request}};
 }
 
 EvalSet loss_set(const RowSet& set) {
   return {.name = set.name, .task = Task::kLoss, .rows = set.rows};
 }
 
-EvalSet named_set(const std::string& name, const std::string& wanted, const Recipe& recipe, const Tokenizer& tokenizer,
+EvalSet named_set(const std::string& name, const std::string& wanted, const DataSpec& data, const Tokenizer& tokenizer,
                   int64_t vocab_size) {
-  const DataSource source = find_source(name, recipe.dataset_dir);
+  const DataSource source = find_source(name, data.dataset_dir);
   const Task task = wanted == "auto" ? detect_task(source) : task_named(wanted);
-  if (task == Task::kLoss)
-    return loss_set(read_named_set(data_spec(recipe, {}, recipe.cutoff_len), name, tokenizer, vocab_size));
+  if (task == Task::kLoss) return loss_set(read_named_set(data, name, tokenizer, vocab_size));
   EvalSet set{.name = name, .task = task};
   if (task == Task::kGeneration)
-    set.prompts = read_prompts(recipe, source);
+    set.prompts = read_prompts(data, source);
   else
-    set.questions = read_questions(recipe, source);
+    set.questions = read_questions(data, source);
   return set;
 }
 
-std::vector<EvalSet> read_sets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t vocab_size) {
-  const std::vector<std::string>& tasks = recipe.eval_task;
-  if (tasks.size() > 1 && tasks.size() != recipe.eval_dataset.size())
+std::vector<EvalSet> read_sets(const EvalSpec& spec, const DataSpec& data, const Tokenizer& tokenizer,
+                               int64_t vocab_size) {
+  const std::vector<std::string>& tasks = spec.tasks;
+  if (tasks.size() > 1 && tasks.size() != data.eval_sets.size())
     throw UserError("{}: eval_task names {} tasks for {} data sets of eval_dataset; give one for all, or one for each",
-                    recipe.where("eval_task"), tasks.size(), recipe.eval_dataset.size());
+                    spec.tasks_at, tasks.size(), data.eval_sets.size());
   std::vector<EvalSet> sets;
-  if (recipe.eval_dataset.empty()) {
+  if (data.eval_sets.empty()) {
     info("eval_dataset is not given: {} of dataset ({}) {} measured",
-         recipe.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(recipe.dataset, ", "),
-         recipe.val_size > 0 ? "is" : "are");
-    sets.push_back(loss_set(read_own_set(data_spec(recipe, {}, recipe.cutoff_len), tokenizer, vocab_size)));
+         data.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(data.sets, ", "),
+         data.val_size > 0 ? "is" : "are");
+    sets.push_back(loss_set(read_own_set(data, tokenizer, vocab_size)));
   }
-  for (size_t i = 0; i < recipe.eval_dataset.size(); ++i)
-    sets.push_back(named_set(recipe.eval_dataset[i], tasks[tasks.size() > 1 ? i : 0], recipe, tokenizer, vocab_size));
+  for (size_t i = 0; i < data.eval_sets.size(); ++i)
+    sets.push_back(named_set(data.eval_sets[i], tasks[tasks.size() > 1 ? i : 0], data, tokenizer, vocab_size));
   return sets;
 }
 
-Job job_of(const Contender& contender, const ModelRepository& repository, const Devices& devices) {
-  return make_job(contender.recipe, repository.config(), (repository.folder() / "config.json").string(),
-                  devices.count(), Purpose::kInference);
+Run run_of(const Contender& contender, const Devices& devices) {
+  return contender.request.resolve(target_of(devices), Purpose::kInference);
 }
 
 EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets, const Session& text) {
-  const ModelRepository repository = ModelRepository::open(contender.recipe.model_name_or_path);
-  const Job job = job_of(contender, repository, devices);
-  check_vocabulary(job, repository.folder(), text.tokenizer());
-  TrainState state = load_state(devices, job, repository, false);
-  EvalColumn out{contender.name, model_path(contender.recipe), {}};
+  const ModelRepository& repository = contender.request.repository();
+  const Run run = run_of(contender, devices);
+  check_vocabulary(run, repository.folder(), text.tokenizer());
+  TrainState state = load_state(devices, run, repository, false);
+  EvalColumn out{contender.name, contender.request.model_title(), {}};
   for (const EvalSet& set : sets) {
     info("{}: {} ({})", contender.name, set.name, task_name(set.task));
-    out.sets.push_back(measure(set, {devices, job, state}, contender.recipe, text));
+    out.sets.push_back(measure(set, {devices, run, state}, contender.request.generation(), text));
   }
   return out;
 }
@@ -170,51 +162,40 @@ ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalC
   return out;
 }
 
-std::string model_path(const Recipe& recipe) {
-  std::string path = recipe.model_name_or_path;
-  for (const std::string& adapter : recipe.adapter_name_or_path) path += " + " + adapter;
-  return path;
-}
-
-std::string write_eval_json(const Recipe& recipe, const std::vector<EvalSet>& sets,
+std::string write_eval_json(const std::string& output_dir, const std::vector<EvalSet>& sets,
                             const std::vector<EvalColumn>& models) {
   const std::string text = eval_json(sets, models).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  if (!recipe.output_dir.empty()) {
-    std::filesystem::create_directories(recipe.output_dir);
-    write_file(std::filesystem::path(recipe.output_dir) / "evaluation.json", text);
+  if (!output_dir.empty()) {
+    std::filesystem::create_directories(output_dir);
+    write_file(std::filesystem::path(output_dir) / "evaluation.json", text);
   }
   return text;
 }
 
-int run_eval(const Recipe& asked, bool json, std::ostream& out) {
-  require_keys(asked, {"model_name_or_path"}, "eval");
-  if (asked.dataset.empty() && asked.eval_dataset.empty())
+int run_eval(const Request& request, bool json, std::ostream& out) {
+  const EvalSpec spec = request.eval();
+  const DataSpec data = request.data();
+  if (data.sets.empty() && data.eval_sets.empty())
     throw UserError("eval: neither eval_dataset nor dataset is given; name the rows to evaluate on");
-  if (asked.stage == "rm") return run_reward_eval(asked, json, out);
-  if (asks_of_classifier(asked)) return run_class_eval(asked, json, out);
-  Recipe recipe = asked;
-  recipe.train_from_scratch = false;
-  if (recipe.stage != "pt") recipe.stage = "sft";  // replies are what is measured, however they were taught
-  if (!recipe.eval_base_model.empty() &&
-      std::filesystem::weakly_canonical(recipe.eval_base_model) ==
-          std::filesystem::weakly_canonical(recipe.model_name_or_path) &&
-      recipe.adapter_name_or_path.empty())
+  if (request.stage().head == Head::kScore) return run_reward_eval(request, json, out);
+  if (request.stage().head == Head::kLabels) return run_class_eval(request, json, out);
+  if (!spec.base_model.empty() && request.adapters().empty() &&
+      std::filesystem::weakly_canonical(spec.base_model) == std::filesystem::weakly_canonical(request.model_folder()))
     throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
-                    recipe.where("eval_base_model"));
+                    spec.base_model_at);
 
-  const Session text(recipe, Session::Template::kIfThere);
-  const std::vector<EvalSet> sets = read_sets(recipe, text.tokenizer(), text.vocab_size());
-  Devices devices(device_request(recipe));
-  const std::vector<Contender> all = contenders(recipe);
+  const Session text(request, Session::Template::kIfThere);
+  const std::vector<EvalSet> sets = read_sets(spec, data, text.tokenizer(), text.vocab_size());
+  Devices devices(request.devices());
+  const std::vector<Contender> all = contenders(request);
   // What is wrong with the second is said before the first is measured.
-  for (const Contender& contender : all)
-    job_of(contender, ModelRepository::open(contender.recipe.model_name_or_path), devices);
+  for (const Contender& contender : all) run_of(contender, devices);
   std::vector<EvalColumn> models;
   for (const Contender& contender : all) models.push_back(column(contender, devices, sets, text));
 
-  const std::string result = write_eval_json(recipe, sets, models);
-  if (!recipe.output_dir.empty())
-    write_predictions(std::filesystem::path(recipe.output_dir) / "generated_predictions.jsonl", sets, models);
+  const std::string result = write_eval_json(spec.output_dir, sets, models);
+  if (!spec.output_dir.empty())
+    write_predictions(std::filesystem::path(spec.output_dir) / "generated_predictions.jsonl", sets, models);
   out << (json ? result : format_eval(sets, models));
   return 0;
 }

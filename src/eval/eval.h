@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "config/recipe.h"
 #include "eval/measure.h"
+#include "run/request.h"
 
 namespace fettle {
 
@@ -23,16 +23,13 @@ struct EvalColumn {
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
 
-// The model's folder, and the adapters' behind it.
-std::string model_path(const Recipe& recipe);
-
-// eval_json as text, which also goes to evaluation.json of output_dir where the recipe has one.
-std::string write_eval_json(const Recipe& recipe, const std::vector<EvalSet>& sets,
+// eval_json as text, which also goes to evaluation.json of `output_dir` unless that is empty.
+std::string write_eval_json(const std::string& output_dir, const std::vector<EvalSet>& sets,
                             const std::vector<EvalColumn>& models);
 
 // The sets are eval_dataset's, each by its eval_task; else the rows that val_size sets apart, or else the dataset. With
 // adapter_name_or_path or eval_base_model the base is measured first. Prints the table, or JSON; with output_dir it
 // also goes to evaluation.json there, and replies to generated_predictions.jsonl.
-int run_eval(const Recipe& recipe, bool json, std::ostream& out);
+int run_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

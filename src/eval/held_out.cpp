@@ -4,8 +4,8 @@
 
 namespace fettle {
 
-HeldOut::HeldOut(Devices& devices, const Job& job, const Examples& rows, const std::optional<LabelSet>& labels)
-    : rows_(rows), evaluator_(devices, job, rows), labels_(labels) {}
+HeldOut::HeldOut(Devices& devices, const Run& run, const Examples& rows)
+    : rows_(rows), evaluator_(devices, run, rows), labels_(run.labels()) {}
 
 Evaluation HeldOut::run(TrainState& state) {
   if (!labels_) return evaluator_.run(state);

@@ -12,8 +12,8 @@ namespace fettle {
 
 class HeldOut {
  public:
-  // Keeps devices and job by reference. `labels` are those of labelled rows.
-  HeldOut(Devices& devices, const Job& job, const Examples& rows, const std::optional<LabelSet>& labels);
+  // Keeps devices and run by reference.
+  HeldOut(Devices& devices, const Run& run, const Examples& rows);
 
   // Of stage cls also the figures of the labels, by the names that ClassEvaluation::figures has for them.
   Evaluation run(TrainState& state);

@@ -99,14 +99,14 @@ ordered_json named(const std::vector<std::string>& values) {
 
 // Calls `take` for each row with its "file:line"; a BadRow becomes an error or is skipped.
 template <typename Take>
-void for_rows(const Recipe& recipe, const DataSource& source, const Take& take) {
-  int64_t left = recipe.max_samples.value_or(INT64_MAX);
+void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
+  int64_t left = data.max_samples.value_or(INT64_MAX);
   auto one = [&](const std::string& where, const std::function<void()>& body) {
     try {
       body();
       --left;
     } catch (const BadRow& error) {
-      if (recipe.on_bad_row != "skip")
+      if (data.on_bad_row != OnBadRow::kSkip)
         throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", where, error.what());
       warn("{}: {}; skipped", where, error.what());
     }
@@ -171,9 +171,9 @@ Task detect_task(const DataSource& source) {
   return task;
 }
 
-std::vector<Question> read_questions(const Recipe& recipe, const DataSource& source) {
+std::vector<Question> read_questions(const DataSpec& data, const DataSource& source) {
   std::vector<Question> out;
-  for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
+  for_rows(data, source, [&](const ordered_json& row, const std::string& where) {
     const std::string text = question_of(row);
     Choices choices = choices_of(row);
     const size_t answer = answer_of(row, choices);
@@ -183,9 +183,9 @@ std::vector<Question> read_questions(const Recipe& recipe, const DataSource& sou
   return out;
 }
 
-std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source) {
+std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source) {
   std::vector<Prompt> out;
-  for_rows(recipe, source, [&](const ordered_json& row, const std::string& where) {
+  for_rows(data, source, [&](const ordered_json& row, const std::string& where) {
     Prompt prompt{.where = where};
     const ordered_json* given = find_any_column(row, {"references", "reference"});
     if (!given && find_column(row, "question")) given = find_column(row, "answer");

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "config/recipe.h"
 #include "data/chat.h"
+#include "data/data_spec.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {
@@ -42,10 +42,10 @@ Task detect_task(const DataSource& source);
 // Rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...) and an
 // answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
 // At most max_samples. Throws UserError with file:line for a row that is none, unless on_bad_row: skip.
-std::vector<Question> read_questions(const Recipe& recipe, const DataSource& source);
+std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
 // Rows with a question and reference or references (beside `question` also answer), or conversations of any format,
 // whose last reply is the reference.
-std::vector<Prompt> read_prompts(const Recipe& recipe, const DataSource& source);
+std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "eval/text_scores.h"
+#include "run/preflight.h"
 #include "step/evaluate.h"
-#include "step/positions.h"
 
 namespace fettle {
 namespace {
@@ -32,8 +32,8 @@ size_t largest(const std::vector<double>& values) {
 }
 
 Measured losses(const EvalSet& set, const EvalModel& model) {
-  check_positions(model.job, set.rows);
-  const Evaluation found = Evaluator(model.devices, model.job, set.rows).run(model.state);
+  check_positions(model.run, set.rows);
+  const Evaluation found = Evaluator(model.devices, model.run, set.rows).run(model.state);
   return {{{"loss", found.loss}, {"perplexity", found.perplexity}, {"token_accuracy", 100 * found.accuracy}},
           found.samples,
           {}};
@@ -43,8 +43,8 @@ Measured choices(const EvalSet& set, const EvalModel& model, const Session& text
   std::vector<Example> examples;
   for (const Question& question : set.questions)
     for (size_t i = 0; i < question.choices.size(); ++i)
-      examples.push_back(choice_example(question, i, set.task, text, model.job.recipe.cutoff_len));
-  const std::vector<double> losses = Evaluator(model.devices, model.job, examples).losses(model.state);
+      examples.push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
+  const std::vector<double> losses = Evaluator(model.devices, model.run, examples).losses(model.state);
   double right = 0, right_norm = 0;
   size_t at = 0;
   for (const Question& question : set.questions) {
@@ -62,10 +62,10 @@ Measured choices(const EvalSet& set, const EvalModel& model, const Session& text
   return out;
 }
 
-Measured replies(const EvalSet& set, const EvalModel& model, const Recipe& recipe, const Session& text) {
-  Generator generator(model.devices, model.job, model.state);
+Measured replies(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text) {
+  Generator generator(model.devices, model.run, model.state);
   const ReplyOptions options{
-      .max_new_tokens = recipe.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
+      .max_new_tokens = spec.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
   Measured out;
   std::vector<std::vector<std::string>> references;
   double exact = 0;
@@ -127,12 +127,12 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   return out;
 }
 
-Measured measure(const EvalSet& set, const EvalModel& model, const Recipe& recipe, const Session& text) {
+Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text) {
   switch (set.task) {
     case Task::kLoss: return losses(set, model);
     case Task::kChoice:
     case Task::kLetters: return choices(set, model, text);
-    case Task::kGeneration: return replies(set, model, recipe, text);
+    case Task::kGeneration: return replies(set, model, spec, text);
     case Task::kClasses:
     case Task::kReward: break;  // their rows are no text to write
   }

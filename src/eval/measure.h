@@ -23,7 +23,7 @@ struct EvalSet {
 // A model on its devices.
 struct EvalModel {
   Devices& devices;
-  const Job& job;
+  const Run& run;
   TrainState& state;
 };
 
@@ -37,7 +37,7 @@ struct Measured {
 
 // `text` makes prompts as `chat` and `generate` do: with the chat template where there is one. Replies are greedy.
 // Throws UserError naming the row when a question or prompt is too long for the model.
-Measured measure(const EvalSet& set, const EvalModel& model, const Recipe& recipe, const Session& text);
+Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text);
 
 // The question with choice `i` behind it, the choice alone being trained.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);

@@ -2,15 +2,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/repository.h"
-#include "eval/class_eval.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
-#include "run/data_spec.h"
-#include "run/device_request.h"
+#include "run/preflight.h"
 #include "step/evaluate.h"
-#include "step/make_job.h"
-#include "step/positions.h"
 
 namespace fettle {
 namespace {
@@ -23,34 +18,29 @@ Measured measured(const Evaluation& found) {
 
 }  // namespace
 
-int run_reward_eval(const Recipe& asked, bool json, std::ostream& out) {
-  Recipe recipe = asked;
-  recipe.train_from_scratch = false;
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  if (!has_head(recipe))
+int run_reward_eval(const Request& request, bool json, std::ostream& out) {
+  const EvalSpec spec = request.eval();
+  if (!request.has_taught_head())
     throw UserError(
         "{}: this model was not taught to score replies; train it with stage: rm, or give the adapter with "
         "adapter_name_or_path",
-        recipe.model_name_or_path);
-  if (!recipe.eval_base_model.empty())
-    throw UserError("{}: a reward model has no base to compare with; measure each by itself",
-                    recipe.where("eval_base_model"));
-  Devices devices(device_request(recipe));
-  const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
-                           Purpose::kInference);
-  const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const std::vector<RowSet> sets =
-      read_row_sets(data_spec(recipe, {}, recipe.cutoff_len), tokenizer, job.model.config.vocab_size);
-  for (const RowSet& set : sets) check_positions(job, set.rows);
-  TrainState state = load_state(devices, job, repository, false);
-  EvalColumn column{"model", model_path(recipe), {}};
+        request.model_folder());
+  if (!spec.base_model.empty())
+    throw UserError("{}: a reward model has no base to compare with; measure each by itself", spec.base_model_at);
+  Devices devices(request.devices());
+  const Run run = request.resolve(target_of(devices), Purpose::kInference);
+  const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
+  const std::vector<RowSet> sets = read_row_sets(request.data(), tokenizer, run.model.config.vocab_size);
+  for (const RowSet& set : sets) check_positions(run, set.rows);
+  TrainState state = load_state(devices, run, request.repository(), false);
+  EvalColumn column{"model", request.model_title(), {}};
   std::vector<EvalSet> names;
   for (const RowSet& set : sets) {
     info("{} ({} pairs)", set.name, set.rows.size() / 2);
     names.push_back({.name = set.name, .task = Task::kReward});
-    column.sets.push_back(measured(Evaluator(devices, job, set.rows).run(state)));
+    column.sets.push_back(measured(Evaluator(devices, run, set.rows).run(state)));
   }
-  const std::string text = write_eval_json(recipe, names, {column});
+  const std::string text = write_eval_json(spec.output_dir, names, {column});
   out << (json ? text : format_eval(names, {column}));
   return 0;
 }

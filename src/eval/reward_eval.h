@@ -4,13 +4,13 @@
 
 #include <ostream>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
 // Of pairs as stage rm trains them, in the sets of read_row_sets: loss, accuracy (percent), margin and mean_reward.
 // Prints the table, or JSON; with output_dir it also goes to evaluation.json there. Throws UserError when neither the
 // model nor an adapter was taught to score.
-int run_reward_eval(const Recipe& recipe, bool json, std::ostream& out);
+int run_reward_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

@@ -15,11 +15,7 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
-#include "run/device_request.h"
-#include "run/labels.h"
-#include "step/make_job.h"
 #include "step/state/adapter_arrays.h"
-#include "step/state/quantised_params.h"
 
 namespace fettle {
 namespace {
@@ -80,55 +76,52 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
 }
 
 // config.json of base and adapters: labels are named by the recipe, else as they were taught.
-nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const std::string& config_file,
-                             const Model& model) {
-  const TaughtLabels taught = taught_labels(recipe.adapter_name_or_path, base.config(), config_file);
-  check_taught(label_request(recipe), taught);
+nlohmann::json merged_config(const Request& request, const Model& model) {
+  const LabelRequest asked = request.label_request();
+  const TaughtLabels taught = request.taught_labels();
+  check_taught(asked, taught);
   const bool same = taught.count() == model.config.num_labels;
-  std::vector<std::string> names = recipe.id2label;
-  std::string problem = recipe.problem_type;
+  std::vector<std::string> names = asked.id2label;
+  std::optional<Problem> problem = asked.problem;
   if (same && names.empty()) names = taught.id2label;
-  if (same && problem.empty() && recipe.stage != "rm" && taught.problem) problem = name_of(*taught.problem);
-  return classifier_config(base.config(), model, problem, names);
+  if (same && !problem && request.stage().head != Head::kScore) problem = taught.problem;
+  return classifier_config(request.repository().config(), model, problem ? std::string(name_of(*problem)) : "", names);
 }
 
 }  // namespace
 
-ExportReport run_export(const Recipe& recipe) {
-  require_keys(recipe, {"model_name_or_path", "export_dir"}, "export");
-  const ModelRepository base = ModelRepository::open(recipe.model_name_or_path);
-  const std::string config_file = (base.folder() / "config.json").string();
+ExportReport run_export(const Request& request) {
+  const ExportSpec spec = request.exported();
+  const ModelRepository& base = request.repository();
+  const std::string config_file = request.config_file();
   std::vector<AdapterFolder> adapters;
-  for (const std::string& adapter : recipe.adapter_name_or_path) adapters.push_back(open_adapter(adapter));
+  for (const std::string& adapter : request.adapters()) adapters.push_back(open_adapter(adapter));
   const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), config_file, adapters);
   const Model model = make_model(base.config(), config_file, labels);
   const bool merges = !adapters.empty(), classifier = merges && model.classifies();
   check_weights(base, model);
-  std::optional<DType> dtype;
-  if (!recipe.export_dtype.empty()) dtype = dtype_from_hf(recipe.export_dtype);
+  const std::optional<DType>& dtype = spec.dtype;
 
   BaseTensors tensors(
-      base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path),
+      base, model, request.quantisation(model.config),
       merges && (classifier || !named_as_params(base, model)) ? TensorNames::kOfParams : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<Changes> changes;
   if (merges) {
-    devices.emplace(device_request(recipe));
-    make_job(exact_forward(recipe, labels), base.config(), config_file, devices->count(), Purpose::kInference);
+    devices.emplace(request.devices());
+    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses what cannot be compared
     changes.emplace(tensors, adapters, model);
   } else {
-    info("no adapter_name_or_path: {} is exported as it is", recipe.model_name_or_path);
+    info("no adapter_name_or_path: {} is exported as it is", request.model_folder());
   }
 
-  AtomicFolder folder(recipe.export_dir, AtomicFolder::Existing::kRefuse);
-  ExportReport report{.folder = recipe.export_dir, .merged = changes.has_value()};
-  ModelWriter writer(folder.path(), written_shapes(tensors, dtype),
-                     std::max<int64_t>(1, std::llround(recipe.export_size * 1e9)));
+  AtomicFolder folder(spec.folder, AtomicFolder::Existing::kRefuse);
+  ExportReport report{.folder = spec.folder, .merged = changes.has_value()};
+  ModelWriter writer(folder.path(), written_shapes(tensors, dtype), spec.shard_bytes);
   const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
   writer.finish();
-  write_config(base, dtype, classifier ? std::optional(merged_config(recipe, base, config_file, model)) : std::nullopt,
-               folder.path());
+  write_config(base, dtype, classifier ? std::optional(merged_config(request, model)) : std::nullopt, folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
@@ -141,7 +134,7 @@ ExportReport run_export(const Recipe& recipe) {
     if (count.tensors == 0)
       throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
                       changes->names(), hf_name(count.narrowest));
-    report.logits = check_logits(*devices, recipe, folder.path(), count.narrowest, labels);
+    report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
   folder.commit();
   return report;

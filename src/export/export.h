@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
+#include "run/request.h"
 #include "export/logit_check.h"
 
 namespace fettle {
@@ -28,7 +28,7 @@ struct ExportReport {
 // the base; the folder appears only when they stand the test. Throws UserError: keys missing, the folder there with
 // something in it, another model's adapter, an adapter that changes nothing or is lost in the dtype's rounding, a value
 // that the dtype cannot hold, a full disk; InternalError when the merge is wrong.
-ExportReport run_export(const Recipe& recipe);
+ExportReport run_export(const Request& request);
 
 // What a user reads after it; no newline at the end.
 std::string format_export(const ExportReport& report);

@@ -10,7 +10,6 @@
 #include "models/blocks/loss.h"
 #include "models/classifier.h"
 #include "step/forward.h"
-#include "step/make_job.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
@@ -22,34 +21,32 @@ struct Logits {
 };
 
 // Nothing when the forward pass does not fit the device.
-std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
-                     Purpose::kInference);
+std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
+  Run run = request.resolve(target_of(devices), Purpose::kInference);
   // Merging rounds to the dtype that weights are held in; what is exported was merged in f32.
-  if (!job.merged.empty() && job.quantised.empty()) job.frozen_dtype = DType::kF32;
-  const int64_t shards = job.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
-  const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, job.model.config.max_position_embeddings)}};
-  Program program(job.sharding.mesh());
+  if (!run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
+  const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
+  const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, run.model.config.max_position_embeddings)}};
+  Program program(run.sharding.mesh());
   {
     BuildScope scope(program.block());
-    const Weights weights = add_weight_inputs(program, job);
+    const Weights weights = add_weight_inputs(program, run);
     const Tensor tokens = program.input("tokens", ids);
     auto output = [&](const char* name, bool adapted) {
-      Forward f = make_forward(job, weights, Remat::kFull);
+      Forward f = make_forward(run, weights, Remat::kFull);
       if (adapted) {
-        f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
-        f.expert_pairs = expert_pairs(*job.lora);
+        f.adapt = lora_adapt(*run.lora, run.compute, nullptr);
+        f.expert_pairs = expert_pairs(*run.lora);
       }
       f.tokens = tokens;
       f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
       f.segments = full(1, ids);
-      const Tensor hidden = job.model.family->forward(f);
-      program.output(name, job.model.classifies() ? class_logits(f, job.model, hidden)
-                                                  : logits(f, hidden, head_of(job.model, weights)));
+      const Tensor hidden = run.model.family->forward(f);
+      program.output(name, run.model.classifies() ? class_logits(f, run.model, hidden)
+                                                  : logits(f, hidden, head_of(run.model, weights)));
     };
     output("without", false);
-    if (job.lora) output("with", true);
+    if (run.lora) output("with", true);
   }
   const Executable executable = devices.compile(program);
   const int64_t needed = executable.memory_stats().peak, limit = devices.memory_limit();
@@ -58,17 +55,17 @@ std::optional<Logits> compute_logits(Devices& devices, const Recipe& recipe) {
          limit / 1e9);
     return std::nullopt;
   }
-  TrainState state = load_state(devices, job, repository, false);
+  TrainState state = load_state(devices, run, request.repository(), false);
   HostArray prompts(ids);
   for (int64_t i = 0; i < ids.elements(); ++i)
     prompts.as<int32_t>()[i] = static_cast<int32_t>(mix_bits(1, static_cast<uint64_t>(i)) %
-                                                    static_cast<uint64_t>(job.model.config.vocab_size));
+                                                    static_cast<uint64_t>(run.model.config.vocab_size));
   DeviceBuffer tokens = replicate(devices, prompts);
   Bindings inputs = state.bindings();
   inputs["tokens"] = &tokens;
-  std::map<std::string, DeviceBuffer> outputs = run(executable, inputs);
+  std::map<std::string, DeviceBuffer> outputs = run_program(executable, inputs);
   Logits out{.with = {}, .without = outputs.at("without").download()};
-  if (job.lora) out.with = outputs.at("with").download();
+  if (run.lora) out.with = outputs.at("with").download();
   return out;
 }
 
@@ -99,25 +96,11 @@ double tolerance(DType dtype) {
 
 }  // namespace
 
-Recipe exact_forward(Recipe recipe, int64_t labels) {
-  recipe.stage = labels > 0 ? "cls" : "sft";
-  if (labels > 0) recipe.num_labels = labels;
-  recipe.problem_type = "single_label_classification";
-  recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
-  recipe.lora_dtype = "float32";
-  recipe.offload_param = recipe.offload_optimizer = false;
-  return recipe;
-}
-
-std::optional<LogitCheck> check_logits(Devices& devices, const Recipe& recipe, const std::filesystem::path& written,
+std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels) {
-  const std::optional<Logits> reference = compute_logits(devices, exact_forward(recipe, labels));
+  const std::optional<Logits> reference = compute_logits(devices, request.exact(labels));
   if (!reference) return std::nullopt;
-  Recipe merged_recipe = exact_forward(recipe, labels);
-  merged_recipe.model_name_or_path = written.string();
-  merged_recipe.adapter_name_or_path.clear();
-  merged_recipe.quantization_bit.reset();
-  const std::optional<Logits> merged = compute_logits(devices, merged_recipe);
+  const std::optional<Logits> merged = compute_logits(devices, request.exact(labels, written.string()));
   if (!merged) return std::nullopt;
   LogitCheck out;
   const double effect = largest_difference(reference->with, reference->without);
@@ -130,9 +113,9 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Recipe& recipe, c
     out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
   if (!std::isfinite(out.scale))
     throw UserError("{}: base and adapter give logits that are not finite; the adapter is broken",
-                    recipe.adapter_name_or_path[0]);
+                    request.adapters()[0]);
   if (effect == 0)
-    throw UserError("{}: the adapter changes no logit of the base; is it trained?", recipe.adapter_name_or_path[0]);
+    throw UserError("{}: the adapter changes no logit of the base; is it trained?", request.adapters()[0]);
   out.kept = share_kept(reference->without, reference->with, merged->without);
   const bool rounds = byte_size(dtype) < 4;
   if (rounds && out.kept < 0.5)

@@ -5,8 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "config/recipe.h"
-#include "programs/devices.h"
+#include "run/request.h"
 
 namespace fettle {
 
@@ -19,13 +18,10 @@ struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
 
-// The recipe for comparing: the exact forward pass in f32. `labels` of the classifier; 0: a language model.
-Recipe exact_forward(Recipe recipe, int64_t labels);
-
 // Compares the merged model in `written`, whose weights are at least as narrow as `dtype`, with base and adapter of the
-// recipe; nothing, with a warning, when a forward pass does not fit the device. Throws UserError for an adapter that is
+// request. `labels` of the classifier; 0: a language model. Returns nothing, with a warning, when a forward pass does not fit the device. Throws UserError for an adapter that is
 // broken, changes nothing or is lost in the dtype's rounding; InternalError when the merge is wrong.
-std::optional<LogitCheck> check_logits(Devices& devices, const Recipe& recipe, const std::filesystem::path& written,
+std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 
 }  // namespace fettle

@@ -99,13 +99,11 @@ class Conversation {
 
 }  // namespace
 
-int run_chat(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
-  require_keys(recipe, {"model_name_or_path"}, "chat");
-  Recipe own = recipe;
-  own.default_system.clear();  // the conversation's own, so that /system can take it away
-  Session session(own, Session::Template::kRequired);
+int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
+  // The conversation adds the system message, so that /system can take it away.
+  Session session(request, Session::Template::kRequired, Session::SystemMessage::kByCaller);
   session.load();
-  Conversation conversation(session, recipe.default_system, out, remarks);
+  Conversation conversation(session, request.data().default_system, out, remarks);
   if (in_is_terminal) remarks << "(" << kCommands << "; Ctrl-C stops a reply)\n";
   auto sign = [&] {
     if (in_is_terminal) remarks << "\n> " << std::flush;
@@ -119,8 +117,8 @@ int run_chat(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::o
   return conversation.ended_by() == 0 ? 0 : 128 + conversation.ended_by();
 }
 
-int run_chat(const Recipe& recipe) {
-  return run_chat(recipe, std::cin, isatty(STDIN_FILENO) == 1, std::cout, std::cerr);
+int run_chat(const Request& request) {
+  return run_chat(request, std::cin, isatty(STDIN_FILENO) == 1, std::cout, std::cerr);
 }
 
 }  // namespace fettle

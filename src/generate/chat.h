@@ -3,7 +3,7 @@
 
 #include <iosfwd>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
@@ -11,10 +11,10 @@ namespace fettle {
 // (the prompt sign when `in_is_terminal`, remarks) goes to `remarks`. The conversation is kept until /clear; /system
 // TEXT sets the system message, /exit or the end of `in` ends. SIGINT during a reply stops that reply, which stays in
 // the conversation as far as it came. Returns the exit code: 0, or 128 + signal when SIGTERM came during a reply.
-// Throws UserError when the model has no chat template and the recipe names none.
-int run_chat(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks);
+// Throws UserError when the model has no chat template and the request names none.
+int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks);
 
 // With standard input, output and error.
-int run_chat(const Recipe& recipe);
+int run_chat(const Request& request);
 
 }  // namespace fettle

@@ -13,21 +13,19 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512, kSmallestCapacity = 64;
 
-// The same weights' shardings, but rows and positions whole on every device: there is one row.
-Job for_one_row(Job job) {
-  std::map<std::string, std::string> rules = job.recipe.sharding;
-  rules["batch"] = rules["length"] = "";
-  job.sharding = ShardingRules(job.sharding.mesh(), rules);
-  return job;
+// The same weights' shardings for one row.
+Run for_one_row(Run run) {
+  run.sharding = run.sharding.for_one_row();
+  return run;
 }
 
-Shape cache_shape(const Job& job, int64_t capacity) {
-  const ModelConfig& c = job.model.config;
-  return {job.compute, {c.num_hidden_layers, 1, capacity, c.num_key_value_heads, c.head_dim}};
+Shape cache_shape(const Run& run, int64_t capacity) {
+  const ModelConfig& c = run.model.config;
+  return {run.compute, {c.num_hidden_layers, 1, capacity, c.num_key_value_heads, c.head_dim}};
 }
 
-Partition cache_partition(const Job& job, const Shape& shape) {
-  return job.sharding.partition({"layers", "batch", "", "act_kv_heads", ""}, shape.dims, "the key-value cache");
+Partition cache_partition(const Run& run, const Shape& shape) {
+  return run.sharding.partition({"layers", "batch", "", "act_kv_heads", ""}, shape.dims, "the key-value cache");
 }
 
 // How many positions the next piece of `left` tokens takes: padded to the next length when that fits in `room`, else
@@ -44,40 +42,40 @@ int64_t piece_length(int64_t left, int64_t room) {
 // Inputs: weights, tokens i32 [1, length], filled and last (i32: positions in the cache, place of the last real token
 // in the piece), where rope depends on it total (i32 [1]: tokens in all), cache/keys, cache/values (donated). Outputs:
 // the cache, logits f32 [V] after the last real token.
-Program build_piece(const Job& job, int64_t length, int64_t capacity) {
-  Program program(job.sharding.mesh());
+Program build_piece(const Run& run, int64_t length, int64_t capacity) {
+  Program program(run.sharding.mesh());
   BuildScope scope(program.block());
-  const Weights weights = add_weight_inputs(program, job);
-  const Shape shape = cache_shape(job, capacity);
-  const Partition partition = cache_partition(job, shape);
+  const Weights weights = add_weight_inputs(program, run);
+  const Shape shape = cache_shape(run, capacity);
+  const Partition partition = cache_partition(run, shape);
   const Tensor keys = program.input("cache/keys", shape, partition);
   const Tensor values = program.input("cache/values", shape, partition);
   const Tensor filled = program.input("filled", {DType::kI32, {}}), last = program.input("last", {DType::kI32, {}});
-  Forward f = make_forward(job, weights, Remat::kFull);
-  if (job.lora) {
-    f.adapt = lora_adapt(*job.lora, job.compute, nullptr);
-    f.expert_pairs = expert_pairs(*job.lora);
+  Forward f = make_forward(run, weights, Remat::kFull);
+  if (run.lora) {
+    f.adapt = lora_adapt(*run.lora, run.compute, nullptr);
+    f.expert_pairs = expert_pairs(*run.lora);
   }
   f.tokens = program.input("tokens", {DType::kI32, {1, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0) + filled, 0);
-  if (job.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});
+  if (run.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});
   f.cache = KvCache{keys, values, filled};
-  const Tensor hidden_BTD = job.model.family->forward(f);
+  const Tensor hidden_BTD = run.model.family->forward(f);
   const Tensor zero = constant(0, DType::kI32);
   const Tensor hidden_D = reshape(dynamic_slice(hidden_BTD, {zero, last, zero}, {1, 1, hidden_BTD.dim(2)}), {-1});
   program.output("cache/keys", f.cache->keys, partition, "cache/keys");
   program.output("cache/values", f.cache->values, partition, "cache/values");
-  program.output("logits", logits(f, hidden_D, head_of(job.model, weights)));
+  program.output("logits", logits(f, hidden_D, head_of(run.model, weights)));
   return program;
 }
 
-Program build_growth(const Job& job, int64_t from, int64_t to) {
-  Program program(job.sharding.mesh());
+Program build_growth(const Run& run, int64_t from, int64_t to) {
+  Program program(run.sharding.mesh());
   BuildScope scope(program.block());
-  const Shape small = cache_shape(job, from), large = cache_shape(job, to);
+  const Shape small = cache_shape(run, from), large = cache_shape(run, to);
   for (const char* name : {"cache/keys", "cache/values"}) {
-    const Tensor old = program.input(name, small, cache_partition(job, small));
-    program.output(name, pad(old, {0, 0, 0, 0, 0}, {0, 0, to - from, 0, 0}), cache_partition(job, large));
+    const Tensor old = program.input(name, small, cache_partition(run, small));
+    program.output(name, pad(old, {0, 0, 0, 0, 0}, {0, 0, to - from, 0, 0}), cache_partition(run, large));
   }
   return program;
 }
@@ -88,20 +86,20 @@ DeviceBuffer scalar(const Devices& devices, int64_t value) {
 
 }  // namespace
 
-Generator::Generator(Devices& devices, const Job& job, TrainState& state)
-    : devices_(devices), job_(for_one_row(job)), state_(state) {}
+Generator::Generator(Devices& devices, const Run& run, TrainState& state)
+    : devices_(devices), run_(for_one_row(run)), state_(state) {}
 
 const Executable& Generator::piece_program(int64_t length, int64_t capacity) {
   const auto at = pieces_.find({length, capacity});
   if (at != pieces_.end()) return at->second;
-  return pieces_.emplace(std::pair{length, capacity}, devices_.compile(build_piece(job_, length, capacity)))
+  return pieces_.emplace(std::pair{length, capacity}, devices_.compile(build_piece(run_, length, capacity)))
       .first->second;
 }
 
 const Executable& Generator::growth_program(int64_t from, int64_t to) {
   const auto at = growths_.find({from, to});
   if (at != growths_.end()) return at->second;
-  return growths_.emplace(std::pair{from, to}, devices_.compile(build_growth(job_, from, to))).first->second;
+  return growths_.emplace(std::pair{from, to}, devices_.compile(build_growth(run_, from, to))).first->second;
 }
 
 void Generator::make_room(Cache& cache, int64_t positions) {
@@ -111,14 +109,14 @@ void Generator::make_room(Cache& cache, int64_t positions) {
   capacity = std::min(capacity, max_length());
   if (!cache.ids.empty()) {
     Bindings inputs{{"cache/keys", &cache.keys}, {"cache/values", &cache.values}};
-    std::map<std::string, DeviceBuffer> grown = run(growth_program(cache.capacity(), capacity), inputs);
+    std::map<std::string, DeviceBuffer> grown = run_program(growth_program(cache.capacity(), capacity), inputs);
     cache.keys = std::move(grown.at("cache/keys"));
     cache.values = std::move(grown.at("cache/values"));
     return;
   }
   cache = {};  // the old one's memory is free before the new one is made
-  const Shape shape = cache_shape(job_, capacity);
-  const Layout layout = layout_of(cache_partition(job_, shape), shape.dims, job_.sharding.mesh());
+  const Shape shape = cache_shape(run_, capacity);
+  const Layout layout = layout_of(cache_partition(run_, shape), shape.dims, run_.sharding.mesh());
   cache.keys = DeviceBuffer::zeros(devices_.client(), shape, layout);
   cache.values = DeviceBuffer::zeros(devices_.client(), shape, layout);
 }
@@ -134,13 +132,13 @@ DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, in
   inputs["filled"] = &filled;
   inputs["last"] = &last;
   DeviceBuffer totals;
-  if (job_.model.config.rope_turn() > 0) {
+  if (run_.model.config.rope_turn() > 0) {
     totals = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1}}, {static_cast<int32_t>(total)}));
     inputs["total"] = &totals;
   }
   inputs["cache/keys"] = &cache.keys;
   inputs["cache/values"] = &cache.values;
-  std::map<std::string, DeviceBuffer> outputs = run(piece_program(length, cache.capacity()), inputs);
+  std::map<std::string, DeviceBuffer> outputs = run_program(piece_program(length, cache.capacity()), inputs);
   cache.keys = std::move(outputs.at("cache/keys"));
   cache.values = std::move(outputs.at("cache/values"));
   cache.ids.insert(cache.ids.end(), ids.begin(), ids.end());
@@ -154,12 +152,12 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
     throw UserError("{} tokens are more than the model's max_position_embeddings of {}; shorten the prompt", count,
                     max_length());
   for (const int32_t id : ids)
-    if (id < 0 || id >= job_.model.config.vocab_size)
+    if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer another model's?", id,
-                      job_.model.config.vocab_size);
+                      run_.model.config.vocab_size);
   Cache cache = std::exchange(cache_, {});  // comes back when all went well
   // Keys of the other rope frequencies are of no use.
-  const auto held = static_cast<int64_t>(cache.ids.size()), turn = job_.model.config.rope_turn();
+  const auto held = static_cast<int64_t>(cache.ids.size()), turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) cache.ids.clear();
   // The last token is always run: its logits are asked for.
   const auto known = std::mismatch(ids.begin(), ids.end() - 1, cache.ids.begin(), cache.ids.end()).first;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "programs/devices.h"
-#include "step/job.h"
+#include "run/run.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
@@ -17,12 +17,12 @@ namespace fettle {
 // 32,
 // ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
 //
-// The cache lies in job.compute as [layers, 1, capacity, key heads, head_dim], split over tp by heads. It remembers
+// The cache lies in run.compute as [layers, 1, capacity, key heads, head_dim], split over tp by heads. It remembers
 // which tokens it holds: continuing a sequence costs the new tokens only, going back to an earlier point nothing.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`, which must outlive it, as must `devices`.
-  Generator(Devices& devices, const Job& job, TrainState& state);
+  Generator(Devices& devices, const Run& run, TrainState& state);
 
   // f32 logits [vocab_size] of the token after `ids`. Throws UserError when there is no id, one outside of the
   // vocabulary or more than max_length(); DeviceError or DoesNotFit of the run, after which the cache is empty.
@@ -34,7 +34,7 @@ class Generator {
   // Forgets all tokens; for when the weights have changed.
   void clear() { cache_ = {}; }
 
-  int64_t max_length() const { return job_.model.config.max_position_embeddings; }
+  int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
   int64_t capacity() const { return cache_.capacity(); }
 
@@ -51,7 +51,7 @@ class Generator {
   const Executable& growth_program(int64_t from, int64_t to);
 
   Devices& devices_;
-  Job job_;  // with a batch of one, which no mesh axis splits
+  Run run_;  // with a batch of one, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
   Cache cache_;

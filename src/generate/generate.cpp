@@ -1,5 +1,6 @@
 #include "generate/generate.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -36,11 +37,11 @@ std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   return std::move(sample.input_ids);
 }
 
-std::vector<Asked> ask_rows(const Session& session, const Recipe& recipe) {
+std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   std::vector<Asked> asked;
-  auto wanted = [&] { return !recipe.max_samples || static_cast<int64_t>(asked.size()) < *recipe.max_samples; };
-  for (const std::string& name : recipe.dataset) {
-    const DataSource source = find_source(name, recipe.dataset_dir);
+  auto wanted = [&] { return !data.max_samples || static_cast<int64_t>(asked.size()) < *data.max_samples; };
+  for (const std::string& name : data.sets) {
+    const DataSource source = find_source(name, data.dataset_dir);
     for (const std::filesystem::path& file : source.files) {
       if (!wanted()) break;
       read_rows(file, [&](Row row) {
@@ -50,7 +51,7 @@ std::vector<Asked> ask_rows(const Session& session, const Recipe& recipe) {
           if (!row.bad.empty()) throw BadRow(row.bad);
           asked.push_back({prompt_of(session, read_sample(row.value, source)), where});
         } catch (const BadRow& error) {
-          if (recipe.on_bad_row != "skip") throw UserError("{}: {}", where, error.what());
+          if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}", where, error.what());
           warn("{}: {}; skipped", where, error.what());
           return true;
         }
@@ -100,26 +101,27 @@ void answer_lines(const Session& session, std::istream& in, Answering& answering
 
 }  // namespace
 
-void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out) {
-  require_keys(recipe, {"model_name_or_path"}, "generate");
-  if (recipe.prompt.empty() && recipe.set_at.contains("prompt"))
-    throw UserError("{}: prompt is empty; give the text to answer, or leave the key out", recipe.where("prompt"));
-  Session session(recipe, Session::Template::kIfThere);
+void run_generate(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out) {
+  const GenerationSpec spec = request.generation();
+  const DataSpec data = request.data();
+  if (spec.prompt.empty() && spec.prompt_given)
+    throw UserError("{}: prompt is empty; give the text to answer, or leave the key out", spec.prompt_at);
+  Session session(request, Session::Template::kIfThere);
   Answering answering(session, out);
-  if (!recipe.prompt.empty()) return answering.answer({session.prompt(recipe.prompt), recipe.where("prompt")});
-  if (in_is_terminal && recipe.dataset.empty()) info("each line is a prompt; Ctrl-D ends");
-  if (!in_is_terminal || recipe.dataset.empty()) answer_lines(session, in, answering);
+  if (!spec.prompt.empty()) return answering.answer({session.prompt(spec.prompt), spec.prompt_at});
+  if (in_is_terminal && data.sets.empty()) info("each line is a prompt; Ctrl-D ends");
+  if (!in_is_terminal || data.sets.empty()) answer_lines(session, in, answering);
   if (answering.count() > 0) return;
-  if (recipe.dataset.empty())
+  if (data.sets.empty())
     throw UserError("nothing to answer: give prompt=TEXT, lines on standard input, or rows with `dataset`");
-  const std::vector<Asked> rows = ask_rows(session, recipe);
-  if (rows.empty()) throw UserError("{}: dataset has no row to answer", recipe.where("dataset"));
+  const std::vector<Asked> rows = ask_rows(session, data);
+  if (rows.empty()) throw UserError("dataset: {} has no row to answer", fmt::join(data.sets, ", "));
   info("no prompt: answering {} rows of dataset", rows.size());
   for (const Asked& row : rows) answering.answer(row, rows.size() > 1);
 }
 
-void run_generate(const Recipe& recipe) {
-  run_generate(recipe, std::cin, isatty(STDIN_FILENO) == 1, std::cout);
+void run_generate(const Request& request) {
+  run_generate(request, std::cin, isatty(STDIN_FILENO) == 1, std::cout);
 }
 
 }  // namespace fettle

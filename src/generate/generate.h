@@ -3,18 +3,18 @@
 
 #include <iosfwd>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
-// Answers recipe.prompt; without one, each line of `in` that is not blank; when `in` is a terminal or has none, the
-// rows of recipe.dataset (at most max_samples), without their answers. Prompts go through the chat template unless the
+// Answers the prompt; without one, each line of `in` that is not blank; when `in` is a terminal or has none, the
+// rows of `dataset` (at most max_samples), without their answers. Prompts go through the chat template unless the
 // stage is pt or there is none: then the text itself is continued. Writes each reply as it comes, a newline after it,
 // to `out`; before those to several rows a line "==> file:line <==". Prompts are checked before weights are loaded.
 // Throws UserError.
-void run_generate(const Recipe& recipe, std::istream& in, bool in_is_terminal, std::ostream& out);
+void run_generate(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out);
 
 // With standard input and output.
-void run_generate(const Recipe& recipe);
+void run_generate(const Request& request);
 
 }  // namespace fettle

@@ -5,15 +5,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/batches/order.h"
-#include "run/device_request.h"
-#include "step/make_job.h"
 
 namespace fettle {
 namespace {
-
-std::string config_file(const ModelRepository& repository) {
-  return (repository.folder() / "config.json").string();
-}
 
 // generation_config.json has one id or a list of them.
 std::vector<int32_t> generation_stops(const ModelRepository& repository) {
@@ -32,41 +26,42 @@ std::vector<int32_t> generation_stops(const ModelRepository& repository) {
   return ids;
 }
 
-Recipe for_inference(Recipe recipe) {
-  if (recipe.stage == "cls" || recipe.stage == "rm")
+void require_text(const Request& request) {
+  if (request.stage().head != Head::kTokens)
     throw UserError("{}: a model of stage: {} gives labels or scores and writes no text; `fettle eval` measures it",
-                    recipe.where("stage"), recipe.stage);
-  recipe.train_from_scratch = false;  // what answers is what was trained, never random weights
-  return recipe;
+                    request.config_file(), request.stage().name);
 }
 
 }  // namespace
 
 struct Session::Weights {
   Devices devices;
-  Job job;
+  Run run;
   TrainState state;
   Generator generator;
 
-  Weights(const Recipe& recipe, const ModelRepository& repository)
-      : devices(device_request(recipe)),
-        job(make_job(recipe, repository.config(), config_file(repository), devices.count(), Purpose::kInference)),
-        state(load_state(devices, job, repository, false)),
-        generator(devices, job, state) {}
+  explicit Weights(const Request& request)
+      : devices(request.devices()),
+        run(request.resolve(target_of(devices), Purpose::kInference)),
+        state(load_state(devices, run, request.repository(), false)),
+        generator(devices, run, state) {}
 };
 
-Session::Session(const Recipe& recipe, Template wanted)
-    : recipe_(for_inference(recipe)),
-      repository_(ModelRepository::open(recipe.model_name_or_path)),
-      model_(make_model(repository_.config(), config_file(repository_))),
-      tokenizer_(Tokenizer::open(recipe.model_name_or_path)) {
-  const bool offered = !recipe.template_name.empty() || tokenizer_.chat_template().has_value();
-  if (wanted == Template::kRequired || (recipe.stage != "pt" && offered))
-    template_.emplace(recipe.template_name, tokenizer_);
+Session::Session(const Request& request, Template wanted, SystemMessage system)
+    : request_(request),
+      spec_(request.generation()),
+      model_(make_model(request.repository().config(), request.config_file())),
+      tokenizer_(Tokenizer::open(request.model_folder())) {
+  require_text(request);
+  const DataSpec data = request.data();
+  if (system == SystemMessage::kDefault) default_system_ = data.default_system;
+  const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
+  if (wanted == Template::kRequired || (request.stage().rows != RowKind::kTexts && offered))
+    template_.emplace(data.template_name, tokenizer_);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
   add(model_.config.eos_token_id);
-  add(generation_stops(repository_));
+  add(generation_stops(request.repository()));
   if (tokenizer_.eos_id()) add({*tokenizer_.eos_id()});
   std::sort(stop_ids_.begin(), stop_ids_.end());
   stop_ids_.erase(std::unique(stop_ids_.begin(), stop_ids_.end()), stop_ids_.end());
@@ -77,8 +72,8 @@ Session::~Session() = default;
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json) const {
   internal_check(template_.has_value(), "messages without a chat template");
   const bool has_system = !messages.empty() && messages[0].role == "system";
-  if (!recipe_.default_system.empty() && !has_system)
-    messages.insert(messages.begin(), Message{.role = "system", .content = recipe_.default_system, .extra_json = ""});
+  if (!default_system_.empty() && !has_system)
+    messages.insert(messages.begin(), Message{.role = "system", .content = default_system_, .extra_json = ""});
   return template_->prompt(messages, tools_json);
 }
 
@@ -91,23 +86,23 @@ void Session::check_prompt(const std::vector<int32_t>& ids, const std::string& w
   if (ids.empty()) throw UserError("{}: the prompt is empty; give some text to continue", where);
   if (static_cast<int64_t>(ids.size()) > max_length())
     throw UserError("{}: the prompt has {} tokens, but the model takes {} (max_position_embeddings of {}); shorten it",
-                    where, ids.size(), max_length(), config_file(repository_));
+                    where, ids.size(), max_length(), request_.config_file());
 }
 
 void Session::load() {
   if (weights_) return;
-  weights_ = std::make_unique<Weights>(recipe_, repository_);
+  weights_ = std::make_unique<Weights>(request_);
   live_line("");
 }
 
 Reply Session::reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text) {
   load();
-  const ReplyOptions options{.max_new_tokens = recipe_.max_new_tokens,
-                             .sampling = {.do_sample = recipe_.do_sample,
-                                          .temperature = recipe_.temperature,
-                                          .top_k = recipe_.top_k,
-                                          .top_p = recipe_.top_p,
-                                          .seed = mix_bits(static_cast<uint64_t>(recipe_.seed), number)},
+  const ReplyOptions options{.max_new_tokens = spec_.max_new_tokens,
+                             .sampling = {.do_sample = spec_.do_sample,
+                                          .temperature = spec_.temperature,
+                                          .top_k = spec_.top_k,
+                                          .top_p = spec_.top_p,
+                                          .seed = mix_bits(spec_.seed, number)},
                              .stop_ids = stop_ids_};
   return write_reply(weights_->generator, tokenizer_, prompt, options, on_text);
 }

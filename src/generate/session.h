@@ -1,4 +1,4 @@
-// Defines Session: a recipe's model made ready to answer. Its text side is there at once, its weights when first
+// Defines Session: a request's model made ready to answer. Its text side is there at once, its weights when first
 // needed.
 #pragma once
 
@@ -9,22 +9,24 @@
 #include <vector>
 
 #include "checkpoint/repository.h"
-#include "config/recipe.h"
 #include "data/chat.h"
 #include "generate/reply.h"
 #include "models/model.h"
+#include "run/request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
 
-// The base of the recipe, with the adapter of adapter_name_or_path when there is one.
+// The base model, with its adapters when there are some.
 class Session {
  public:
   enum class Template { kRequired, kIfThere };
+  // Whether prompts without a system message get the recipe's default_system, or the caller adds its own.
+  enum class SystemMessage { kDefault, kByCaller };
 
   // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, stage pt has no
   // template, nor has a model that brings none when the recipe names none. Throws UserError.
-  Session(const Recipe& recipe, Template wanted);
+  explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault);
   ~Session();
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -43,13 +45,14 @@ class Session {
 
   // Takes the devices and loads the weights, unless that is done. Shows progress.
   void load();
-  // By the recipe's generation keys; `number` tells prompts apart that get draws of their own. Loads.
+  // By the request's generation keys; `number` tells prompts apart that get draws of their own. Loads.
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
 
  private:
   struct Weights;
-  Recipe recipe_;
-  ModelRepository repository_;
+  Request request_;
+  GenerationSpec spec_;
+  std::string default_system_;
   Model model_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;

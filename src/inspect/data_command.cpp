@@ -2,29 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "inspect/data_report.h"
 #include "inspect/example_text.h"
 #include "run/batch_spec.h"
-#include "run/data_spec.h"
-#include "run/labels.h"
 #include "sharding/rules.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
-
-nlohmann::json read_config(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) throw UserError("{}: cannot be read; model_name_or_path must be a Hugging Face model folder", file.string());
-  auto config = nlohmann::json::parse(in, nullptr, false);
-  if (!config.is_object()) throw UserError("{}: is not a JSON object", file.string());
-  return config;
-}
 
 int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::path& file) {
   for (const nlohmann::json* level : {&config, config.contains("text_config") ? &config.at("text_config") : &config})
@@ -35,21 +24,16 @@ int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::pa
 
 }  // namespace
 
-int run_data(const Recipe& asked, const DataOptions& options, std::ostream& out) {
-  if (asked.model_name_or_path.empty()) throw UserError("model_name_or_path: is missing; its tokenizer is needed");
-  const std::filesystem::path file = std::filesystem::path(asked.model_name_or_path) / "config.json";
-  const nlohmann::json config = read_config(file);
-  const std::optional<LabelSet> labels = settled_labels(asked, config, file.string());
-  const Recipe recipe = settled_recipe(asked, labels, config);
-  const AssumedDevices devices = assumed_devices(recipe);
-  const MeshAxes mesh = make_mesh(recipe.mesh, devices.count);
-
-  const DataSpec spec = data_spec(recipe, labels, recipe.cutoff_len);
-  const BatchSpec batches = batch_spec(recipe, mesh, BatchUse::kTraining);
-  const BatchSpec eval_batches = batch_spec(recipe, mesh, BatchUse::kEvaluation);
-  const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const Datasets data = load_datasets(spec, tokenizer, model_vocabulary(config, file));
-  const DataReading reading{spec, data, batches, eval_batches, {devices, mesh, recipe.mesh_is_auto()}};
+int run_data(const Request& request, const DataOptions& options, std::ostream& out) {
+  const AssumedDevices devices = request.assumed_devices();
+  const MeshAxes mesh = request.mesh(devices.count);
+  const DataSpec spec = request.data();
+  const BatchSpec batches = request.batch(devices.count, BatchUse::kTraining);
+  const BatchSpec eval_batches = request.batch(devices.count, BatchUse::kEvaluation);
+  const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
+  const int64_t vocabulary = model_vocabulary(request.repository().config(), request.config_file());
+  const Datasets data = load_datasets(spec, tokenizer, vocabulary);
+  const DataReading reading{spec, data, batches, eval_batches, {devices, mesh, request.mesh_is_auto()}};
 
   const auto all = static_cast<int64_t>(data.train.size());
   const int64_t shown = std::clamp<int64_t>(options.rows * examples_per_row(spec.rows), 0, all);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ostream>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
@@ -14,8 +14,8 @@ struct DataOptions {
   int64_t rows = 3;     // rows to show
 };
 
-// Reads the recipe's data as `train` does and writes the report to `out`. Needs no device: it counts on those of
+// Reads the data as `train` does and writes the report to `out`. Needs no device: it counts on those of
 // assumed_devices. Returns the exit code.
-int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out);
+int run_data(const Request& request, const DataOptions& options, std::ostream& out);
 
 }  // namespace fettle

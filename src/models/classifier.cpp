@@ -34,22 +34,21 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
   return x_BD;
 }
 
-Tensor class_losses(const std::string& problem_type, const Tensor& logits_BK, const Tensor& classes) {
+Tensor class_losses(Problem problem, const Tensor& logits_BK, const Tensor& classes) {
   PathScope scope("loss");
   const int64_t k = logits_BK.dim(1);
   const double share = 1 / static_cast<double>(k);
-  if (problem_type == "single_label_classification") {
+  if (problem == Problem::kSingleLabel) {
     const Tensor label_B1 = convert(classes, DType::kI32);
     const Tensor one_hot = convert(compare(label_B1, "EQ", expand(iota({DType::kI32, {k}}, 0), 0)), DType::kF32);
     const Tensor top_B1 = stop_gradient(expand(reduce_max(logits_BK, {1}), 1));
     const Tensor shifted = logits_BK - top_B1;
     return log(reduce_sum(exp(shifted), {1})) - reduce_sum(shifted * one_hot, {1});
   }
-  if (problem_type == "multi_label_classification") {
+  if (problem == Problem::kMultiLabel) {
     const Tensor right = classes * log_sigmoid(logits_BK) + (1.0 - classes) * log_sigmoid(-logits_BK);
     return reduce_sum(right, {1}) * -share;
   }
-  internal_check(problem_type == "regression", "class_losses: problem_type '{}'", problem_type);
   const Tensor off = logits_BK - classes;
   return reduce_sum(off * off, {1}) * share;
 }

@@ -53,7 +53,7 @@ struct Param {
   // Modules fused into one (q|k|v, gate|up) keep their parts apart, so that each is split over devices by itself:
   // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
   int fused = -1;
-  std::optional<DType> dtype = {};  // nothing: what the job gives all
+  std::optional<DType> dtype = {};  // nothing: what the run gives all
   Memory memory = Memory::kDevice;  // where the program parameter lies
   bool trained = false;
 

@@ -81,13 +81,13 @@ Updated adafactor_update(const OptimWeight& weight, const OptimOptions& options,
   return out;
 }
 
-void check_adafactor(const OptimOptions& options, const Recipe& recipe) {
-  const std::string where = recipe.where("optim_args");
+void check_adafactor(const OptimOptions& options, const OptimSpec& spec) {
+  const std::string where = spec.args_at;
   if (options.flag("warmup_init") && !options.flag("relative_step"))
     throw UserError("{}: optim_args: warmup_init needs relative_step=true", where);
-  if (options.flag("relative_step") && recipe.set_at.contains("learning_rate"))
+  if (options.flag("relative_step") && spec.learning_rate_at)
     throw UserError("{}: optim_args: relative_step makes the rate itself; remove learning_rate ({})", where,
-                    recipe.where("learning_rate"));
+                    *spec.learning_rate_at);
 }
 
 }  // namespace

@@ -30,9 +30,9 @@ std::string words(const OptimRange& range) {
   return std::isinf(range.most) ? from : fmt::format("{} and {} {}", from, range.below ? "<" : "<=", range.most);
 }
 
-std::string argument_value(const Recipe& recipe, const OptimArgument& argument, const std::string& given) {
+std::string argument_value(const OptimSpec& spec, const OptimArgument& argument, const std::string& given) {
   auto refuse = [&](const std::string& wanted) {
-    throw UserError("{}: optim_args: {} is '{}', wanted {}", recipe.where("optim_args"), argument.name, given, wanted);
+    throw UserError("{}: optim_args: {} is '{}', wanted {}", spec.args_at, argument.name, given, wanted);
   };
   std::string text = given;
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -69,23 +69,23 @@ const std::vector<UpdateRule>& update_rules() {
   return rules;
 }
 
-Optimizer make_optimizer(const Recipe& recipe) {
+Optimizer make_optimizer(const OptimSpec& spec) {
   const auto& rules = update_rules();
-  const auto rule = std::ranges::find(rules, recipe.optim, &UpdateRule::name);
-  internal_check(rule != rules.end(), "optim '{}' has no update rule", recipe.optim);
-  Optimizer out{&*rule, {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon, {}}};
+  const auto rule = std::ranges::find(rules, spec.rule, &UpdateRule::name);
+  internal_check(rule != rules.end(), "optim '{}' has no update rule", spec.rule);
+  Optimizer out{&*rule, {spec.beta1, spec.beta2, spec.epsilon, {}}};
   for (const OptimArgument& argument : rule->args) out.options.args.emplace(argument.name, argument.value);
-  for (const auto& [name, value] : recipe.optim_args) {
+  for (const auto& [name, value] : spec.args) {
     const auto argument = std::ranges::find(rule->args, name, &OptimArgument::name);
     if (argument == rule->args.end()) {
       std::vector<std::string_view> known;
       for (const OptimArgument& each : rule->args) known.push_back(each.name);
-      throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", recipe.where("optim_args"), rule->name,
+      throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", spec.args_at, rule->name,
                       name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
     }
-    out.options.args[name] = argument_value(recipe, *argument, value);
+    out.options.args[name] = argument_value(spec, *argument, value);
   }
-  if (rule->check) rule->check(out.options, recipe);
+  if (rule->check) rule->check(out.options, spec);
   return out;
 }
 

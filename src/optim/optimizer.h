@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "config/recipe.h"
 #include "graph/tensor.h"
 #include "sharding/rules.h"
 
@@ -41,10 +41,10 @@ struct StateRow {
   LogicalAxes axes;
 };
 
-// Numbers from `least` to `most`; each may be left out itself.
+// The numbers from `least` to `most`.
 struct OptimRange {
   double least, most = std::numeric_limits<double>::infinity();
-  bool above = false, below = false;  // the least, the most is none of them
+  bool above = false, below = false;  // excludes `least`; excludes `most`
   bool whole = false;
 };
 inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
@@ -58,7 +58,16 @@ struct OptimArgument {
   OptimRange range = {};
 };
 
-// Hyperparameters, from the recipe.
+// What a run asks for: the recipe's optim, optim_args, adam_beta1, adam_beta2 and adam_epsilon.
+struct OptimSpec {
+  std::string rule = "adamw_torch";
+  std::map<std::string, std::string> args = {};
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::string args_at = "recipe";                    // where optim_args was set, for messages
+  std::optional<std::string> learning_rate_at = {};  // where learning_rate was set; none: it was not
+};
+
+// Hyperparameters of a rule.
 struct OptimOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   std::map<std::string, std::string, std::less<>> args;  // every argument of the rule
@@ -87,7 +96,7 @@ struct UpdateRule {
   std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
   // Throws UserError on hyperparameters that exclude each other. Null: any go together.
-  void (*check)(const OptimOptions& options, const Recipe& recipe) = nullptr;
+  void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
 };
 
 struct Optimizer {
@@ -101,8 +110,8 @@ struct Optimizer {
 
 const std::vector<UpdateRule>& update_rules();
 
-// The recipe's rule with its hyperparameters. Throws UserError on an entry of optim_args that the rule does not read or
+// The rule with its hyperparameters. Throws UserError on an entry of optim_args that the rule does not read or
 // whose value is none of its.
-Optimizer make_optimizer(const Recipe& recipe);
+Optimizer make_optimizer(const OptimSpec& spec);
 
 }  // namespace fettle

@@ -30,9 +30,9 @@ Updated sgd_update(const OptimWeight& weight, const OptimOptions& options, const
   return out;
 }
 
-void check_sgd(const OptimOptions& options, const Recipe& recipe) {
+void check_sgd(const OptimOptions& options, const OptimSpec& spec) {
   if (options.flag("nesterov") && (options.number("momentum") <= 0 || options.number("dampening") != 0))
-    throw UserError("{}: optim_args: nesterov needs a momentum above 0 and no dampening", recipe.where("optim_args"));
+    throw UserError("{}: optim_args: nesterov needs a momentum above 0 and no dampening", spec.args_at);
 }
 
 }  // namespace

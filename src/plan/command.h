@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string>
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
@@ -17,6 +17,6 @@ struct PlanOptions {
 
 // Needs only config.json, no weights and no data. Returns 0, or 3 when the step does not fit (with what would make it
 // fit). Results go to `out`, what is tried on the way to stderr.
-int run_plan(const Recipe& recipe, const PlanOptions& options, std::ostream& out);
+int run_plan(const Request& request, const PlanOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "models/model.h"
-#include "step/make_job.h"
 
 namespace fettle {
 namespace {
@@ -22,9 +20,9 @@ const char* key_of(FitBy by) {
   return by == FitBy::kBatch ? "per_device_train_batch_size" : "cutoff_len";
 }
 
-Recipe with_size(Recipe recipe, FitBy by, int64_t size) {
-  (by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len) = size;
-  return recipe;
+Variant with_size(Variant variant, FitBy by, int64_t size) {
+  (by == FitBy::kBatch ? variant.per_device_train_batch_size : variant.cutoff_len) = size;
+  return variant;
 }
 
 // Sequences are compared at 64 sizes between a power of two and the next.
@@ -72,16 +70,15 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
   return low ? std::optional(low->size) : std::nullopt;
 }
 
-StepPlan largest_fit(const Recipe& recipe, const ConfigFile& config, const Machine& machine, FitBy by) {
+StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by) {
   if (machine.memory_limit() == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
-  const Model model = make_model(config.json, config.file, num_labels_of(recipe));
-  const auto sp = recipe.mesh.find("sp");
-  const int64_t splits = sp == recipe.mesh.end() ? 1 : sp->second;
-  const int64_t start = by == FitBy::kBatch ? recipe.per_device_train_batch_size : recipe.cutoff_len;
-  const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(model.config.max_position_embeddings, start);
+  const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
+  const int64_t splits = run.sharding.mesh().size_of("sp");
+  const int64_t start = by == FitBy::kBatch ? run.rows_per_device : run.data.cutoff_len;
+  const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(run.model.config.max_position_embeddings, start);
   std::map<int64_t, StepPlan> plans;
   auto try_size = [&](int64_t size) -> SizeTried {
-    StepPlan plan = plan_step(with_size(recipe, by, size), config, machine);
+    StepPlan plan = plan_step(request, with_size(variant, by, size), machine);
     const MemoryTable memory = plan.memory;
     info("{} {}: {} of {}, {}", key_of(by), size, size_text(memory.peak + memory.allowance), size_text(memory.limit),
          memory.fits() ? "fits" : "does not fit");

@@ -22,9 +22,9 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 
 enum class FitBy { kBatch, kSequence };
 
-// The recipe's step with the largest per_device_train_batch_size, or cutoff_len (up to max_position_embeddings, within
+// The request's step with the largest per_device_train_batch_size, or cutoff_len (up to max_position_embeddings, within
 // 1/64), that fits `machine`; the smallest one's plan, which does not fit, when none does. Says on stderr what was
 // tried. Throws UserError when the machine's memory is not known.
-StepPlan largest_fit(const Recipe& recipe, const ConfigFile& config, const Machine& machine, FitBy by);
+StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

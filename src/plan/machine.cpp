@@ -16,31 +16,34 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
 
 Machine::Machine(Devices& devices) : per_host_(devices.count()), here_(&devices) {}
 
-MachineSize machine_size(const Recipe& recipe) {
-  if (is_this_machine(recipe.target)) {
-    const Devices devices(device_request(recipe));
-    return {1, devices.count(), devices.title()};
+MachineSize machine_size(const Request& request) {
+  if (is_this_machine(request.target())) {
+    const Devices devices(request.devices());
+    return {1, devices.count(), devices.title(), devices.capability()};
   }
-  const TargetWords words = parse_target(recipe.target);
-  const int64_t asked = asked_devices(recipe).value_or(1);
-  MachineSize size{words.hosts, words.devices.value_or(asked), ""};
+  const TargetWords words = parse_target(request.target());
+  const int64_t asked = request.device_count().value_or(1);
+  MachineSize size{words.hosts, words.devices.value_or(asked), "", ""};
   if (words.devices && asked > 1 && asked != size.count())
-    throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", recipe.target,
+    throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
                     size.count(), asked);
-  size.title = fmt::format("{} x {}", size.count(), find_target(words.name).title);
+  const Target target = find_target(words.name);
+  size.title = fmt::format("{} x {}", size.count(), target.title);
+  size.capability = target.chip.capability;
   return size;
 }
 
-Machine Machine::of(const Recipe& recipe) {
-  if (is_this_machine(recipe.target)) {
-    auto devices = std::make_unique<Devices>(device_request(recipe));
+Machine Machine::of(const Request& request) {
+  if (is_this_machine(request.target())) {
+    auto devices = std::make_unique<Devices>(request.devices());
     Machine here(*devices);
     here.owned_ = std::move(devices);
     return here;
   }
-  const Target target = find_target(parse_target(recipe.target).name);
-  const MachineSize size = machine_size(recipe);
-  const std::shared_ptr<const Plugin> plugin = Plugin::load(recipe.plugin.empty() ? target.plugin : recipe.plugin);
+  const Target target = find_target(parse_target(request.target()).name);
+  const MachineSize size = machine_size(request);
+  const std::shared_ptr<const Plugin> plugin =
+      Plugin::load(request.devices().plugin.empty() ? target.plugin : request.devices().plugin);
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
     throw UserError("target: {} is compiled for by plugin {}, not by {}; leave `plugin` out of the recipe",
                     target.title, target.plugin, plugin->name());
@@ -53,6 +56,10 @@ std::string Machine::title() const {
 
 const std::string& Machine::capability() const {
   return here_ != nullptr ? here_->capability() : target_->chip.capability;
+}
+
+RunTarget Machine::run_target() const {
+  return {.count = count(), .title = title(), .capability = capability()};
 }
 
 int64_t Machine::memory_limit() const {

@@ -6,23 +6,23 @@
 #include <string>
 #include <variant>
 
-#include "config/recipe.h"
 #include "graph/program.h"
-#include "programs/devices.h"
+#include "run/request.h"
 #include "runtime/compiled_program.h"
 #include "runtime/vendors/targets.h"
 #include "runtime/vendors/topology.h"
 
 namespace fettle {
 
-// How many devices the recipe's target has, and what they are called ("8 x AMD Instinct MI300X"): loads no plugin
+// How many devices the request's target has, and what they are called ("8 x AMD Instinct MI300X"): loads no plugin
 // unless the devices are this machine's. Throws UserError as Machine::of.
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
   std::string title;
+  std::string capability;  // of a device, as DeviceInfo has it
   int64_t count() const { return hosts * per_host; }
 };
-MachineSize machine_size(const Recipe& recipe);
+MachineSize machine_size(const Request& request);
 
 // What the compiler made of a program.
 struct CompiledStep {
@@ -33,18 +33,19 @@ struct CompiledStep {
 // Move-only.
 class Machine {
  public:
-  // `recipe.target` as NAME[:DEVICES | :HOSTSxDEVICES] or a target file's path; this machine's devices when it is empty
-  // or "this". A target without a count has as many devices as the recipe's mesh (or device_count) asks for, else one.
-  // Throws UserError on malformed words, unknown names, or a plugin of another vendor than the target's; DeviceError
-  // when the plugin will not load or cannot compile for what is not there.
-  static Machine of(const Recipe& recipe);
+  // The request's target as NAME[:DEVICES | :HOSTSxDEVICES] or a target file's path; this machine's devices when it is
+  // empty or "this". A target without a count has as many devices as the recipe's mesh (or device_count) asks for, else
+  // one. Throws UserError on malformed words, unknown names, or a plugin of another vendor than the target's;
+  // DeviceError when the plugin will not load or cannot compile for what is not there.
+  static Machine of(const Request& request);
   // Devices that are here, already opened.
   explicit Machine(Devices& devices);
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t devices_per_host() const { return per_host_; }
-  std::string title() const;                                       // "8 x AMD Instinct MI300X"
-  const std::string& capability() const;                           // of a device, as DeviceInfo has it
+  std::string title() const;              // "8 x AMD Instinct MI300X"
+  const std::string& capability() const;  // of a device, as DeviceInfo has it
+  RunTarget run_target() const;
   int64_t memory_limit() const;                                    // bytes of one device; 0 = not known
   int64_t allowance() const;                                       // bytes of one device that the compiler does not see
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known

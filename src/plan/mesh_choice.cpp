@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "step/make_job.h"
 
 namespace fettle {
 namespace {
@@ -33,32 +32,31 @@ Rates rates_of(const Machine& machine) {
 // Seconds of a step from sizes alone: arithmetic or the reading of weights, whichever takes longer, and the transfers
 // after it. A weight is used three times a micro-batch (forward, forward again, backward), an fsdp shard is gathered
 // for two of them; tp adds up the activations twice a layer and pass; sp gathers keys and values.
-double guess_seconds(const Job& job, int64_t length, const Machine& machine) {
+double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
-  const Recipe& r = job.recipe;
-  const ModelConfig& model = job.model.config;
-  const MeshAxes& mesh = job.sharding.mesh();
+  const ModelConfig& model = run.model.config;
+  const MeshAxes& mesh = run.sharding.mesh();
   const double dp = static_cast<double>(mesh.size_of("dp")), fsdp = static_cast<double>(mesh.size_of("fsdp"));
   const double tp = static_cast<double>(mesh.size_of("tp")), sp = static_cast<double>(mesh.size_of("sp"));
-  const double bytes = static_cast<double>(byte_size(job.compute));
-  const double micro_batches = static_cast<double>(r.gradient_accumulation_steps);
-  const double parameters = static_cast<double>(job.model.parameters());
-  double weights = parameters * static_cast<double>(byte_size(job.frozen_dtype)) / tp;
-  for (const QuantisedWeight& weight : job.quantised)
+  const double bytes = static_cast<double>(byte_size(run.compute));
+  const double micro_batches = static_cast<double>(run.batch.micro_batches);
+  const double parameters = static_cast<double>(run.model.parameters());
+  double weights = parameters * static_cast<double>(byte_size(run.frozen_dtype)) / tp;
+  for (const QuantisedWeight& weight : run.quantised)
     weights += static_cast<double>(product(weight.base.dims) * weight.base.layer_count()) *
-               (weight.format.bits() / 8 - static_cast<double>(byte_size(job.frozen_dtype))) / tp;
-  const double tokens = static_cast<double>(r.per_device_train_batch_size * length) / sp;  // of a device, a micro-batch
+               (weight.format.bits() / 8 - static_cast<double>(byte_size(run.frozen_dtype))) / tp;
+  const double tokens = static_cast<double>(run.rows_per_device * length) / sp;  // of a device, a micro-batch
   const double layers = static_cast<double>(model.num_hidden_layers);
-  const double passes = r.gradient_checkpointing == "none" ? 2 : 3;
+  const double passes = run.remat == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
   // Axes from the outside in: an axis crosses hosts when the devices inside it do not fill one.
   const double per_host = static_cast<double>(machine.devices_per_host());
   auto rate = [&](double inside, double ways) { return inside * ways > per_host ? rates.network : rates.link; };
 
-  const double flops = 2 * (passes + (job.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
+  const double flops = 2 * (passes + (run.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
   const double read = passes * weights * micro_batches;
   const double gathered = 2 * weights * share(fsdp) * micro_batches / rate(sp * tp, fsdp);
-  const double gradients = 4 * static_cast<double>(job.count(job.trained)) / tp *
+  const double gradients = 4 * static_cast<double>(run.count(run.trained)) / tp *
                            (2 * share(dp) / fsdp / rate(sp * tp * fsdp, dp) + share(fsdp) / rate(sp * tp, fsdp));
   const double reduced = 2 * passes * layers * tokens * static_cast<double>(model.hidden_size) * bytes * 2 * share(tp) /
                          rate(sp, tp) * micro_batches;
@@ -74,24 +72,32 @@ struct Enumerated {
   std::string why_not;        // the last one's reason
 };
 
-Enumerated enumerate(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+// All devices on fsdp.
+Variant one_axis(int64_t devices) {
+  Variant variant;
+  variant.mesh = std::map<std::string, int64_t>{{"fsdp", devices}};
+  return variant;
+}
+
+Enumerated enumerate(const Request& request, const Machine& machine) {
   Enumerated out;
+  const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
   const int64_t devices = machine.count();
   for (int64_t tp = 1; tp <= devices; ++tp)
     for (int64_t sp = 1; sp * tp <= devices; ++sp)
       for (int64_t fsdp = 1; fsdp * sp * tp <= devices; ++fsdp) {
         const int64_t dp = devices / (fsdp * sp * tp);
         if (dp * fsdp * sp * tp != devices) continue;
-        MeshCandidate candidate{.recipe = recipe};
-        candidate.recipe.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
-        candidate.recipe.per_device_train_batch_size *= tp * sp;
-        if (auto& rows = candidate.recipe.per_device_eval_batch_size) *rows *= tp * sp;
+        MeshCandidate candidate;
+        candidate.variant.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
+        candidate.variant.per_device_train_batch_size = asked.rows_per_device * tp * sp;
+        candidate.variant.per_device_eval_batch_size = asked.eval_rows_per_device * tp * sp;
         try {
-          const Job job = make_job(candidate.recipe, config.json, config.file, devices);
-          const int64_t length = job.longest_row();
-          candidate.text = mesh_title(job.sharding.mesh());
-          candidate.held_bytes = held_bytes(job, length);
-          candidate.guessed_seconds = guess_seconds(job, length, machine);
+          const Run run = request.resolve(machine.run_target(), Purpose::kTraining, candidate.variant);
+          const int64_t length = run.batch.longest();
+          candidate.text = mesh_title(run.sharding.mesh());
+          candidate.held_bytes = held_bytes(run, length);
+          candidate.guessed_seconds = guess_seconds(run, length, machine);
         } catch (const UserError& error) {
           out.why_not = error.what();  // a size does not divide
           continue;
@@ -122,12 +128,12 @@ bool fits(const MeshCandidate& candidate) {
 
 }  // namespace
 
-std::vector<MeshCandidate> mesh_candidates(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
-  return enumerate(recipe, config, machine).candidates;
+std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine) {
+  return enumerate(request, machine).candidates;
 }
 
-MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
-  Enumerated found = enumerate(recipe, config, machine);
+MeshChoice choose_mesh(const Request& request, const Machine& machine) {
+  Enumerated found = enumerate(request, machine);
   if (found.candidates.empty() && found.smallest_held > 0)
     throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
                      size_text(found.smallest_held), machine.title(), size_text(machine.memory_limit()));
@@ -138,7 +144,7 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
   int compiled = 0, fitting = 0;
   std::string refusal;  // the compiler's last
   for (MeshCandidate& candidate : choice.candidates) {
-    const bool usual = candidate.recipe.mesh.at("fsdp") == machine.count();  // what an empty `mesh` means: to compare
+    const bool usual = candidate.variant.mesh->at("fsdp") == machine.count();  // what an empty `mesh` means: to compare
     if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
       candidate.verdict = "not compiled";
       continue;
@@ -146,7 +152,7 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
     live_line(fmt::format("compiling for {}", candidate.text));
     ++compiled;
     try {
-      candidate.plan = plan_step(candidate.recipe, config, machine);
+      candidate.plan = plan_step(request, candidate.variant, machine);
     } catch (const DeviceError& error) {  // one mesh that the compiler cannot do leaves the others
       warn("{}: {}", candidate.text, error.what());
       candidate.verdict = "the compiler refused it";
@@ -180,18 +186,18 @@ MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Mac
   return choice;
 }
 
-Recipe settle_mesh(const Recipe& recipe, const ConfigFile& config, Devices& devices) {
-  if (!recipe.mesh_is_auto()) return recipe;
-  const MeshChoice choice = choose_mesh(recipe, config, Machine(devices));
+Variant choose_variant(const Request& request, Devices& devices) {
+  if (!request.mesh_is_auto()) return {};
+  const MeshChoice choice = choose_mesh(request, Machine(devices));
   info("mesh: auto\n{}", format_choice(choice));
-  return choice.taken().recipe;
+  return choice.taken().variant;
 }
 
 std::string format_choice(const MeshChoice& choice) {
   std::string text = fmt::format("{:<28}{:>10}{:>12}{:>12}{:>12}{:>14}  {}\n", "mesh", "batch", "peak", "bound",
                                  "schedule", "over links", "");
   for (const MeshCandidate& c : choice.candidates) {
-    text += fmt::format("{:<28}{:>10}", c.text, c.recipe.per_device_train_batch_size);
+    text += fmt::format("{:<28}{:>10}", c.text, *c.variant.per_device_train_batch_size);
     if (c.plan)
       text += fmt::format("{:>12}{:>10.3g} s{:>10.3g} s{:>14}  {}\n", size_text(c.plan->memory.peak), bound(c),
                           estimated(c), size_text(static_cast<int64_t>(collective_bytes(c.plan->traffic))), c.verdict);

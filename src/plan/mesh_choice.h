@@ -7,7 +7,7 @@ namespace fettle {
 
 // One way to lay the devices out. All candidates of a choice train on the same rows a step.
 struct MeshCandidate {
-  Recipe recipe;                 // with mesh and per_device_train_batch_size of this candidate
+  Variant variant;               // mesh and rows a device of this candidate
   std::string text;              // "mesh fsdp 2 x tp 4"
   int64_t held_bytes = 0;        // of one device: weights, optimizer state, batch
   double guessed_seconds = 0;    // of a step, from sizes alone (guess_seconds); to order the candidates
@@ -26,13 +26,13 @@ struct MeshChoice {
 // per_device_train_batch_size counts every device: tp and sp leave fewer, larger shares, so the candidate's own is
 // larger. When none that was compiled fits, the smallest of them comes first. Throws DoesNotFit when the weights alone
 // fit on none, UserError when none divides.
-MeshChoice choose_mesh(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
+MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
 // The candidates without compiling, best guess first; those that hold too much are left out.
-std::vector<MeshCandidate> mesh_candidates(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
+std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
-// The recipe as it is, or with the mesh and batch that were chosen for these devices, saying so.
-Recipe settle_mesh(const Recipe& recipe, const ConfigFile& config, Devices& devices);
+// With `mesh: auto` the mesh and batch that are chosen for these devices, saying so; else nothing is changed.
+Variant choose_variant(const Request& request, Devices& devices);
 
 // A table for people: mesh, batch, memory, seconds, verdict.
 std::string format_choice(const MeshChoice& choice);

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "step/make_job.h"
 
 namespace fettle {
 namespace {
@@ -11,15 +10,15 @@ constexpr size_t kEnough = 3;  // remedies shown
 
 class Search {
  public:
-  Search(const StepPlan& plan, const ConfigFile& config, const Machine& machine)
-      : plan_(plan), config_(config), machine_(machine) {}
+  Search(const StepPlan& plan, const Request& request, const Machine& machine)
+      : plan_(plan), request_(request), machine_(machine) {}
 
-  std::vector<Remedy> run() {
-    const Recipe& r = plan_.recipe;
+  std::vector<Remedy> find() {
+    const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries + plan_.memory.allowance <= plan_.memory.limit;
     if (held_fits) {  // else no change of the activations helps
-      if (r.gradient_checkpointing != "full") {
-        Recipe changed = r;
+      if (run.remat != Remat::kFull) {
+        Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";
         attempt("gradient_checkpointing: full", changed, machine_);
       }
@@ -28,8 +27,8 @@ class Search {
     }
     offload();
     more_devices();
-    if (r.finetuning_type == "full" && !r.train_from_scratch) {
-      Recipe changed = r;
+    if (run.frozen.empty() && !run.from_scratch) {
+      Variant changed = plan_.variant;
       changed.finetuning_type = "lora";
       attempt("finetuning_type: lora", changed, machine_);
     }
@@ -38,13 +37,13 @@ class Search {
 
  private:
   // True when it fits; a change that the model's sizes do not allow is none.
-  bool attempt(const std::string& change, const Recipe& recipe, const Machine& machine) {
+  bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);
     try {
-      const Job job = make_job(recipe, config_.json, config_.file, machine.count());
-      if (held_bytes(job, job.longest_row()) > plan_.memory.limit) return false;
-      StepPlan plan = plan_step(recipe, config_, machine);
+      const Run run = request_.resolve(machine.run_target(), Purpose::kTraining, variant);
+      if (held_bytes(run, run.batch.longest()) > plan_.memory.limit) return false;
+      StepPlan plan = plan_step(request_, variant, machine);
       if (!plan.memory.fits()) return false;
       found_.push_back({change, std::move(plan.memory)});
       return true;
@@ -57,7 +56,7 @@ class Search {
 
   // Temporaries grow with the rows: the share that fits, then one row.
   void fewer_rows() {
-    const int64_t rows = plan_.recipe.per_device_train_batch_size;
+    const int64_t rows = plan_.run.rows_per_device;
     const double room =
         static_cast<double>(plan_.memory.limit - plan_.memory.allowance - plan_.memory.peak + plan_.memory.temporaries);
     int64_t fewer =
@@ -65,20 +64,20 @@ class Search {
     while (fewer > 1 && rows % fewer != 0) --fewer;
     for (int64_t size : {fewer, int64_t{1}}) {
       if (size < 1 || size >= rows) continue;
-      Recipe changed = plan_.recipe;
+      Variant changed = plan_.variant;
       changed.per_device_train_batch_size = size;
-      changed.gradient_accumulation_steps *= rows / size;
+      changed.gradient_accumulation_steps = plan_.run.batch.micro_batches * rows / size;
       if (attempt(
               fmt::format("per_device_train_batch_size: {} with gradient_accumulation_steps: {} (the same rows a step)",
-                          size, changed.gradient_accumulation_steps),
+                          size, *changed.gradient_accumulation_steps),
               changed, machine_))
         return;
     }
   }
 
   void shorter_rows() {
-    for (int64_t length = plan_.recipe.cutoff_len / 2, tries = 0; length >= 128 && tries < 2; length /= 2, ++tries) {
-      Recipe changed = plan_.recipe;
+    for (int64_t length = plan_.run.data.cutoff_len / 2, tries = 0; length >= 128 && tries < 2; length /= 2, ++tries) {
+      Variant changed = plan_.variant;
       changed.cutoff_len = length;
       if (attempt(fmt::format("cutoff_len: {}", length), changed, machine_)) return;
     }
@@ -86,15 +85,15 @@ class Search {
 
   // The optimizer's state first, which is read and written once a step; weights are read twice.
   void offload() {
-    Recipe changed = plan_.recipe;
+    Variant changed = plan_.variant;
     const std::string state = size_text(plan_.memory.optimizer);
-    if (!changed.offload_optimizer) {
+    if (!plan_.run.offload_optimizer) {
       changed.offload_optimizer = true;
       if (attempt(fmt::format("offload_optimizer: true ({} to the host's memory)", state), changed, machine_)) return;
     }
-    if (changed.offload_param) return;
+    if (plan_.run.offload_param) return;
     changed.offload_param = true;
-    attempt(plan_.recipe.offload_optimizer ? "offload_param: true" : "offload_param: true with offload_optimizer: true",
+    attempt(plan_.run.offload_optimizer ? "offload_param: true" : "offload_param: true with offload_optimizer: true",
             changed, machine_);
   }
 
@@ -103,25 +102,31 @@ class Search {
       if (found_.size() >= kEnough) return;
       const std::optional<Machine> larger = machine_.grown(times);
       if (!larger) return;
-      Recipe changed = plan_.recipe;
-      changed.device_count.reset();
-      const bool named = !changed.mesh.empty();
-      if (named) changed.mesh["fsdp"] = std::max<int64_t>(1, changed.mesh["fsdp"]) * times;
-      const std::string mesh = named ? fmt::format(" with mesh fsdp {}", changed.mesh["fsdp"]) : "";
-      if (attempt(larger->title() + mesh, changed, *larger)) return;
+      Variant changed = plan_.variant;
+      changed.any_device_count = true;
+      const MeshAxes& mesh = plan_.mesh;
+      std::string with_mesh;
+      if (request_.names_mesh() || plan_.variant.mesh) {
+        std::map<std::string, int64_t> wider;
+        for (const auto& [axis, size] : mesh.axes) wider[axis] = size;
+        wider["fsdp"] = mesh.size_of("fsdp") * times;
+        with_mesh = fmt::format(" with mesh fsdp {}", wider["fsdp"]);
+        changed.mesh = std::move(wider);
+      }
+      if (attempt(larger->title() + with_mesh, changed, *larger)) return;
     }
   }
 
   const StepPlan& plan_;
-  const ConfigFile& config_;
+  const Request& request_;
   const Machine& machine_;
   std::vector<Remedy> found_;
 };
 
 }  // namespace
 
-std::vector<Remedy> find_remedies(const StepPlan& plan, const ConfigFile& config, const Machine& machine) {
-  return Search(plan, config, machine).run();
+std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine) {
+  return Search(plan, request, machine).find();
 }
 
 }  // namespace fettle

@@ -13,6 +13,6 @@ struct Remedy {
 // Changes of the recipe or the machine, the mildest first, that let `plan` (which does not fit) fit: full
 // rematerialisation, fewer rows at a time, shorter rows, more devices, lora instead of full. One at a time; those that
 // sizes alone rule out are not compiled. Empty when none of them suffices alone. Compiles up to about six times.
-std::vector<Remedy> find_remedies(const StepPlan& plan, const ConfigFile& config, const Machine& machine);
+std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine);
 
 }  // namespace fettle

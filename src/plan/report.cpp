@@ -108,8 +108,8 @@ nlohmann::json mesh_json(const std::map<std::string, int64_t>& mesh) {
 nlohmann::json choice_json(const MeshChoice& choice) {
   nlohmann::json out = nlohmann::json::array();
   for (const MeshCandidate& c : choice.candidates) {
-    nlohmann::json row{{"mesh", mesh_json(c.recipe.mesh)},
-                       {"per_device_train_batch_size", c.recipe.per_device_train_batch_size},
+    nlohmann::json row{{"mesh", mesh_json(*c.variant.mesh)},
+                       {"per_device_train_batch_size", *c.variant.per_device_train_batch_size},
                        {"guessed_seconds", c.guessed_seconds},
                        {"verdict", c.verdict}};
     if (c.plan) {
@@ -151,9 +151,9 @@ nlohmann::json to_json(const PlanResult& result) {
   nlohmann::json out{{"per_device", to_json(plan.memory)},
                      {"fits", plan.memory.fits()},
                      {"mesh", mesh},
-                     {"per_device_train_batch_size", plan.recipe.per_device_train_batch_size},
-                     {"gradient_accumulation_steps", plan.recipe.gradient_accumulation_steps},
-                     {"cutoff_len", plan.recipe.cutoff_len},
+                     {"per_device_train_batch_size", plan.run.rows_per_device},
+                     {"gradient_accumulation_steps", plan.run.batch.micro_batches},
+                     {"cutoff_len", plan.run.data.cutoff_len},
                      {"step", step},
                      {"compile_seconds", plan.compile_seconds}};
   if (result.choice) out["meshes"] = choice_json(*result.choice);

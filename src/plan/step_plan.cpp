@@ -8,7 +8,6 @@
 
 #include "models/blocks/moe.h"
 #include "plan/compiled/hlo.h"
-#include "step/make_job.h"
 #include "step/step.h"
 
 namespace fettle {
@@ -21,28 +20,28 @@ double StepPlan::seconds_bound() const {
 
 namespace {
 
-Assumptions assumptions_for(const Job& job, int64_t length) {
+Assumptions assumptions_for(const Run& run, int64_t length) {
   Assumptions out;
-  if (job.model.config.num_experts > 0)
-    out.expert_blocks = balanced_blocks(job.model.config, job.sharding.mesh(), job.sequences_per_micro_batch(), length);
+  if (run.model.config.num_experts > 0)
+    out.expert_blocks = balanced_blocks(run.model.config, run.sharding.mesh(), run.batch.sequences, length);
   return out;
 }
 
 }  // namespace
 
-StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine) {
+StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
   const auto start = std::chrono::steady_clock::now();
-  Job job = make_job(recipe, config.json, config.file, machine.count());
-  use_float8_of(job, machine.capability(), machine.title());
-  const int64_t length = job.longest_row();
-  const Program program = build_train_step(job, length);
-  const CompiledStep compiled = machine.compile(program, recipe.tf32);
+  const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
+  const int64_t length = run.batch.longest();
+  const Program program = build_train_step(run, length);
+  const CompiledStep compiled = machine.compile(program, run.tf32);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  StepPlan plan{.recipe = recipe,
-                .mesh = job.sharding.mesh(),
-                .rows = job.rows_per_micro_batch() * recipe.gradient_accumulation_steps,
+  StepPlan plan{.run = run,
+                .variant = variant,
+                .mesh = run.sharding.mesh(),
+                .rows = run.batch.groups_per_step(),
                 .length = length,
-                .memory = memory_table(job, length, compiled.memory, machine.memory_limit(), machine.title(),
+                .memory = memory_table(run, length, compiled.memory, machine.memory_limit(), machine.title(),
                                        machine.allowance()),
                 .flops = program.flops(),
                 .compile_seconds = seconds.count()};
@@ -51,7 +50,7 @@ StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine
   plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());
   if (machine.target())
     plan.timeline =
-        estimate(module, plan.mesh, *machine.target(), machine.devices_per_host(), assumptions_for(job, length));
+        estimate(module, plan.mesh, *machine.target(), machine.devices_per_host(), assumptions_for(run, length));
   return plan;
 }
 

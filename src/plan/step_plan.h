@@ -14,14 +14,9 @@
 
 namespace fettle {
 
-// The model's config.json, and its name for messages.
-struct ConfigFile {
-  const nlohmann::json& json;
-  std::string file;
-};
-
 struct StepPlan {
-  Recipe recipe;  // with the mesh and the batch that were compiled
+  Run run;
+  Variant variant;  // of the request, that was compiled
   MeshAxes mesh;
   int64_t rows = 0;    // of a step: over all devices and micro-batches
   int64_t length = 0;  // positions of a row
@@ -38,7 +33,7 @@ struct StepPlan {
   double seconds_bound() const;
 };
 
-// Compiles the very step that `train` would run. Needs no weights. Throws what make_job and the compiler throw.
-StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
+// Compiles the very step that `train` would run. Needs no weights. Throws what resolve and the compiler throw.
+StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine);
 
 }  // namespace fettle

@@ -71,7 +71,7 @@ Executable Devices::compile(const Program& program) {
   }
 }
 
-std::map<std::string, DeviceBuffer> run(const Executable& executable, const Bindings& inputs) {
+std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs) {
   std::vector<DeviceBuffer*> arguments;
   for (const ArgInfo& info : executable.signature().inputs) {
     const auto at = inputs.find(info.name);

@@ -51,7 +51,7 @@ class Devices {
 using Bindings = std::map<std::string, DeviceBuffer*>;
 
 // Runs the program with its inputs taken by name. Throws InternalError when one is missing.
-std::map<std::string, DeviceBuffer> run(const Executable& executable, const Bindings& inputs);
+std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
 // A value every device holds whole.
 DeviceBuffer replicate(const Devices& devices, const HostArray& value);

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "programs/devices.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 

@@ -8,23 +8,27 @@
 namespace fettle {
 namespace {
 
-TrainerState initial_state(const Job& job, const RunLength& run, const std::filesystem::path& resumed) {
+TrainerState initial_state(const Run& run, const RunLength& length, const std::filesystem::path& resumed) {
   TrainerState state;
   if (!resumed.empty()) state = read_trainer_state(resumed);
-  state.max_steps = run.total_steps;
-  state.num_train_epochs = static_cast<int64_t>(std::ceil(run.epoch(run.total_steps)));
-  state.logging_steps = run.logging_steps;
-  state.eval_steps = run.eval_every;
-  state.save_steps = run.save_every;
-  state.train_batch_size = job.recipe.per_device_train_batch_size;
+  state.max_steps = length.total_steps;
+  state.num_train_epochs = static_cast<int64_t>(std::ceil(length.epoch(length.total_steps)));
+  state.logging_steps = length.logging_steps;
+  state.eval_steps = length.eval_every;
+  state.save_steps = length.save_every;
+  state.train_batch_size = run.rows_per_device;
   return state;
 }
 
 }  // namespace
 
-Recorder::Recorder(const Job& job, const RunLength& run, const ProgressOptions& shown,
+Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown,
                    const std::filesystem::path& resumed)
-    : job_(job), run_(run), folder_(job.recipe.output_dir), state_(initial_state(job, run, resumed)), progress_(shown) {
+    : run_(run),
+      length_(length),
+      folder_(run.output.folder),
+      state_(initial_state(run, length, resumed)),
+      progress_(shown) {
   cut_progress_after(folder_ / "trainer_log.jsonl", state_.global_step);
 }
 
@@ -36,10 +40,10 @@ void Recorder::log(LogRecord record, const ProgressRecord& line) {
 }
 
 void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
-  const double scheduled = job_.recipe.learning_rate * run_.schedule.multiplier(step - 1);
-  const double rate = job_.optimizer.scalars(step, scheduled).at("learning_rate");
+  const double scheduled = run_.update.learning_rate * length_.schedule.multiplier(step - 1);
+  const double rate = run_.optimizer.scalars(step, scheduled).at("learning_rate");
   progress_.finish_step({.step = step,
-                         .epoch = run_.epoch(step),
+                         .epoch = length_.epoch(step),
                          .loss = outcome.loss,
                          .learning_rate = rate,
                          .grad_norm = outcome.grad_norm,
@@ -55,16 +59,16 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   ++loss_steps_;
   ++total_steps_;
   state_.global_step = step;
-  state_.epoch = run_.epoch(step);
+  state_.epoch = length_.epoch(step);
   state_.num_input_tokens_seen += batch.real_tokens;
   state_.total_flos += static_cast<double>(flops);
-  if (!run_.logs_after(step)) return;
+  if (!length_.logs_after(step)) return;
   const double loss = loss_sum_ / static_cast<double>(loss_steps_);
   std::map<std::string, double> values{{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}};
   for (const auto& [name, sum] : metric_sums_) values[name] = sum.first / static_cast<double>(sum.second);
   metric_sums_.clear();
   log({.values = std::move(values)}, {.current_steps = step,
-                                      .total_steps = run_.total_steps,
+                                      .total_steps = length_.total_steps,
                                       .loss = loss,
                                       .lr = rate,
                                       .epoch = state_.epoch,
@@ -93,7 +97,7 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
     info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
   }
   log({.values = evaluation.metrics()}, {.current_steps = step,
-                                         .total_steps = run_.total_steps,
+                                         .total_steps = length_.total_steps,
                                          .eval_loss = evaluation.loss,
                                          .epoch = state_.epoch,
                                          .elapsed_seconds = progress_.elapsed_seconds(),
@@ -108,7 +112,7 @@ std::map<std::string, double> Recorder::results() const {
       {"total_flos", state_.total_flos},
       {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
   if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
-  if (job_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(overflows_);
+  if (run_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(overflows_);
   if (seconds_ > 0) out["train_steps_per_second"] = static_cast<double>(total_steps_) / seconds_;
   return out;
 }
@@ -118,7 +122,7 @@ void Recorder::write(const std::filesystem::path& folder) {
   write_trainer_state(folder / "trainer_state.json", state_);
   write_results(folder, "train", results());
   if (last_evaluation_) write_results(folder, "eval", last_evaluation_->metrics());
-  if (job_.recipe.plot_loss)
+  if (run_.output.plot_loss)
     write_loss_plot(folder / "training_loss",
                     loss_curves(state_.log_history, "training loss of " + folder_.filename().string()));
 }
@@ -128,23 +132,23 @@ void Recorder::finish() const {
   if (last_evaluation_) info("{}", format_metrics("eval", last_evaluation_->metrics()));
 }
 
-void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data,
+void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices) {
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)
-    info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, job.recipe.cutoff_len);
+    info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, run.data.cutoff_len);
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
   info("batches: {}", format_batches(batches, " an epoch"));
-  const int64_t accumulation = job.recipe.gradient_accumulation_steps;
+  const int64_t accumulation = run.batch.micro_batches;
   info("{}", format_banner({.examples = batches.examples(),
-                            .epochs = run.epoch(run.total_steps),
-                            .batch_per_device = job.recipe.per_device_train_batch_size,
-                            .total_batch = job.rows_per_micro_batch() * accumulation,
+                            .epochs = length.epoch(length.total_steps),
+                            .batch_per_device = run.rows_per_device,
+                            .total_batch = run.rows_per_micro_batch() * accumulation,
                             .accumulation = accumulation,
-                            .total_steps = run.total_steps,
-                            .trainable_parameters = job.count(job.trained),
-                            .all_parameters = job.count(job.trained) + job.count(job.frozen),
+                            .total_steps = length.total_steps,
+                            .trainable_parameters = run.count(run.trained),
+                            .all_parameters = run.count(run.trained) + run.count(run.frozen),
                             .resumed_step = resumed_step,
                             .devices = devices}));
 }

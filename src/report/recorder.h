@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "report/log_files.h"
 #include "report/progress.h"
-#include "report/run_length.h"
+#include "run/run_length.h"
 #include "step/evaluate.h"
 #include "step/state/train_state.h"
 
@@ -16,7 +16,7 @@ namespace fettle {
 class Recorder {
  public:
   // `resumed`: the checkpoint's trainer_state.json, whose log is continued.
-  Recorder(const Job& job, const RunLength& run, const ProgressOptions& shown, const std::filesystem::path& resumed);
+  Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, const std::filesystem::path& resumed);
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
@@ -34,8 +34,8 @@ class Recorder {
   std::map<std::string, double> results() const;
   void log(LogRecord record, const ProgressRecord& line);
 
-  const Job& job_;
-  const RunLength& run_;
+  const Run& run_;
+  const RunLength& length_;
   std::filesystem::path folder_;
   TrainerState state_;
   Progress progress_;
@@ -49,7 +49,7 @@ class Recorder {
 };
 
 // The start banner and what the data report has to say.
-void announce(const Job& job, const RunLength& run, const Batches& batches, const DataReport& data,
+void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices);
 
 }  // namespace fettle

@@ -24,18 +24,10 @@ Mix mix_named(const std::string& name) {
 
 }  // namespace
 
-RowKind row_kind(const std::string& stage) {
-  if (stage == "pt") return RowKind::kTexts;
-  if (stage == "cls") return RowKind::kLabelled;
-  if (stage == "dpo" || stage == "rm") return RowKind::kPreferencePairs;
-  if (stage == "kto") return RowKind::kRatedReplies;
-  internal_check(stage == "sft", "stage is '{}'", stage);
-  return RowKind::kConversations;
-}
-
-DataSpec data_spec(const Recipe& recipe, const std::optional<LabelSet>& labels, int64_t cutoff_len) {
+DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels,
+                   int64_t cutoff_len) {
   const Mix mix = mix_named(recipe.mix_strategy);
-  return {.rows = row_kind(recipe.stage),
+  return {.rows = stage.rows,
           .sets = recipe.dataset,
           .eval_sets = recipe.eval_dataset,
           .dataset_dir = recipe.dataset_dir,
@@ -66,9 +58,9 @@ int64_t encoder_positions(const nlohmann::json& config) {
   return most->get<int64_t>() - (pad != config.end() && pad->is_number_integer() ? pad->get<int64_t>() : 1) - 1;
 }
 
-int64_t cutoff_len_of(const Recipe& recipe, const nlohmann::json& config) {
+int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config) {
   const int64_t most = encoder_positions(config);
-  const bool bounded = recipe.stage == "cls" && most > 0 && !recipe.set_at.contains("cutoff_len");
+  const bool bounded = stage.head == Head::kLabels && most > 0 && !recipe.set_at.contains("cutoff_len");
   return bounded ? std::min(recipe.cutoff_len, most) : recipe.cutoff_len;
 }
 

@@ -1,4 +1,4 @@
-// Defines settled_labels: the labels that a recipe of stage cls trains or evaluates.
+// Defines settled_labels: the labels that a recipe trains or evaluates.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,6 +7,7 @@
 
 #include "config/recipe.h"
 #include "data/classes/settle_labels.h"
+#include "stages/stage.h"
 
 namespace fettle {
 
@@ -16,13 +17,9 @@ LabelRequest label_request(const Recipe& recipe);
 // Whether the rows may be read to learn their labels. A plan needs only their number.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
-// The labels of stage cls; none for other stages. `config` is the model's config.json, called `config_file` in
-// messages. Throws UserError as settle_labels and check_taught do, for keys that stage cls refuses, and for the label
-// keys in other stages.
-std::optional<LabelSet> settled_labels(const Recipe& recipe, const nlohmann::json& config,
+// The labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called
+// `config_file` in messages. Throws UserError as settle_labels and check_taught do.
+std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);
-
-// The recipe with these labels and with the cutoff_len of cutoff_len_of, for code that reads both from the recipe.
-Recipe settled_recipe(Recipe recipe, const std::optional<LabelSet>& labels, const nlohmann::json& config);
 
 }  // namespace fettle

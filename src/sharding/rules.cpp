@@ -72,6 +72,13 @@ ShardingRules::ShardingRules(MeshAxes mesh, const std::map<std::string, std::str
   }
 }
 
+ShardingRules ShardingRules::for_one_row() const {
+  ShardingRules out = *this;
+  out.rules_["batch"].clear();
+  out.rules_["length"].clear();
+  return out;
+}
+
 Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const std::string& what,
                              bool any_stays_whole) const {
   internal_check(axes.size() == dims.size(), "{}: {} logical axes for {}", what, axes.size(), to_string(dims));

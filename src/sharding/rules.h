@@ -21,6 +21,9 @@ class ShardingRules {
   // `overrides`: logical axis -> mesh axes joined by '+', or "" for none, over the defaults.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
+  // The same rules, but for activations of one row: rows and positions are whole on every device.
+  ShardingRules for_one_row() const;
+
   const MeshAxes& mesh() const { return mesh_; }
   // How a value of `dims` lies. A vocabulary or key heads that do not divide by an axis stay whole on it (GPT-2's 50257
   // tokens, 8 key heads on 16 devices). Throws UserError with the formula when another dim does not divide.

@@ -1,24 +1,17 @@
-// Defines batch_loss: from the arrays of one batch to the loss of its stage.
-//
-// Dims of names: B sequences, T positions, R rows (of preferences two sequences each, else one), K labels.
+// Defines batch_loss: from the arrays of one batch to the loss of its run's stage.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <string>
 
+#include "graph/program.h"
 #include "step/forward.h"
 
 namespace fettle {
 
-using BatchInputs = std::map<std::string, Tensor>;  // by BatchArray::name
-
-// `rows`: the dims before the positions, [B] or [A, B].
-BatchInputs add_batch(Program& program, const Job& job, const Dims& rows, int64_t length);
-// What a row counts in the loss's mean, f32 [.., R]: its trained tokens, or 1 when it is no filler.
-Tensor counted_rows(const Job& job, const BatchInputs& batch);
-// The sum of them.
-Tensor count_of(const Job& job, const BatchInputs& batch);
+// The batch's arrays as inputs of the program. `sequences`: the dims before the positions, [B] or [A, B].
+BatchInputs add_batch(Program& program, const Run& run, const Dims& sequences, int64_t length);
+// What the losses of a batch are divided by: the sum of Stage::counts. f32 scalar.
+Tensor count_of(const Run& run, const BatchInputs& batch);
 
 // A model's weights with what its forward pass does beside them.
 struct ModelInGraph {
@@ -28,28 +21,19 @@ struct ModelInGraph {
   Tensor squares = {};    // as fetch_layers takes it
 };
 
-// The trained model, and of preferences the one it is compared with.
+// The trained model, and the reference model where the loss compares with one.
 struct Models {
   ModelInGraph trained;
   std::optional<ModelInGraph> reference;
 };
 
-// The trained model, of these weights; for preferences the reference's own become inputs.
-Models add_models(Program& program, const Job& job, const Weights& weights);
+// The trained model has these weights; the reference model's own become inputs.
+Models add_models(Program& program, const Run& run, const Weights& weights);
 
-// f32; what a stage does not have is null.
-struct BatchLoss {
-  Tensor sum;        // over the trained tokens, or the rows
-  Tensor losses_R;   // not of batch_loss over tokens
-  Tensor correct_R;  // trained tokens that are the likeliest; of row_losses
-  Tensor metrics;    // of preferences and reward models (preference.h)
-  Tensor logits_BK;  // of classifiers
-};
-
-// `sum` may be differentiated; the balancing loss of experts is in it.
-BatchLoss batch_loss(const Job& job, const Models& models, const BatchInputs& batch, Remat remat,
+// The stage's loss, of which `sum` may be differentiated; the balancing loss of experts is in it.
+BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, Remat remat,
                      const DropoutKey* dropout);
 // For evaluation: without dropout and gradients.
-BatchLoss row_losses(const Job& job, Models models, const BatchInputs& batch);
+BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 
 }  // namespace fettle

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "run/batch_spec.h"
-#include "step/preference.h"
 #include "step/step.h"
 
 namespace fettle {
@@ -19,17 +18,17 @@ struct ProgramRows {
   int64_t rows_of_each = 1;  // sequences of the batch
 };
 
-ProgramRows run_rows(const Devices& devices, const Job& job, const Executable& program, TrainState& state,
+ProgramRows run_rows(const Devices& devices, const Run& run, const Executable& program, TrainState& state,
                      const Batch& batch) {
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batch, true);
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch, true);
   Bindings bindings = state.bindings();
   for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
-  std::map<std::string, DeviceBuffer> outputs = run(program, bindings);
+  std::map<std::string, DeviceBuffer> outputs = run_program(program, bindings);
   auto get = [&](const char* name) {
     const auto found = outputs.find(name);
     return found == outputs.end() ? HostArray() : found->second.download();
   };
-  return {get("loss"), get("tokens"), get("correct"), get("metrics"), get("logits"), sequences_per_row(job.recipe)};
+  return {get("loss"), get("tokens"), get("correct"), get("metrics"), get("logits"), run.stage->sequences_per_row()};
 }
 
 }  // namespace
@@ -49,10 +48,8 @@ std::map<std::string, double> Evaluation::metrics() const {
   return out;
 }
 
-Evaluator::Evaluator(Devices& devices, const Job& job, const Examples& examples)
-    : devices_(devices),
-      job_(job),
-      batches_(examples, batch_spec(job.recipe, job.sharding.mesh(), BatchUse::kEvaluation)) {
+Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples)
+    : devices_(devices), run_(run), batches_(examples, run.eval_batch) {
   info("evaluation: {}", format_batches(batches_, ""));
 }
 
@@ -62,8 +59,8 @@ Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
   const Dims& dims = batch.tokens.shape().dims;
   auto program = programs_.find(dims[2]);
   if (program == programs_.end())
-    program = programs_.emplace(dims[2], devices_.compile(build_eval_step(job_, dims[0] * dims[1], dims[2]))).first;
-  return {run_rows(devices_, job_, program->second, state, batch)};
+    program = programs_.emplace(dims[2], devices_.compile(build_eval_step(run_, dims[0] * dims[1], dims[2]))).first;
+  return {run_rows(devices_, run_, program->second, state, batch)};
 }
 
 std::vector<double> Evaluator::losses(TrainState& state) {
@@ -82,14 +79,14 @@ std::vector<float> Evaluator::logits(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits.as<float>()) out.push_back(logit);
   }
-  out.resize(static_cast<size_t>(batches_.examples() * job_.model.config.num_labels));  // filler stands behind the last
+  out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // filler stands behind the last
   return out;
 }
 
 Evaluation Evaluator::run(TrainState& state) {
   const auto start = std::chrono::steady_clock::now();
   double loss = 0, tokens = 0, correct = 0;
-  std::vector<float> sums(kPreferenceSums, 0);
+  std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (int64_t r = 0; r < rows.loss.shape().elements(); ++r) {
@@ -97,24 +94,23 @@ Evaluation Evaluator::run(TrainState& state) {
       tokens += rows.tokens.as<float>()[r];
       if (rows.correct.shape().rank() > 0) correct += rows.correct.as<float>()[r];
     }
-    if (has_preferences(job_.recipe))
-      for (int64_t i = 0; i < kPreferenceSums; ++i) sums[i] += rows.metrics.as<float>()[i];
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += rows.metrics.as<float>()[i];
   }
   Evaluation out;
   out.tokens = static_cast<int64_t>(tokens);
   out.samples = batches_.groups();
   out.loss = loss / std::max(tokens, 1.0);
-  if (has_preferences(job_.recipe)) out.figures = preference_metrics(job_.recipe, sums);
+  if (run_.stage->metrics) out.figures = run_.stage->metrics(run_.keys, sums);
   out.perplexity = std::exp(out.loss);
   out.accuracy = correct / std::max(tokens, 1.0);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }
 
-std::vector<std::string> rows_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch) {
+std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch) {
   const Dims& dims = batch.tokens.shape().dims;
-  const Executable program = devices.compile(build_eval_step(job, dims[0] * dims[1], dims[2]));
-  const ProgramRows rows = run_rows(devices, job, program, state, batch);
+  const Executable program = devices.compile(build_eval_step(run, dims[0] * dims[1], dims[2]));
+  const ProgramRows rows = run_rows(devices, run, program, state, batch);
   std::vector<std::string> out;
   for (int64_t r = 0; r < rows.loss.shape().elements(); ++r)
     if (!std::isfinite(rows.loss.as<float>()[r])) out.push_back(batch.sources[r * rows.rows_of_each]);

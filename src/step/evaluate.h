@@ -24,11 +24,11 @@ struct Evaluation {
   std::map<std::string, double> metrics() const;
 };
 
-// The evaluation programs of a job, compiled once for each length, and the examples in their batches.
+// The evaluation programs of a run, compiled once for each length, and the examples in their batches.
 class Evaluator {
  public:
-  // Keeps devices and job by reference.
-  Evaluator(Devices& devices, const Job& job, const Examples& examples);
+  // Keeps devices and run by reference.
+  Evaluator(Devices& devices, const Run& run, const Examples& examples);
   Evaluation run(TrainState& state);
   // Each example's loss, summed over its trained tokens, in their order. Not of preferences.
   std::vector<double> losses(TrainState& state);
@@ -39,12 +39,12 @@ class Evaluator {
   struct RowLosses;
   RowLosses rows(TrainState& state, const Batch& batch);
   Devices& devices_;
-  const Job& job_;
+  const Run& run_;
   Batches batches_;
   std::map<int64_t, Executable> programs_;  // by length
 };
 
 // Of the rows in `batch`, those whose loss is not finite: "file:line" each.
-std::vector<std::string> rows_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch);
+std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch);
 
 }  // namespace fettle

@@ -14,57 +14,57 @@ namespace {
 
 // Bytes of one device's part of those that `wanted` takes.
 template <typename Wanted>
-int64_t shard_bytes(const Job& job, const std::vector<Param>& params, DType dtype, const Wanted& wanted) {
+int64_t shard_bytes(const Run& run, const std::vector<Param>& params, DType dtype, const Wanted& wanted) {
   int64_t total = 0;
   for (const Param& param : params) {
     if (!wanted(param)) continue;
     const Dims dims = stacked_shape(param, dtype).dims;
-    const int64_t elements = layout_of(job.partition(param), dims, job.sharding.mesh()).boxes[0].elements();
+    const int64_t elements = layout_of(run.partition(param), dims, run.sharding.mesh()).boxes[0].elements();
     total += elements * byte_size(param.dtype.value_or(dtype));
   }
   return total;
 }
 
-int64_t shard_bytes(const Job& job, const std::vector<Param>& params, DType dtype, Memory memory) {
-  return shard_bytes(job, params, dtype, [&](const Param& param) { return param.memory == memory; });
+int64_t shard_bytes(const Run& run, const std::vector<Param>& params, DType dtype, Memory memory) {
+  return shard_bytes(run, params, dtype, [&](const Param& param) { return param.memory == memory; });
 }
 
-int64_t frozen_bytes(const Job& job, Memory memory) {
-  return shard_bytes(job, job.frozen, job.frozen_dtype, memory) +
-         shard_bytes(job, job.reference, job.reference_dtype(), memory);
+int64_t frozen_bytes(const Run& run, Memory memory) {
+  return shard_bytes(run, run.frozen, run.frozen_dtype, memory) +
+         shard_bytes(run, run.reference, run.reference_dtype(), memory);
 }
 
-int64_t trained_bytes(const Job& job, Memory memory) {
-  return shard_bytes(job, job.trained, job.trained_dtype, memory);
+int64_t trained_bytes(const Run& run, Memory memory) {
+  return shard_bytes(run, run.trained, run.trained_dtype, memory);
 }
 
-int64_t optimizer_bytes(const Job& job, Memory memory) {
+int64_t optimizer_bytes(const Run& run, Memory memory) {
   int64_t total = 0;
-  for (const Param& param : job.trained)
-    for (const StateArray& array : optimizer_state(job, param))
+  for (const Param& param : run.trained)
+    for (const StateArray& array : optimizer_state(run, param))
       if (array.memory == memory)
-        total += layout_of(array.partition, array.shape.dims, job.sharding.mesh()).boxes[0].elements() *
+        total += layout_of(array.partition, array.shape.dims, run.sharding.mesh()).boxes[0].elements() *
                  byte_size(array.shape.dtype);
   return total;
 }
 
-int64_t batch_bytes(const Job& job, int64_t length) {
+int64_t batch_bytes(const Run& run, int64_t length) {
   int64_t total = 0;
-  const Dims rows{job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch()};
-  for (const BatchArray& array : batch_arrays(job, rows, length)) {
+  const Dims rows{run.batch.micro_batches, run.batch.sequences};
+  for (const BatchArray& array : batch_arrays(run, rows, length)) {
     const Dims& dims = array.shape.dims;
-    const Partition partition = job.sharding.partition(array.axes, dims, "the batch");
-    total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(array.shape.dtype);
+    const Partition partition = run.sharding.partition(array.axes, dims, "the batch");
+    total += layout_of(partition, dims, run.sharding.mesh()).boxes[0].elements() * byte_size(array.shape.dtype);
   }
   return total;
 }
 
 // What offload_param takes off a device.
-int64_t layer_bytes(const Job& job) {
+int64_t layer_bytes(const Run& run) {
   auto moved = [](const Param& param) { return param.stacked(); };
-  return shard_bytes(job, job.frozen, job.frozen_dtype, moved) +
-         shard_bytes(job, job.reference, job.reference_dtype(), moved) +
-         shard_bytes(job, job.trained, job.trained_dtype, moved);
+  return shard_bytes(run, run.frozen, run.frozen_dtype, moved) +
+         shard_bytes(run, run.reference, run.reference_dtype(), moved) +
+         shard_bytes(run, run.trained, run.trained_dtype, moved);
 }
 
 struct Line {
@@ -83,21 +83,20 @@ std::vector<Line> parts(const MemoryTable& table) {
 }
 
 // Keys that make the step smaller, those that help most first.
-std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
-  const Recipe& r = job.recipe;
+std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
-  if (r.gradient_checkpointing != "full") activations.push_back("gradient_checkpointing: full");
-  if (r.per_device_train_batch_size > 1)
+  if (run.remat != Remat::kFull) activations.push_back("gradient_checkpointing: full");
+  if (run.rows_per_device > 1)
     activations.push_back(fmt::format(
         "a per_device_train_batch_size below {} (with more gradient_accumulation_steps the steps stay the same)",
-        r.per_device_train_batch_size));
-  activations.push_back(fmt::format("a cutoff_len below {}", r.cutoff_len));
-  if (!job.lora) weights.push_back("finetuning_type: lora");
-  if (job.compute == DType::kF32) weights.push_back("bf16: true");
-  if (!r.offload_optimizer && table.optimizer > 0)
+        run.rows_per_device));
+  activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
+  if (!run.lora) weights.push_back("finetuning_type: lora");
+  if (run.compute == DType::kF32) weights.push_back("bf16: true");
+  if (!run.offload_optimizer && table.optimizer > 0)
     weights.push_back(fmt::format("offload_optimizer: true ({} to the host's memory)", size_text(table.optimizer)));
-  if (!r.offload_param)
-    weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(job))));
+  if (!run.offload_param)
+    weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
   std::vector<std::string>& first = table.temporaries * 2 > table.peak ? activations : weights;
   std::vector<std::string>& second = &first == &activations ? weights : activations;
@@ -107,37 +106,37 @@ std::vector<std::string> remedies(const Job& job, const MemoryTable& table) {
 
 }  // namespace
 
-int64_t held_bytes(const Job& job, int64_t length) {
-  return frozen_bytes(job, Memory::kDevice) + trained_bytes(job, Memory::kDevice) +
-         optimizer_bytes(job, Memory::kDevice) + batch_bytes(job, length);
+int64_t held_bytes(const Run& run, int64_t length) {
+  return frozen_bytes(run, Memory::kDevice) + trained_bytes(run, Memory::kDevice) +
+         optimizer_bytes(run, Memory::kDevice) + batch_bytes(run, length);
 }
 
-MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
+MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
                          int64_t allowance) {
   MemoryTable table{.device = std::move(device),
-                    .adapters = job.lora.has_value(),
+                    .adapters = run.lora.has_value(),
                     .peak = stats.peak,
                     .allowance = allowance,
                     .limit = limit};
-  table.frozen = frozen_bytes(job, Memory::kDevice);
-  table.trained = trained_bytes(job, Memory::kDevice);
-  table.gradients = shard_bytes(job, job.trained, DType::kF32, Memory::kDevice);
-  table.optimizer = optimizer_bytes(job, Memory::kDevice);
-  table.host_frozen = frozen_bytes(job, Memory::kHost);
-  table.host_trained = trained_bytes(job, Memory::kHost);
-  table.host_optimizer = optimizer_bytes(job, Memory::kHost);
+  table.frozen = frozen_bytes(run, Memory::kDevice);
+  table.trained = trained_bytes(run, Memory::kDevice);
+  table.gradients = shard_bytes(run, run.trained, DType::kF32, Memory::kDevice);
+  table.optimizer = optimizer_bytes(run, Memory::kDevice);
+  table.host_frozen = frozen_bytes(run, Memory::kHost);
+  table.host_trained = trained_bytes(run, Memory::kHost);
+  table.host_optimizer = optimizer_bytes(run, Memory::kHost);
   table.host_temporaries =
       std::max<int64_t>(0, stats.host_argument + stats.host_output - stats.host_alias + stats.host_temp - table.host());
-  table.batch = batch_bytes(job, length);
+  table.batch = batch_bytes(run, length);
   // Where the host's memory is the device's (CPU), the plugin tells them not apart, and the peak is of both.
   const int64_t in_peak = stats.host_argument == 0 ? table.host() : 0;
-  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(job, length) - in_peak);
+  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(run, length) - in_peak);
   return table;
 }
 
-MemoryTable held_table(const Job& job, int64_t limit, std::string device) {
-  const int64_t length = job.longest_row();
-  return memory_table(job, length, {.peak = held_bytes(job, length)}, limit, std::move(device));
+MemoryTable held_table(const Run& run, int64_t limit, std::string device) {
+  const int64_t length = run.batch.longest();
+  return memory_table(run, length, {.peak = held_bytes(run, length)}, limit, std::move(device));
 }
 
 std::string format_memory_table(const MemoryTable& table) {
@@ -184,7 +183,7 @@ nlohmann::json to_json(const MemoryTable& table) {
   return out;
 }
 
-void require_fit(const Job& job, const MemoryTable& table) {
+void require_fit(const Run& run, const MemoryTable& table) {
   if (table.fits()) return;
   const std::vector<Line> lines = parts(table);
   const auto largest =
@@ -195,7 +194,7 @@ void require_fit(const Job& job, const MemoryTable& table) {
       table.temporaries == 0 ? "more than " : "", size_text(table.peak),
       table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "", table.device,
       size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
-      fmt::join(remedies(job, table), "; "));
+      fmt::join(remedies(run, table), "; "));
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/size_text.h"
+#include "run/run.h"
 #include "runtime/compiled_program.h"
-#include "step/job.h"
 
 namespace fettle {
 
@@ -35,14 +35,14 @@ struct MemoryTable {
 };
 
 // Bytes of one device that are there before and after a step: weights, optimizer state and the batch.
-int64_t held_bytes(const Job& job, int64_t length);
+int64_t held_bytes(const Run& run, int64_t length);
 
 // `length`: positions of a row, as given to build_train_step. `stats` are the compiled step's.
-MemoryTable memory_table(const Job& job, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
+MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
                          int64_t allowance = 0);
 
 // What is there before a step starts, known without compiling: the step itself needs more.
-MemoryTable held_table(const Job& job, int64_t limit, std::string device);
+MemoryTable held_table(const Run& run, int64_t limit, std::string device);
 
 // A small table for people, sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);
@@ -50,7 +50,7 @@ std::string format_memory_table(const MemoryTable& table);
 nlohmann::json to_json(const MemoryTable& table);
 
 // Throws DoesNotFit with the shortfall, the largest part and which keys make it smaller, unless the table fits.
-void require_fit(const Job& job, const MemoryTable& table);
+void require_fit(const Run& run, const MemoryTable& table);
 // The same of the host: `free` bytes for the shares of `devices` devices. Passes when `free` is 0: not known.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 

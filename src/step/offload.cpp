@@ -48,16 +48,16 @@ Tensor sum_of_squares(const Tensor& x) {
 
 }  // namespace
 
-std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares) {
+std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares) {
   struct Stack {
     Partition partition;
     Tensor squares;
   };
   std::map<std::string, Stack> stacks;
-  for (const auto* params : {&job.frozen, &job.trained, &job.reference})
+  for (const auto* params : {&run.frozen, &run.trained, &run.reference})
     for (const Param& param : *params)
-      if (param.memory == Memory::kHost && !job.has_master(param))
-        stacks.insert({param.stack_name(), {of_layer(job.partition(param)), param.trained ? squares : Tensor{}}});
+      if (param.memory == Memory::kHost && !run.has_master(param))
+        stacks.insert({param.stack_name(), {of_layer(run.partition(param)), param.trained ? squares : Tensor{}}});
   if (stacks.empty()) return {};
   return [stacks](const Param& param, const Tensor& slice) {
     const auto found = stacks.find(param.stack_name());
@@ -74,12 +74,12 @@ Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dt
       .ys[0];
 }
 
-bool gradient_on_host(const Job& job, const Param& param) {
-  return param.memory == Memory::kHost && !job.has_master(param);
+bool gradient_on_host(const Run& run, const Param& param) {
+  return param.memory == Memory::kHost && !run.has_master(param);
 }
 
-bool updated_by_layer(const Job& job, const Param& param) {
-  return param.stacked() && (param.memory == Memory::kHost || job.state_memory() == Memory::kHost);
+bool updated_by_layer(const Run& run, const Param& param) {
+  return param.stacked() && (param.memory == Memory::kHost || run.state_memory() == Memory::kHost);
 }
 
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first) {
@@ -94,15 +94,15 @@ HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& par
   return {all.carries[0], all.carries[1]};
 }
 
-Updated update_by_layer(const Job& job, const Param& param, const HeldParam& held,
+Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
-  OptimWeight one = optim_weight(job, param);
+  OptimWeight one = optim_weight(run, param);
   one.shape.dims[0] = 1;
-  const std::vector<StateArray> arrays = optimizer_state(job, param);
-  const Partition partition = job.partition(param);
+  const std::vector<StateArray> arrays = optimizer_state(run, param);
+  const Partition partition = run.partition(param);
   const Memory memory = param.memory;
-  const Memory grad_memory = gradient_on_host(job, param) ? Memory::kHost : Memory::kDevice;
+  const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
   std::vector<Tensor> carries{held.weight};
   carries.insert(carries.end(), held.state.begin(), held.state.end());
   const ScanStep all =
@@ -116,7 +116,7 @@ Updated update_by_layer(const Job& job, const Param& param, const HeldParam& hel
              const Tensor grad = LayerSlice(held.grad, partition, grad_memory, index).read();
              UpdateInputs in{convert(old, DType::kF32), layer_grad(grad), {}, scalars};
              for (const LayerSlice& slice : state) in.state.push_back(slice.read());
-             const Updated next = job.optimizer.update(one, in);
+             const Updated next = run.optimizer.update(one, in);
              ScanStep step{{weight.written(select(sound, convert(next.weight, old.dtype()), old))}, {}};
              for (size_t s = 0; s < state.size(); ++s)
                step.carries.push_back(state[s].written(select(sound, next.state[s], in.state[s])));

@@ -11,21 +11,21 @@
 #include <vector>
 
 #include "graph/tensor.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
-// Forward::fetch of the job's stacks; null when none of them is in the host's memory. `squares`, when given, gains as
+// Forward::fetch of the run's stacks; null when none of them is in the host's memory. `squares`, when given, gains as
 // its gradient the sum of squares of the gradients of all trained stacks that are.
-std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares);
+std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
 // A master [L, ...] as the step computes with it: in `dtype`, on the device.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
 // The parameter's gradient lies in the host's memory, as the weight does that the loop over the layers reads.
-bool gradient_on_host(const Job& job, const Param& param);
+bool gradient_on_host(const Run& run, const Param& param);
 // The parameter is updated layer by layer: it or its optimizer state lies in the host's memory.
-bool updated_by_layer(const Job& job, const Param& param);
+bool updated_by_layer(const Run& run, const Param& param);
 
 // A sum of gradients [L, ...] in the host's memory, f32, and the sum of its squares.
 struct HostSum {
@@ -41,7 +41,7 @@ struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
-Updated update_by_layer(const Job& job, const Param& param, const HeldParam& held,
+Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound);
 

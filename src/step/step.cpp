@@ -8,48 +8,43 @@
 #include "optim/loss_scale.h"
 #include "step/batch_loss.h"
 #include "step/offload.h"
-#include "step/preference.h"
 
 namespace fettle {
 namespace {
 
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
-  for (const auto& [name, array] : batch) out.push_back(array);
+  for (const auto& [part, array] : batch) out.push_back(array);
   return out;
 }
 
 BatchInputs with_arrays(const BatchInputs& batch, const std::vector<Tensor>& arrays) {
   BatchInputs out;
-  for (const auto& [name, array] : batch) out[name] = arrays[out.size()];
+  for (const auto& [part, array] : batch) out[part] = arrays[out.size()];
   return out;
 }
 
-Remat remat_of(const std::string& name) {
-  return name == "none" ? Remat::kNone : name == "dots" ? Remat::kDots : Remat::kFull;
-}
-
 struct Gradients {
-  Tensor loss;                // summed over tokens, or over rows of replies
-  Tensor metrics;             // of preferences: sums
+  Tensor loss;                // summed over tokens or rows
+  Tensor metrics;             // the stage's sums; null: it has none
   std::vector<Tensor> grads;  // of one micro-batch in the weights' dtype, of several f32
   Tensor host_squares;        // of those in the host's memory, summed; null: there are none
 };
 
 // Micro-batches one after another in a loop; their sums of gradients and losses are carried. Gradients are those of the
 // loss times `scale`, when there is one.
-Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
+Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& seed, const Tensor& scale) {
-  const Remat remat = remat_of(job.recipe.gradient_checkpointing);
+  const Remat remat = run.remat;
   const bool on_host =
-      std::ranges::any_of(job.trained, [&](const auto& param) { return gradient_on_host(job, param); });
-  const int64_t micro_batches = batch.at("tokens").dim(0);
+      std::ranges::any_of(run.trained, [&](const auto& param) { return gradient_on_host(run, param); });
+  const int64_t micro_batches = batch.at(BatchPart::kTokens).dim(0);
   auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
     const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
     std::vector<Tensor> wanted = trained;
     // Of several micro-batches the squares are those of the sum.
     if (on_host && micro_batches == 1) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
-    const BatchLoss loss = batch_loss(job, models, micro, remat, &key);
+    const BatchLoss loss = batch_loss(run, models, micro, remat, &key);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
     if (models.trained.squares) {
       out.host_squares = out.grads.back();
@@ -59,13 +54,13 @@ Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& t
   };
   if (micro_batches == 1) {
     BatchInputs first;
-    for (const auto& [name, x] : batch) first[name] = reshape(x, {x.dims().begin() + 1, x.dims().end()});
+    for (const auto& [part, x] : batch) first[part] = reshape(x, {x.dims().begin() + 1, x.dims().end()});
     return one(first, constant(0, DType::kI32));
   }
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   for (size_t i = 0; i < trained.size(); ++i) carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
-  const bool metrics = has_preferences(job.recipe);
-  if (metrics) carries.push_back(full(0, {DType::kF32, {kPreferenceSums}}));
+  const bool metrics = run.stage->metric_sums > 0;
+  if (metrics) carries.push_back(full(0, {DType::kF32, {run.stage->metric_sums}}));
   if (on_host) carries.push_back(constant(0, DType::kF32));
   const ScanStep sums =
       scan(micro_batches, carries, arrays_of(batch),
@@ -74,13 +69,13 @@ Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& t
              ScanStep step{{carried[0] + g.loss}, {}};
              Tensor squares = constant(0, DType::kF32);
              for (size_t i = 0; i < g.grads.size(); ++i) {
-               const Param& param = job.trained[i];
-               if (!gradient_on_host(job, param)) {
+               const Param& param = run.trained[i];
+               if (!gradient_on_host(run, param)) {
                  step.carries.push_back(carried[1 + i] + convert(g.grads[i], DType::kF32));
                  continue;
                }
                const Tensor first = compare(index, "EQ", constant(0, DType::kI32));
-               const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], job.partition(param), first);
+               const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], run.partition(param), first);
                step.carries.push_back(sum.stack);
                squares = squares + sum.squares;
              }
@@ -95,25 +90,25 @@ Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& t
           on_host ? sums.carries.back() : Tensor{}};
 }
 
-Tensor gradient_norm(const Job& job, const Gradients& sums, const Tensor& divisor) {
+Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& divisor) {
   std::vector<Tensor> means;
   for (size_t i = 0; i < sums.grads.size(); ++i)
-    if (!gradient_on_host(job, job.trained[i])) means.push_back(convert(sums.grads[i], DType::kF32) / divisor);
+    if (!gradient_on_host(run, run.trained[i])) means.push_back(convert(sums.grads[i], DType::kF32) / divisor);
   const Tensor norm = global_norm(means);
   return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
 // `clipped` makes the update's gradient of a raw one. Where `sound` does not hold, all stays as it was.
-Updated update_param(const Job& job, const Param& param, const HeldParam& held,
+Updated update_param(const Run& run, const Param& param, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
                      const Tensor& sound) {
-  if (updated_by_layer(job, param)) return update_by_layer(job, param, held, clipped, scalars, sound);
-  const std::vector<StateArray> arrays = optimizer_state(job, param);
+  if (updated_by_layer(run, param)) return update_by_layer(run, param, held, clipped, scalars, sound);
+  const std::vector<StateArray> arrays = optimizer_state(run, param);
   UpdateInputs in{convert(held.weight, DType::kF32), clipped(held.grad), held.state, scalars};
   for (size_t s = 0; s < arrays.size(); ++s)
     if (arrays[s].memory == Memory::kHost) in.state[s] = place(in.state[s], Memory::kDevice, arrays[s].partition);
-  Updated next = job.optimizer.update(optim_weight(job, param), in);
-  next.weight = select(sound, convert(next.weight, job.trained_dtype), held.weight);
+  Updated next = run.optimizer.update(optim_weight(run, param), in);
+  next.weight = select(sound, convert(next.weight, run.trained_dtype), held.weight);
   for (size_t s = 0; s < arrays.size(); ++s) {
     next.state[s] = select(sound, next.state[s], in.state[s]);
     if (arrays[s].memory == Memory::kHost) next.state[s] = place(next.state[s], Memory::kHost, arrays[s].partition);
@@ -123,40 +118,39 @@ Updated update_param(const Job& job, const Param& param, const HeldParam& held,
 
 }  // namespace
 
-Program build_train_step(const Job& job, int64_t length) {
-  Program program(job.sharding.mesh());
+Program build_train_step(const Run& run, int64_t length) {
+  Program program(run.sharding.mesh());
   BuildScope scope(program.block());
   Weights weights;
   std::vector<Tensor> trained, computed;
-  for (const Param& param : job.trained) {
-    trained.push_back(add_param(program, job, param, trained_input(param), job.trained_dtype));
-    computed.push_back(weight_of(job, param, trained.back()));
+  for (const Param& param : run.trained) {
+    trained.push_back(add_param(program, run, param, trained_input(param), run.trained_dtype));
+    computed.push_back(weight_of(run, param, trained.back()));
     weights.set(param, computed.back());
   }
   std::vector<std::vector<Tensor>> states;
-  for (const Param& param : job.trained) {
+  for (const Param& param : run.trained) {
     states.emplace_back();
-    for (const StateArray& array : optimizer_state(job, param))
+    for (const StateArray& array : optimizer_state(run, param))
       states.back().push_back(program.input(array.name, array.shape, array.partition, array.memory));
   }
-  for (const Param& param : job.frozen)
-    weights.set(param, add_param(program, job, param, frozen_input(param), job.frozen_dtype));
-  const Models models = add_models(program, job, weights);
-  const BatchInputs batch =
-      add_batch(program, job, {job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch()}, length);
+  for (const Param& param : run.frozen)
+    weights.set(param, add_param(program, run, param, frozen_input(param), run.frozen_dtype));
+  const Models models = add_models(program, run, weights);
+  const BatchInputs batch = add_batch(program, run, {run.batch.micro_batches, run.batch.sequences}, length);
   std::map<std::string, Tensor> scalars;
-  for (const auto& [name, value] : job.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
+  for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
-  const Tensor count = maximum(count_of(job, batch), constant(1, DType::kF32));
+  const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
   // float16 would overflow at a sum over many tokens: there the mean is scaled.
-  const Tensor scaling = job.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
+  const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
-  const Gradients sums = accumulate(job, models, computed, batch, seed, loss_scale ? loss_scale / count : Tensor{});
+  const Gradients sums = accumulate(run, models, computed, batch, seed, loss_scale ? loss_scale / count : Tensor{});
 
   PathScope update("update");
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;
-  const Tensor norm = gradient_norm(job, sums, divisor);
-  const Tensor factor = job.recipe.max_grad_norm > 0 ? clip_factor(norm, job.recipe.max_grad_norm) : Tensor{};
+  const Tensor norm = gradient_norm(run, sums, divisor);
+  const Tensor factor = run.update.max_grad_norm > 0 ? clip_factor(norm, run.update.max_grad_norm) : Tensor{};
   auto clipped = [&](const Tensor& g) {
     const Tensor mean = convert(g, DType::kF32) / divisor;
     return factor ? mean * factor : mean;
@@ -165,13 +159,13 @@ Program build_train_step(const Job& job, int64_t length) {
   std::vector<Updated> updated;
   for (size_t i = 0; i < trained.size(); ++i)
     updated.push_back(
-        update_param(job, job.trained[i], {trained[i], sums.grads[i], states[i]}, clipped, scalars, sound));
+        update_param(run, run.trained[i], {trained[i], sums.grads[i], states[i]}, clipped, scalars, sound));
   for (size_t i = 0; i < updated.size(); ++i) {
-    const Param& param = job.trained[i];
-    program.output(trained_input(param), updated[i].weight, job.partition(param), trained_input(param), param.memory);
+    const Param& param = run.trained[i];
+    program.output(trained_input(param), updated[i].weight, run.partition(param), trained_input(param), param.memory);
   }
   for (size_t i = 0; i < updated.size(); ++i) {
-    const std::vector<StateArray> arrays = optimizer_state(job, job.trained[i]);
+    const std::vector<StateArray> arrays = optimizer_state(run, run.trained[i]);
     for (size_t s = 0; s < arrays.size(); ++s)
       program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
   }
@@ -185,17 +179,17 @@ Program build_train_step(const Job& job, int64_t length) {
   return program;
 }
 
-Program build_eval_step(const Job& job, int64_t rows, int64_t length) {
-  Program program(job.sharding.mesh());
+Program build_eval_step(const Run& run, int64_t rows, int64_t length) {
+  Program program(run.sharding.mesh());
   BuildScope scope(program.block());
-  const Models models = add_models(program, job, add_weight_inputs(program, job));
-  const BatchInputs batch = add_batch(program, job, {rows}, length);
-  const BatchLoss loss = row_losses(job, models, batch);
+  const Models models = add_models(program, run, add_weight_inputs(program, run));
+  const BatchInputs batch = add_batch(program, run, {rows}, length);
+  const BatchLoss loss = row_losses(run, models, batch);
   program.output("loss", loss.losses_R);
-  program.output("tokens", counted_rows(job, batch));
+  program.output("tokens", run.stage->counts(batch));
   if (loss.correct_R) program.output("correct", loss.correct_R);
   if (loss.metrics) program.output("metrics", loss.metrics);
-  if (loss.logits_BK && !loss.metrics) program.output("logits", loss.logits_BK);
+  if (loss.logits_BK) program.output("logits", loss.logits_BK);
   return program;
 }
 

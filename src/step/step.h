@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "graph/program.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -17,11 +17,11 @@ namespace fettle {
 // is two sequences a row (the chosen reply before the rejected one; in stage kto the reply, then another's), the loss
 // is the mean over the rows, and `metrics` (preference.h) is one more output. When the loss or the norm is not finite,
 // the state comes back as it was.
-Program build_train_step(const Job& job, int64_t length);
+Program build_train_step(const Run& run, int64_t length);
 
 // Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [B]: loss (summed over the row's trained tokens),
 // tokens (how many), correct. Of stage cls: loss, tokens (1, or 0 for filler), logits [B, num_labels]. With preferences
 // also reference/*, and outputs f32 [B / 2]: loss, tokens (1, or 0 for filler); and metrics (preference.h).
-Program build_eval_step(const Job& job, int64_t rows, int64_t length);
+Program build_eval_step(const Run& run, int64_t rows, int64_t length);
 
 }  // namespace fettle

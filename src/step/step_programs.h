@@ -4,7 +4,7 @@
 #include <map>
 
 #include "programs/devices.h"
-#include "step/job.h"
+#include "run/run.h"
 #include "step/memory_table.h"
 
 namespace fettle {
@@ -16,7 +16,7 @@ class StepPrograms {
     int64_t flops;  // of one run over all devices
   };
 
-  StepPrograms(Devices& devices, const Job& job) : devices_(devices), job_(job) {}
+  StepPrograms(Devices& devices, const Run& run) : devices_(devices), run_(run) {}
 
   // Compiles at the first call for a length.
   const Entry& at(int64_t length);
@@ -26,7 +26,7 @@ class StepPrograms {
 
  private:
   Devices& devices_;
-  const Job& job_;
+  const Run& run_;
   std::map<int64_t, Entry> entries_;
 };
 

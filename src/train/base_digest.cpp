@@ -93,16 +93,16 @@ std::vector<NamedTensor> found(const ModelRepository& repository, const std::set
   return out;
 }
 
-std::vector<NamedTensor> kept_of_base(const Job& job, const ModelRepository& repository) {
-  if (job.recipe.train_from_scratch) return {};
+std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& repository) {
+  if (run.from_scratch) return {};
   std::set<std::string> names;
-  for (const Param& param : job.frozen)
+  for (const Param& param : run.frozen)
     if (!param.dtype) add_names(names, param);
-  if (job.recipe.ref_model.empty() && job.adapter.empty())
-    for (const Param& param : job.reference)
+  if (run.reference_folder.empty() && run.adapter.empty())
+    for (const Param& param : run.reference)
       if (!param.is_lora()) add_names(names, param);
   std::set<std::string> quantised;
-  for (const QuantisedWeight& weight : job.quantised) add_names(quantised, weight.base);
+  for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
     // What lies beside codes, in 4 bits behind "<weight>.", in 8 behind "<module>.".
@@ -126,36 +126,36 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
 }
 
 // Of full tuning a checkpoint holds all that adapters were merged into.
-std::string adapters_digest(const Job& job) {
+std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
-  if (!job.frozen.empty() || (!job.reference.empty() && job.recipe.ref_model.empty())) folders = job.merged;
-  if (!job.adapter.empty() && !job.reference.empty() && job.recipe.ref_model.empty()) folders.push_back(job.adapter);
+  if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;
+  if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);
   if (folders.empty()) return kNone;
   ContentKey key;
   for (const std::string& folder : folders) add_adapter(key, folder);
   return key.text();
 }
 
-std::string reference_digest(const Job& job) {
-  if (job.recipe.ref_model.empty() || job.reference.empty()) return kNone;
+std::string reference_digest(const Run& run) {
+  if (run.reference_folder.empty() || run.reference.empty()) return kNone;
   std::set<std::string> names;
-  for (const Param& param : job.reference) add_names(names, param);
-  const ModelRepository other = ModelRepository::open(job.recipe.ref_model);
+  for (const Param& param : run.reference) add_names(names, param);
+  const ModelRepository other = ModelRepository::open(run.reference_folder);
   return digest(found(other, names));
 }
 
 }  // namespace
 
-Json base_identity(const Job& job, const ModelRepository& repository) {
+Json base_identity(const Run& run, const ModelRepository& repository) {
   const std::string config = computing(repository.config()).dump();
   return {{"config", xxh3_128(std::as_bytes(std::span(config)))},
-          {"weights", digest(kept_of_base(job, repository))},
-          {"adapters", adapters_digest(job)},
-          {"ref_model", reference_digest(job)},
+          {"weights", digest(kept_of_base(run, repository))},
+          {"adapters", adapters_digest(run)},
+          {"ref_model", reference_digest(run)},
           {"paths",
-           {{"model_name_or_path", job.recipe.model_name_or_path},
-            {"adapter_name_or_path", job.recipe.adapter_name_or_path},
-            {"ref_model", job.recipe.ref_model}}}};
+           {{"model_name_or_path", run.model_folder},
+            {"adapter_name_or_path", run.adapters()},
+            {"ref_model", run.reference_folder}}}};
 }
 
 }  // namespace fettle

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/repository.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -15,6 +15,6 @@ namespace fettle {
 //   "ref_model" the tensors of the recipe's ref_model
 // and the recipe's paths of them, for messages. Digests are of each tensor's name, shape, dtype and some blocks of its
 // bytes, evenly spaced, 32 MiB at most in all: the same wherever the files lie and however they are cut into shards.
-nlohmann::json base_identity(const Job& job, const ModelRepository& repository);
+nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -10,40 +10,37 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Keys of stages that are compared by what they name (base_digest.h), or as the settled labels.
+const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
+
 // What must agree between a checkpoint and the run that continues it.
-Json identity(const Job& job) {
-  const Recipe& r = job.recipe;
-  Json out{{"model_type", job.model.family->model_type},
-           {"stage", r.stage},
-           {"finetuning_type", job.lora             ? "lora"
-                               : job.frozen.empty() ? "full"
+Json identity(const Run& run) {
+  Json out{{"model_type", run.model.family->model_type},
+           {"stage", run.stage->name},
+           {"finetuning_type", run.lora             ? "lora"
+                               : run.frozen.empty() ? "full"
                                                     : "freeze"},
-           {"optim", job.optimizer.rule->name},
-           {"seed", r.seed},
-           {"packing", r.packing},
-           {"cutoff_len", r.cutoff_len},
-           {"disable_shuffling", r.disable_shuffling}};
-  if (job.lora) {
-    out["lora_alpha"] = job.lora->alpha;
-    out["use_rslora"] = job.lora->rslora;
+           {"optim", run.optimizer.rule->name},
+           {"seed", run.seed},
+           {"packing", run.batch.packing},
+           {"cutoff_len", run.data.cutoff_len},
+           {"disable_shuffling", !run.batch.shuffle}};
+  if (run.lora) {
+    out["lora_alpha"] = run.lora->alpha;
+    out["use_rslora"] = run.lora->rslora;
   }
-  if (r.stage == "dpo")
-    out.update({{"pref_loss", r.pref_loss},
-                {"pref_beta", r.pref_beta},
-                {"pref_ftx", r.pref_ftx},
-                {"dpo_label_smoothing", r.dpo_label_smoothing},
-                {"simpo_gamma", r.simpo_gamma}});
-  if (r.stage == "cls") out.update({{"problem_type", r.problem_type}, {"id2label", r.id2label}});
-  if (r.stage == "kto")
-    out.update({{"pref_beta", r.pref_beta},
-                {"kto_chosen_weight", r.kto_chosen_weight},
-                {"kto_rejected_weight", r.kto_rejected_weight}});
-  out["quantization"] = job.quantised.empty() ? "none" : job.quantised[0].format.name();
+  for (const std::string_view key : run.stage->keys)
+    if (!kIdentifiedElsewhere.contains(key)) out[key] = run.keys.json(key);
+  if (run.labels()) {
+    out["problem_type"] = name_of(run.labels()->problem);
+    out["id2label"] = run.labels()->id2label;
+  }
+  out["quantization"] = run.quantised.empty() ? "none" : run.quantised[0].format.name();
   return out;
 }
 
-int64_t rows_per_step(const Job& job) {
-  return job.rows_per_micro_batch() * job.recipe.gradient_accumulation_steps;
+int64_t rows_per_step(const Run& run) {
+  return run.rows_per_micro_batch() * run.batch.micro_batches;
 }
 
 std::string checkpoint_of(const StateReader& state) {
@@ -58,9 +55,9 @@ std::string checkpoint_of(const StateReader& state) {
       checkpoint_of(state), key, found, wanted);
 }
 
-void check_arrays(const StateReader& state, const Job& job) {
+void check_arrays(const StateReader& state, const Run& run) {
   std::set<std::string> wanted;
-  for (const StateArray& array : trained_arrays(job)) {
+  for (const StateArray& array : trained_arrays(run)) {
     wanted.insert(array.name);
     if (!state.contains(array.name))
       refuse(state, "trained arrays", "(no " + array.name + ")", array.name + " " + array.shape.to_string());
@@ -68,15 +65,15 @@ void check_arrays(const StateReader& state, const Job& job) {
   for (const std::string& name : state.names())
     if (!wanted.contains(name))
       refuse(state, "trained arrays", name + " " + state.shape(name).to_string(), "(no " + name + ")");
-  for (const StateArray& array : trained_arrays(job))
+  for (const StateArray& array : trained_arrays(run))
     if (const Shape& found = state.shape(array.name); found != array.shape)
       refuse(state, array.name, found.to_string(), array.shape.to_string());
 }
 
 // What makes this run's steps as large as the checkpoint's.
-std::string remedy(const Job& job, int64_t rows) {
-  const int64_t shards = job.batch_shards(), accumulation = job.recipe.gradient_accumulation_steps;
-  const int64_t each = job.recipe.per_device_train_batch_size;
+std::string remedy(const Run& run, int64_t rows) {
+  const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
+  const int64_t each = run.rows_per_device;
   if (rows % (shards * accumulation) == 0)
     return fmt::format("set per_device_train_batch_size: {}", rows / (shards * accumulation));
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
@@ -85,33 +82,33 @@ std::string remedy(const Job& job, int64_t rows) {
   return fmt::format("{} rows do not divide over {} devices: use a number of devices that divides them", rows, shards);
 }
 
-void check_rows_per_step(const StateReader& state, const Job& job) {
-  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(job);
+void check_rows_per_step(const StateReader& state, const Run& run) {
+  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
   if (found == wanted) return;
   throw UserError(
       "{} was written with {} rows a step, this run has {} (per_device_train_batch_size {} x {} device{} x "
       "gradient_accumulation_steps {}): the order of rows would change; {}, or start a new run from its weights "
       "({}: {})",
-      checkpoint_of(state), found, wanted, job.recipe.per_device_train_batch_size, job.batch_shards(),
-      job.batch_shards() == 1 ? "" : "s", job.recipe.gradient_accumulation_steps, remedy(job, found),
-      job.lora ? "adapter_name_or_path" : "model_name_or_path", checkpoint_of(state));
+      checkpoint_of(state), found, wanted, run.rows_per_device, run.batch_shards(), run.batch_shards() == 1 ? "" : "s",
+      run.batch.micro_batches, remedy(run, found), run.lora ? "adapter_name_or_path" : "model_name_or_path",
+      checkpoint_of(state));
 }
 
 }  // namespace
 
-Json checkpoint_meta(const Job& job, int64_t step, const Json& base, const DataIdentity& data,
+Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data,
                      const std::string& trainer_state) {
   return {{"step", step},
-          {"rows_per_step", rows_per_step(job)},
+          {"rows_per_step", rows_per_step(run)},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
-          {"identity", identity(job)},
+          {"identity", identity(run)},
           {"base", base}};
 }
 
-void check_meta(const StateReader& state, const Job& job) {
-  const Json wanted = identity(job), found = state.meta().value("identity", Json::object());
+void check_meta(const StateReader& state, const Run& run) {
+  const Json wanted = identity(run), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
     // Earlier versions wrote fewer keys.
     if (!found.contains(key) && key != "quantization") return;
@@ -123,9 +120,9 @@ void check_meta(const StateReader& state, const Job& job) {
   check("stage");
   check("finetuning_type");
   check("optim");
-  check_arrays(state, job);
+  check_arrays(state, run);
   for (const auto& [key, value] : wanted.items()) check(key);
-  check_rows_per_step(state, job);
+  check_rows_per_step(state, run);
 }
 
 void check_base(const StateReader& state, const Json& base) {

@@ -6,7 +6,7 @@
 
 #include "checkpoint/saved/state.h"
 #include "data/batches/batches.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -14,12 +14,12 @@ namespace fettle {
 // alone gives. So these numbers must agree, and the mesh need not.
 // `base`: base_identity's; `data`: what the run is over; `trainer_state`: the text of trainer_state.json, whose
 // checksum is kept.
-nlohmann::json checkpoint_meta(const Job& job, int64_t step, const nlohmann::json& base, const DataIdentity& data,
+nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
                                const std::string& trainer_state);
 
 // Throws UserError naming what differs, both values and what to set, when the state is of another model, method or data
 // order. Needs no data.
-void check_meta(const StateReader& state, const Job& job);
+void check_meta(const StateReader& state, const Run& run);
 // The same for what the run reads beside the checkpoint. Earlier versions wrote nothing of it, which is passed over.
 void check_base(const StateReader& state, const nlohmann::json& base);
 // The same for the data, once it is known.

@@ -1,11 +1,11 @@
-// Defines fine-tuning, the main job: an HF checkpoint and a file of rows in, a trained adapter or model out.
+// Defines fine-tuning, the main run: an HF checkpoint and a file of rows in, a trained adapter or model out.
 #pragma once
 
-#include "config/recipe.h"
+#include "run/request.h"
 
 namespace fettle {
 
 // Runs the recipe to its end. Returns 0, or 128 + signal when interrupted after saving a checkpoint.
-int finetune(const Recipe& recipe);
+int finetune(const Request& request);
 
 }  // namespace fettle

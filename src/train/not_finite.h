@@ -7,7 +7,7 @@
 namespace fettle {
 
 // Throws UserError naming the rows of `batch` whose loss is not finite, each run alone. `state` is as before the step.
-[[noreturn]] void stop_not_finite(Devices& devices, const Job& job, TrainState& state, const Batch& batch,
+[[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 
 }  // namespace fettle

@@ -17,15 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t checkpoint_bytes(const Job& job) {
-  return snapshot_bytes(job) + result_bytes(job);
+int64_t checkpoint_bytes(const Run& run) {
+  return snapshot_bytes(run) + result_bytes(run);
 }
 
 // Checkpoints that the steps after `done` make, at least the one of an interrupt.
-int64_t saves_after(const RunLength& run, int64_t done) {
+int64_t saves_after(const RunLength& length, int64_t done) {
   int64_t saves = 0;
-  if (run.save_every > 0)
-    saves = run.total_steps / run.save_every - done / run.save_every + (run.total_steps % run.save_every != 0);
+  if (length.save_every > 0)
+    saves = length.total_steps / length.save_every - done / length.save_every +
+            (length.total_steps % length.save_every != 0);
   return std::max<int64_t>(1, saves);
 }
 
@@ -46,15 +47,14 @@ OutputFolder::~OutputFolder() {
   if (!made_.empty()) fs::remove(made_, filled);
 }
 
-OutputFolder check_output(const Job& job) {
-  const Recipe& recipe = job.recipe;
-  const fs::path folder = recipe.output_dir;
+OutputFolder check_output(const Run& run) {
+  const fs::path folder = run.output.folder;
   for (const fs::path& removed : clean_folder(folder))
     info("removed {}, which a run that was cut off had left", removed.string());
   std::error_code ignored;
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
                     !list_checkpoints(folder).empty();
-  if (used && recipe.resume_from_checkpoint.empty() && !recipe.overwrite_output_dir)
+  if (used && run.output.resume_from.empty() && !run.output.overwrite)
     throw UserError(
         "output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
@@ -69,33 +69,33 @@ OutputFolder check_output(const Job& job) {
   return made;
 }
 
-int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present) {
-  int64_t checkpoints = saves_after(run, done);
+int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {
+  int64_t checkpoints = saves_after(length, done);
   // An old one goes when the new one is complete.
-  if (const int64_t limit = job.recipe.save_total_limit; limit > 0)
+  if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
-  return checkpoints * checkpoint_bytes(job) + result_bytes(job);
+  return checkpoints * checkpoint_bytes(run) + result_bytes(run);
 }
 
-std::optional<int64_t> save_total_limit_within(const Job& job, int64_t present, int64_t free) {
-  const int64_t room = std::max<int64_t>(0, free - result_bytes(job)) / checkpoint_bytes(job);
+std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
+  const int64_t room = std::max<int64_t>(0, free - result_bytes(run)) / checkpoint_bytes(run);
   const int64_t limit = room - 1 + present;  // one more than the limit lies there for a moment
-  const int64_t own = job.recipe.save_total_limit;
+  const int64_t own = run.output.save_total_limit;
   if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
   return limit;
 }
 
-void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done) {
-  const fs::path folder = job.recipe.output_dir;
+void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done) {
+  const fs::path folder = run.output.folder;
   const std::vector<CheckpointFolder> there = list_checkpoints(folder);
   int64_t free = free_bytes(folder);
   if (!resuming)
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
   const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
-  const int64_t needed = disk_needed(job, run, done, present);
+  const int64_t needed = disk_needed(run, length, done, present);
   if (needed <= free) return;
-  const int64_t one = checkpoint_bytes(job), result = result_bytes(job), count = (needed - result) / one;
-  const std::optional<int64_t> limit = save_total_limit_within(job, present, free);
+  const int64_t one = checkpoint_bytes(run), result = result_bytes(run), count = (needed - result) / one;
+  const std::optional<int64_t> limit = save_total_limit_within(run, present, free);
   throw DoesNotFit(
       "output_dir: {} needs {} of disk ({} checkpoint{} of {} and the result) and {} are free; {}free some space, or "
       "choose another disk",
@@ -103,9 +103,9 @@ void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t d
       limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }
 
-void clear_output(const Job& job, bool resuming) {
-  if (resuming || !job.recipe.overwrite_output_dir) return;
-  const fs::path folder = job.recipe.output_dir;
+void clear_output(const Run& run, bool resuming) {
+  if (resuming || !run.output.overwrite) return;
+  const fs::path folder = run.output.folder;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
   fs::remove(folder / "trainer_log.jsonl", ignored);

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "report/run_length.h"
-#include "step/job.h"
+#include "run/run.h"
+#include "run/run_length.h"
 
 namespace fettle {
 
@@ -26,21 +26,21 @@ class OutputFolder {
 
 // output_dir must be writable, and free of an earlier run unless overwrite_output_dir or resume_from_checkpoint is set.
 // Creates it, and removes what a killed run left there, saying so. Throws UserError.
-[[nodiscard]] OutputFolder check_output(const Job& job);
+[[nodiscard]] OutputFolder check_output(const Run& run);
 
 // Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
 // before it; `present`: checkpoints that are there and stay.
-int64_t disk_needed(const Job& job, const RunLength& run, int64_t done, int64_t present);
+int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present);
 
 // The largest save_total_limit with which a run fits into `free` bytes; nothing when not even one checkpoint does, or
 // the recipe's own is no larger.
-std::optional<int64_t> save_total_limit_within(const Job& job, int64_t present, int64_t free);
+std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
 // Throws DoesNotFit, with both figures and what to set, when they are not free.
-void require_disk(const Job& job, const RunLength& run, bool resuming, int64_t done);
+void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done);
 
 // With overwrite_output_dir the earlier run's checkpoints and log go now; its result when there is a new one
 // (root_files.h).
-void clear_output(const Job& job, bool resuming);
+void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

@@ -13,7 +13,7 @@ namespace fettle {
 class ResultWriter {
  public:
   // Begins adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
-  ResultWriter(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository);
+  ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // The weights of a trained parameter, layer by layer; each parameter once, in any order.
   void add(const Param& param, const HostShards& weights);
   // Of a PiSSA pair with its start: what is written is their difference, a plain pair of twice the rank for the base as
@@ -28,7 +28,7 @@ class ResultWriter {
   void write(const std::string& name, const HostArray& weight);
 
   std::filesystem::path folder_;
-  const Job& job_;
+  const Run& run_;
   const ModelRepository& repository_;
   DType dtype_;
   std::optional<SafetensorsWriter> adapter_;
@@ -36,9 +36,9 @@ class ResultWriter {
 };
 
 // All of it, straight from the devices.
-void write_result(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository,
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state);
 // Bytes of its weights.
-int64_t result_bytes(const Job& job);
+int64_t result_bytes(const Run& run);
 
 }  // namespace fettle

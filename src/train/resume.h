@@ -19,9 +19,9 @@ struct ResumePoint {
 // checkpoint yet. Reads manifests, and samples of the base. Throws UserError when the checkpoint is damaged or of
 // another run; the message names another complete one that this run can go on from, checked to its last byte, when
 // there is one.
-std::optional<ResumePoint> find_resume_point(const Job& job, const ModelRepository& repository);
+std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
 // The run's state from there, the frozen weights from the repository. Throws as above.
-TrainState resume_state(ResumePoint& point, Devices& devices, const Job& job, const ModelRepository& repository);
+TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

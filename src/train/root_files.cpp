@@ -37,8 +37,8 @@ std::string base_of_adapter(const fs::path& folder) {
   }
 }
 
-bool holds_base(const fs::path& folder, const Job& job) {
-  for (const std::string& base : {job.recipe.model_name_or_path, job.recipe.ref_model, base_of_adapter(folder)}) {
+bool holds_base(const fs::path& folder, const Run& run) {
+  for (const std::string& base : {run.model_folder, run.reference_folder, base_of_adapter(folder)}) {
     std::error_code missing;
     if (!base.empty() && fs::equivalent(folder, base, missing)) return true;
   }
@@ -54,12 +54,12 @@ bool has_result(const std::filesystem::path& output_dir, int64_t step) {
   return found.is_object() && found.value("global_step", nlohmann::json()) == step;
 }
 
-std::vector<std::string> earlier_result(const Job& job) {
-  const fs::path folder = job.recipe.output_dir;
+std::vector<std::string> earlier_result(const Run& run) {
+  const fs::path folder = run.output.folder;
   if (!is_there(folder / kResultMark)) return {};
   std::vector<std::string> names(std::begin(kFigures), std::end(kFigures));
   names.insert(names.end(), std::begin(kAdapter), std::end(kAdapter));
-  if (job.lora && holds_base(folder, job)) return names;
+  if (run.lora && holds_base(folder, run)) return names;
   const std::vector<std::string> weights = weight_files(folder);
   names.insert(names.end(), weights.begin(), weights.end());
   for (const auto& entry : fs::directory_iterator(folder))

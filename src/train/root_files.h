@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -20,6 +20,6 @@ bool has_result(const std::filesystem::path& output_dir, int64_t step);
 // tokenizer, figures. They are all that Fettle writes there, but for the checkpoints and trainer_log.jsonl, which a run
 // keeps from its start, and remote code. Nothing when there is no kResultMark. Files of a model are left out when
 // the base of the adapter that this run or the earlier one trained lies in the folder.
-std::vector<std::string> earlier_result(const Job& job);
+std::vector<std::string> earlier_result(const Run& run);
 
 }  // namespace fettle

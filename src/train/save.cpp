@@ -31,11 +31,11 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const Job& job, const ModelRepository& repository, DataIdentity data,
+CheckpointWriter::CheckpointWriter(const Run& run, const ModelRepository& repository, DataIdentity data,
                                    std::function<int64_t()> free_memory)
-    : job_(job),
+    : run_(run),
       repository_(repository),
-      base_(base_identity(job, repository)),
+      base_(base_identity(run, repository)),
       data_(std::move(data)),
       free_memory_(std::move(free_memory)) {}
 
@@ -52,8 +52,8 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
   const Clock::time_point start = Clock::now();
   wait();
   const double before = seconds_since(start);
-  const fs::path path = checkpoint_path(job_.recipe.output_dir, state.step);
-  if (snapshot_bytes(job_) > free_memory_() / 10 * 9) {
+  const fs::path path = checkpoint_path(run_.output.folder, state.step);
+  if (snapshot_bytes(run_) > free_memory_() / 10 * 9) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
@@ -67,7 +67,7 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
     finish();
     return stall_.total;
   }
-  const auto snapshot = std::make_shared<Snapshot>(take_snapshot(job_, state));
+  const auto snapshot = std::make_shared<Snapshot>(take_snapshot(run_, state));
   written_ = std::async(std::launch::async, [this, folder = path, step = state.step, trainer, snapshot] {
     return write(folder, step, trainer, [&](const std::string& name) {
       return std::move(snapshot->extract(name).mapped());  // its memory goes as soon as it is written
@@ -82,7 +82,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
                                                   const Fetch& fetch) {
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
-  ResultWriter result(folder.path(), job_, repository_);
+  ResultWriter result(folder.path(), run_, repository_);
   StateWriter state(state_folder(folder.path()));
   auto add = [&](const std::string& name) {
     HostShards array = fetch(name);
@@ -90,26 +90,26 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
       state.add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
     return array;
   };
-  for (const Param& param : job_.trained) {
+  for (const Param& param : run_.trained) {
     const HostShards weights = add(trained_input(param));
-    if (job_.pissa && param.is_lora())
+    if (run_.pissa && param.is_lora())
       result.add(param, weights, add(start_array(param)));
     else
       result.add(param, weights);
-    for (const StateArray& array : optimizer_state(job_, param)) add(array.name);
+    for (const StateArray& array : optimizer_state(run_, param)) add(array.name);
   }
-  if (job_.scales_loss()) add(kLossScale);
+  if (run_.scales_loss()) add(kLossScale);
   result.finish();
   const std::string log = to_json(trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(job_, step, base_, data_, log));
+  state.finish(checkpoint_meta(run_, step, base_, data_, log));
   folder.commit();
   try {
-    delete_old_checkpoints(job_.recipe.output_dir, job_.recipe.save_total_limit, path);
+    delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
   } catch (const Error& error) {
     warn("{}", error.what());  // this checkpoint is complete all the same
   }
-  return {snapshot_bytes(job_) + result_bytes(job_), seconds_since(start)};
+  return {snapshot_bytes(run_) + result_bytes(run_), seconds_since(start)};
 }
 
 void CheckpointWriter::check() {
@@ -137,9 +137,9 @@ void CheckpointWriter::finish() {
          stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the one before)", 1000 * stall_.before),
          1000 * written.seconds);
   } catch (const DoesNotFit& error) {  // the disk is full
-    throw DoesNotFit("{}", not_saved(name, error, job_.recipe.output_dir));
+    throw DoesNotFit("{}", not_saved(name, error, run_.output.folder));
   } catch (const UserError& error) {
-    throw UserError("{}", not_saved(name, error, job_.recipe.output_dir));
+    throw UserError("{}", not_saved(name, error, run_.output.folder));
   }
 }
 

@@ -23,7 +23,7 @@ class CheckpointWriter {
  public:
   // `free_memory`: bytes of the host that a copy may take.
   CheckpointWriter(
-      const Job& job, const ModelRepository& repository, DataIdentity data,
+      const Run& run, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -47,7 +47,7 @@ class CheckpointWriter {
   Written write(const std::filesystem::path& folder, int64_t step, const TrainerState& trainer, const Fetch& fetch);
   void finish();
 
-  const Job& job_;
+  const Run& run_;
   const ModelRepository& repository_;
   const nlohmann::json base_;
   DataIdentity data_;

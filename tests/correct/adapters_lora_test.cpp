@@ -6,7 +6,7 @@
 #include "adapters/lora.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -104,8 +104,8 @@ TEST(Lora, AFreshPairStartsAsPefts) {
   recipe.lora_rank = 64;
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
-  TrainState state = load_state(devices, job, repository, false);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  TrainState state = load_state(devices, run, repository, false);
   const Value a = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_A.weight").download());
   const Value b = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_B.weight").download());
   EXPECT_EQ(a.shape.dims, (Dims{2, 64, 96}));

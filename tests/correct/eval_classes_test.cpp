@@ -51,7 +51,7 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
       file("bare.jsonl", "{\"sentence1\": \"some\", \"sentence2\": \"words\"}\n")};
   EXPECT_TRUE(asks_of_classifier(recipe));
   std::ostringstream out;
-  EXPECT_EQ(run_eval(recipe, true, out), 0);
+  EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json result = Json::parse(out.str());
   EXPECT_EQ(result["sets"][0]["task"], "classes");
   EXPECT_EQ(result["sets"][0]["items"], 5);
@@ -88,7 +88,7 @@ TEST_F(EvalClasses, AModelThatWasMadeFromScratchIsTheOneOnTheDisk) {
   recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,0\nother words,1\n")};
   auto measured = [&] {
     std::ostringstream out;
-    run_eval(recipe, true, out);
+    run_eval(Request(recipe, Command::kEval), true, out);
     return Json::parse(out.str())["sets"];
   };
   const Json wanted = measured();
@@ -101,7 +101,7 @@ TEST_F(EvalClasses, WhatCannotBe) {
   auto said = [&] {
     return user_error([&] {
       std::ostringstream out;
-      run_eval(recipe, false, out);
+      run_eval(Request(recipe, Command::kEval), false, out);
     });
   };
   EXPECT_THAT(said(), HasSubstr("rows.csv:2: the label \"7\" is not one of the 3 labels"));
@@ -118,7 +118,7 @@ TEST_F(EvalClasses, WhatWouldBeMeasuredWrongly) {
   auto said = [&] {
     return user_error([&] {
       std::ostringstream out;
-      run_eval(recipe, false, out);
+      run_eval(Request(recipe, Command::kEval), false, out);
     });
   };
   recipe.eval_base_model = (kReferenceModels / "llama").string();
@@ -156,11 +156,11 @@ TEST(EvalReward, CountsThePairsInTheRightOrder) {
                                      << "\n";
   recipe.eval_dataset = {(temp / "rows.jsonl").string()};
   std::ostringstream out;
-  EXPECT_THAT(user_error([&] { run_eval(recipe, true, out); }), HasSubstr("was not taught to score replies"));
+  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }), HasSubstr("was not taught to score replies"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/adapter_final").string()};
-  EXPECT_THAT(user_error([&] { run_eval(recipe, true, out); }), HasSubstr("was not taught to score replies"));
+  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }), HasSubstr("was not taught to score replies"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/reward_init").string()};
-  EXPECT_EQ(run_eval(recipe, true, out), 0);
+  EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json found = Json::parse(out.str())["sets"][0]["model"];
   EXPECT_EQ(found["accuracy"], 50) << "the second pair is the first one turned round";
   EXPECT_NEAR(found["margin"], 0, 1e-6);

@@ -38,12 +38,12 @@ class EvalCommand : public testing::Test {
   void tune() { recipe.adapter_name_or_path = {(kReferenceModels / "llama" / "adapter_final").string()}; }
   std::string text() {
     std::ostringstream out;
-    EXPECT_EQ(run_eval(recipe, false, out), 0);
+    EXPECT_EQ(run_eval(Request(recipe, Command::kEval), false, out), 0);
     return out.str();
   }
   Json json() {
     std::ostringstream out;
-    EXPECT_EQ(run_eval(recipe, true, out), 0);
+    EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
     return Json::parse(out.str());
   }
 
@@ -68,7 +68,7 @@ TEST_F(EvalCommand, LogProbabilitiesOfChoicesAsRecorded) {
   for (const char* name : {"base", "tuned"}) {
     if (std::string(name) == "tuned") tune();
     Loaded model(recipe);
-    const Session session(recipe, Session::Template::kIfThere);
+    const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
     std::vector<Example> examples;
     std::vector<double> wanted;
     for (const Json& row : recorded["rows"]) {
@@ -78,7 +78,7 @@ TEST_F(EvalCommand, LogProbabilitiesOfChoicesAsRecorded) {
         wanted.push_back(row[name][i]);
       }
     }
-    const std::vector<double> losses = Evaluator(model.devices, model.job, examples).losses(model.state);
+    const std::vector<double> losses = Evaluator(model.devices, model.run, examples).losses(model.state);
     ASSERT_EQ(losses.size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(-losses[i], wanted[i], 1e-3) << name << ' ' << i;
   }
@@ -90,7 +90,7 @@ TEST_F(EvalCommand, AnswersAreNumbersLettersLabelsOrTexts) {
 {"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}
 {"prompt": "q", "choices": ["x", "y"], "target": "y"}
 )")};
-  const std::vector<Question> questions = read_questions(recipe, find_source(recipe.eval_dataset[0], "data"));
+  const std::vector<Question> questions = read_questions(DataSpec{}, find_source(recipe.eval_dataset[0], "data"));
   ASSERT_EQ(questions.size(), 4u);
   for (const Question& question : questions) EXPECT_EQ(question.answer, 1u) << question.where;
 }
@@ -103,7 +103,7 @@ TEST_F(EvalCommand, MmluFilesHaveLettersAndMayLackAHead) {
                    bare = find_source(recipe.eval_dataset[1], "data");
   EXPECT_EQ(detect_task(headed), Task::kLetters);
   EXPECT_EQ(detect_task(bare), Task::kLetters);
-  const std::vector<Question> one = read_questions(recipe, headed), two = read_questions(recipe, bare);
+  const std::vector<Question> one = read_questions(DataSpec{}, headed), two = read_questions(DataSpec{}, bare);
   ASSERT_EQ(one.size(), 1u);
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[0].text, "first?");
@@ -113,7 +113,7 @@ TEST_F(EvalCommand, MmluFilesHaveLettersAndMayLackAHead) {
     EXPECT_THAT(question.choices, testing::ElementsAre("one", "two", "three", "four"));
     EXPECT_EQ(question.answer, 2u);
   }
-  const Session session(recipe, Session::Template::kIfThere);
+  const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
   const Example example = choice_example(one[0], 2, Task::kLetters, session, 128);
   std::vector<int32_t> trained;
   for (int32_t label : example.labels)
@@ -156,7 +156,7 @@ TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
 {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]}
 {"instruction": "q", "output": "r"}
 )")};
-  const std::vector<Prompt> prompts = read_prompts(recipe, find_source(recipe.eval_dataset[0], "data"));
+  const std::vector<Prompt> prompts = read_prompts(DataSpec{}, find_source(recipe.eval_dataset[0], "data"));
   ASSERT_EQ(prompts.size(), 5u);
   for (const Prompt& prompt : prompts) {
     ASSERT_EQ(prompt.messages.size(), 1u) << prompt.where;

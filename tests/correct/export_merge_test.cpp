@@ -14,7 +14,7 @@
 #include "models/blocks/loss.h"
 #include "run/device_request.h"
 #include "step/forward.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 
@@ -60,29 +60,29 @@ HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   const Recipe recipe = export_recipe(folder, "");
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1, Purpose::kInference);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1, Purpose::kInference);
   const Shape shape{DType::kI32, {1, static_cast<int64_t>(ids.size())}};
   Program program;
   BuildScope scope(program.block());
-  const Weights weights = add_weight_inputs(program, job);
-  Forward f = make_forward(job, weights, Remat::kFull);
+  const Weights weights = add_weight_inputs(program, run);
+  Forward f = make_forward(run, weights, Remat::kFull);
   f.tokens = program.input("tokens", shape);
   f.positions = broadcast_to(iota({DType::kI32, {shape.dims[1]}}, 0), shape.dims);
   f.segments = full(1, shape);
-  program.output("logits", logits(f, job.model.family->forward(f), head_of(job.model, weights)));
+  program.output("logits", logits(f, run.model.family->forward(f), head_of(run.model, weights)));
   const Executable executable = devices.compile(program);
-  TrainState state = load_state(devices, job, repository, false);
+  TrainState state = load_state(devices, run, repository, false);
   DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>(shape, ids));
   Bindings inputs = state.bindings();
   inputs["tokens"] = &tokens;
-  return run(executable, inputs).at("logits").download();
+  return run_program(executable, inputs).at("logits").download();
 }
 
 class Export : public testing::TestWithParam<std::string> {};
 
 TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
   const TempFolder folder;
-  const ExportReport report = run_export(merge_recipe(GetParam(), folder / "merged"));
+  const ExportReport report = run_export(Request(merge_recipe(GetParam(), folder / "merged"), Command::kExport));
   const std::vector<int32_t> ids = read_json(kModels / GetParam() / "reference.json")["sequences"]["17"];
   const HostArray got = logits_of(folder / "merged", ids);
   const SafetensorsFile recorded = SafetensorsFile::open(kModels / GetParam() / "logits.safetensors");
@@ -105,7 +105,7 @@ TEST(ExportFiles, PairsOfExpertsAreMerged) {
   const TempFolder folder;
   Recipe recipe = export_recipe(kModels / "mixtral", folder / "merged");
   recipe.adapter_name_or_path = {(kModels / "mixtral/variants/experts_final").string()};
-  const ExportReport report = run_export(recipe);
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(report.merged_tensors, 2 * (8 * 3 + 2));  // q_proj, v_proj and the experts of two layers
   EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
   EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale);
@@ -114,7 +114,7 @@ TEST(ExportFiles, PairsOfExpertsAreMerged) {
 
 TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
   const TempFolder folder;
-  const ExportReport report = run_export(merge_recipe("llama", folder / "merged"));
+  const ExportReport report = run_export(Request(merge_recipe("llama", folder / "merged"), Command::kExport));
   auto base = tensors(kModels / "llama"), merged = tensors(folder / "merged");
   int64_t changed = 0;
   for (const auto& [name, value] : base) {
@@ -134,7 +134,7 @@ TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {
 TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   const TempFolder folder;
   for (const char* model : {"llama", "gpt2", "phi3"}) {
-    const ExportReport report = run_export(export_recipe(kModels / model, folder / model));
+    const ExportReport report = run_export(Request(export_recipe(kModels / model, folder / model), Command::kExport));
     EXPECT_EQ(tensors(folder / model), tensors(kModels / model));
     EXPECT_EQ(read_text(folder / model / "model.safetensors"), read_text(kModels / model / "model.safetensors"));
     EXPECT_FALSE(report.merged);
@@ -146,7 +146,7 @@ TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
 TEST(ExportFiles, BinBecomesSafetensors) {
   const TempFolder folder;
   for (const char* model : {"baichuan7b", "baichuan13b"}) {
-    run_export(export_recipe(kModels / model, folder / model));
+    run_export(Request(export_recipe(kModels / model, folder / model), Command::kExport));
     EXPECT_TRUE(fs::exists(folder / model / "model.safetensors"));
     EXPECT_FALSE(fs::exists(folder / model / "pytorch_model.bin.index.json"));
     EXPECT_EQ(tensors(folder / model), tensors(kModels / model));
@@ -157,7 +157,7 @@ TEST(ExportFiles, ShardsHaveAnIndex) {
   const TempFolder folder;
   Recipe recipe = merge_recipe("llama", folder / "sharded");
   recipe.export_size = 1e-4;  // 100 kB
-  const ExportReport report = run_export(recipe);
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
   EXPECT_GT(report.files, 2u);
   EXPECT_FALSE(fs::exists(folder / "sharded/model.safetensors"));
   const Json index = read_json(folder / "sharded/model.safetensors.index.json");
@@ -165,11 +165,11 @@ TEST(ExportFiles, ShardsHaveAnIndex) {
   EXPECT_EQ(index["metadata"]["total_size"], report.bytes);
   recipe.export_dir = (folder / "whole").string();
   recipe.export_size = 5;
-  run_export(recipe);
+  run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(tensors(folder / "sharded"), tensors(folder / "whole"));
 
   // Merged again into one file, from the shards.
-  run_export(export_recipe(folder / "sharded", folder / "joined"));
+  run_export(Request(export_recipe(folder / "sharded", folder / "joined"), Command::kExport));
   EXPECT_EQ(read_text(folder / "joined/model.safetensors"), read_text(folder / "whole/model.safetensors"));
 }
 
@@ -177,12 +177,12 @@ TEST(ExportFiles, DtypeChangesWeightsAndConfig) {
   const TempFolder folder;
   Recipe recipe = merge_recipe("llama", folder / "bf16");
   recipe.export_dtype = "bfloat16";
-  const ExportReport report = run_export(recipe);
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(read_json(folder / "bf16/config.json")["dtype"], "bfloat16");
   EXPECT_FALSE(read_json(folder / "bf16/config.json").contains("torch_dtype"));
   recipe.export_dir = (folder / "f32").string();
   recipe.export_dtype = "";
-  run_export(recipe);
+  run_export(Request(recipe, Command::kExport));
   const ModelRepository low = ModelRepository::open(folder / "bf16"), full = ModelRepository::open(folder / "f32");
   for (const std::string& name : full.names()) {
     const StoredTensor x = low.find(name), y = full.find(name);
@@ -201,7 +201,7 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   Recipe recipe = merge_recipe("llama", folder / "merged");
   recipe.bf16 = true;
   recipe.lora_dtype = "bfloat16";
-  EXPECT_LT(run_export(recipe).logits->difference_from_adapter, 1e-4);
+  EXPECT_LT(run_export(Request(recipe, Command::kExport)).logits->difference_from_adapter, 1e-4);
 }
 
 // A model with weights of more than one block (4 MiB of f32), and an adapter on them.
@@ -246,7 +246,7 @@ TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
 
   Recipe recipe = export_recipe(folder / "base", folder / "merged");
   recipe.adapter_name_or_path = {(folder / "adapter").string()};
-  const ExportReport report = run_export(recipe);
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(report.merged_tensors, 2);
   EXPECT_NEAR(report.logits->kept, 1, 1e-3);
   const ModelRepository before = ModelRepository::open(folder / "base"),
@@ -273,7 +273,7 @@ TEST(ExportFiles, OlderConfigsKeepTheirSpelling) {
   fs::copy_file(kModels / "llama/config_v4.json", folder / "old/config.json");
   Recipe recipe = export_recipe(folder / "old", folder / "out");
   recipe.export_dtype = "float16";
-  run_export(recipe);
+  run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(read_json(folder / "out/config.json")["torch_dtype"], "float16");
   EXPECT_FALSE(read_json(folder / "out/config.json").contains("dtype"));
 }

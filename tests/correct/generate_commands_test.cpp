@@ -37,7 +37,7 @@ class Commands : public testing::Test {
   std::string generate(const std::string& input = "", bool terminal = false) const {
     std::istringstream in(input);
     std::ostringstream out;
-    run_generate(recipe, in, terminal, out);
+    run_generate(Request(recipe, Command::kGenerate), in, terminal, out);
     return out.str();
   }
   struct Chat {
@@ -47,7 +47,7 @@ class Commands : public testing::Test {
   Chat chat(const std::string& input, bool terminal = false) const {
     std::istringstream in(input);
     std::ostringstream out, remarks;
-    const int code = run_chat(recipe, in, terminal, out, remarks);
+    const int code = run_chat(Request(recipe, Command::kChat), in, terminal, out, remarks);
     return {out.str(), remarks.str(), code};
   }
   // What a model with kTemplate replies to a whole prompt's text.
@@ -103,7 +103,7 @@ TEST_F(Commands, StopsAtTheEndTokensOfTheGenerationConfig) {
   const std::string whole = greedy_text(0);
   for (const nlohmann::json& eos : {nlohmann::json(ids[5]), nlohmann::json{255, ids[5]}}) {
     write_text(folder() / "generation_config.json", nlohmann::json{{"eos_token_id", eos}}.dump());
-    Session session(recipe, Session::Template::kIfThere);
+    Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
     std::string streamed;
     const Reply reply = session.reply(session.prompt(recipe.prompt), 0, [&](const std::string& text) {
       streamed += text;
@@ -118,7 +118,7 @@ TEST_F(Commands, StopsAtTheEndTokensOfTheGenerationConfig) {
 }
 
 TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndWhenTold) {
-  Session session(recipe, Session::Template::kIfThere);
+  Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
   const std::vector<int32_t> prompt = reference["greedy"][0]["prompt"];
   auto on = [](const std::string&) { return true; };
   const Reply limited = session.reply(prompt, 0, on);
@@ -232,7 +232,7 @@ TEST_F(Commands, AnInterruptStopsTheReplyAndTheChatGoesOn) {
     std::ostream out(&buffer);
     std::ostringstream remarks;
     std::istringstream in("hello\n/clear\nhello\n");
-    const int code = run_chat(recipe, in, false, out, remarks);
+    const int code = run_chat(Request(recipe, Command::kChat), in, false, out, remarks);
     const std::string text = buffer.str(), first = text.substr(0, text.find('\n'));
     EXPECT_TRUE(whole.starts_with(first) && first.size() < whole.size() && !first.empty()) << text;
     EXPECT_THAT(remarks.str(), HasSubstr("(stopped)"));

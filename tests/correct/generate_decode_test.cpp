@@ -15,7 +15,7 @@ TEST_P(Decode, GreedyIdsAreThoseOfTransformers) {
   const nlohmann::json reference = reference_of(GetParam());
   for (const bool tuned : {false, true}) {
     Loaded model(reference_recipe(GetParam(), tuned));
-    Generator generator(model.devices, model.job, model.state);
+    Generator generator(model.devices, model.run, model.state);
     for (const nlohmann::json& prompt : reference["greedy"]) {
       const std::vector<int32_t> wanted = prompt[tuned ? "tuned" : "base"]["ids"];
       EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted)
@@ -26,7 +26,7 @@ TEST_P(Decode, GreedyIdsAreThoseOfTransformers) {
 
 TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   Loaded model(reference_recipe(GetParam()));
-  Generator generator(model.devices, model.job, model.state);
+  Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = reference_of(GetParam())["sequences"]["40"];
   const SafetensorsFile recorded = SafetensorsFile::open(kReferenceModels / GetParam() / "logits.safetensors");
   const HostArray wanted = recorded.read(*recorded.find("logits_40"));
@@ -38,7 +38,7 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   for (const size_t length : lengths) {
     const std::vector<float> got = generator.logits(std::span(ids).first(length));
     // A document within longrope's turn has other logits than the start of a longer one.
-    if (static_cast<int64_t>(length) <= model.job.model.config.rope_turn()) continue;
+    if (static_cast<int64_t>(length) <= model.run.model.config.rope_turn()) continue;
     EXPECT_LT(largest_difference(got, wanted.as<float>().subspan((length - 1) * vocab, vocab)), 1e-4) << length;
     EXPECT_EQ(generator.cached(), static_cast<int64_t>(length));
   }
@@ -50,13 +50,13 @@ TEST(DecodeState, FreshAdapterIsNotMadeWithoutOne) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "lora";
   const Loaded model(recipe);
-  EXPECT_FALSE(model.job.lora);
-  EXPECT_TRUE(model.job.trained.empty());
+  EXPECT_FALSE(model.run.lora);
+  EXPECT_TRUE(model.run.trained.empty());
 }
 
 TEST(DecodeState, CapacityGrowsInStepsUpToTheModelsPositions) {
   Loaded model(reference_recipe("llama2"));
-  Generator generator(model.devices, model.job, model.state);
+  Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids(128, 7);
   EXPECT_EQ(generator.capacity(), 0);
   generator.logits(std::span(ids).first(3));

@@ -8,7 +8,7 @@
 
 #include "generate/decode.h"
 #include "run/device_request.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 
 namespace fettle {
 
@@ -31,14 +31,14 @@ inline Recipe reference_recipe(const std::string& family, bool tuned = false) {
 struct Loaded {
   Devices devices;
   ModelRepository repository;
-  Job job;
+  Run run;
   TrainState state;
 
   explicit Loaded(const Recipe& recipe)
       : devices(device_request(recipe)),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        job(make_job(recipe, repository.config(), "config.json", devices.count(), Purpose::kInference)),
-        state(load_state(devices, job, repository, false)) {}
+        run(make_run(recipe, repository.config(), "config.json", devices.count(), Purpose::kInference)),
+        state(load_state(devices, run, repository, false)) {}
 };
 
 // `count` tokens by the largest logit after `ids`.

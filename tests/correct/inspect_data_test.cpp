@@ -32,7 +32,7 @@ struct Report : ::testing::Test {
   }
   std::string text(DataOptions options) {
     std::ostringstream out;
-    EXPECT_EQ(run_data(recipe, options, out), 0);
+    EXPECT_EQ(run_data(Request(recipe, Command::kData), options, out), 0);
     return out.str();
   }
 };

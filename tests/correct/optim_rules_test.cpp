@@ -48,15 +48,13 @@ Value stack(const Dims& dims, std::vector<double> first, const std::vector<doubl
   return f32(stacked, first);
 }
 
-Recipe recipe_of(const Json& rule) {
-  Recipe recipe;
-  recipe.plugin = "cpu";
-  recipe.optim = rule["recipe"]["optim"];
-  if (rule["recipe"].contains("optim_args")) recipe.optim_args = rule["recipe"]["optim_args"];
-  recipe.adam_beta1 = recorded()["betas"][0];
-  recipe.adam_beta2 = recorded()["betas"][1];
-  recipe.adam_epsilon = recorded()["epsilon"];
-  return recipe;
+OptimSpec spec_of(const Json& rule) {
+  OptimSpec spec{.rule = rule["recipe"]["optim"],
+                 .beta1 = recorded()["betas"][0],
+                 .beta2 = recorded()["betas"][1],
+                 .epsilon = recorded()["epsilon"]};
+  if (rule["recipe"].contains("optim_args")) spec.args = rule["recipe"]["optim_args"];
+  return spec;
 }
 
 OptimWeight weight_of(const Dims& dims, int64_t columns = 1) {
@@ -97,7 +95,7 @@ std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64
     for (const auto& [name, value] : optimizer.scalars(t, recorded()["learning_rate"])) put(name, f32({}, {value}));
     Bindings bindings;
     for (auto& [name, buffer] : buffers) bindings[name] = &buffer;
-    for (auto& [name, buffer] : run(step, bindings)) buffers[name] = std::move(buffer);
+    for (auto& [name, buffer] : run_program(step, bindings)) buffers[name] = std::move(buffer);
   }
   std::vector<double> out = to_value(buffers.at("weight").download()).elements;
   out.resize(product(dims));
@@ -117,7 +115,7 @@ class Rule : public testing::TestWithParam<std::pair<const char*, double>> {};
 TEST_P(Rule, MovesWeightsAsItsReference) {
   const auto& [name, bound] = GetParam();
   const Json& rule = recorded()["rules"][name];
-  const Optimizer optimizer = make_optimizer(recipe_of(rule));
+  const Optimizer optimizer = make_optimizer(spec_of(rule));
   const std::vector<std::string> order{"wide", "narrow", "odd", "small", "vector"};
   double largest = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -145,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Rule,
 TEST_P(Rule, SeesFusedPartsAsOneDim) {
   const auto& [name, bound] = GetParam();
   const Json& rule = recorded()["rules"][name];
-  const Optimizer optimizer = make_optimizer(recipe_of(rule));
+  const Optimizer optimizer = make_optimizer(spec_of(rule));
   for (const auto& [key, seed, held] :
        {std::tuple{"wide", 1, Dims{24, 4, 128}}, {"small", 4, Dims{12, 2, 10}}, {"vector", 5, Dims{3, 16}}})
     expect_recorded(run_rule(optimizer, recorded()["shapes"][key], seed, held), rule["weights"][key], bound, key);
@@ -207,10 +205,8 @@ TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
 TEST(OptimizerState, IsSmall) {
   const OptimWeight weight = weight_of({1024, 512});
   auto bytes = [&](const char* optim) {
-    Recipe recipe;
-    recipe.optim = optim;
     int64_t total = 0;
-    for (const StateRow& row : make_optimizer(recipe).state(weight)) total += row.shape.bytes();
+    for (const StateRow& row : make_optimizer({.rule = optim}).state(weight)) total += row.shape.bytes();
     return total;
   };
   const int64_t n = weight.shape.elements();

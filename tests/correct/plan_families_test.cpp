@@ -41,7 +41,8 @@ TEST_P(PlanOfFamily, Compiles) {
   recipe.mesh = {{"fsdp", experts ? 2 : 4}, {"ep", experts ? 2 : 1}, {"tp", 2}};
   recipe.per_device_train_batch_size = 1;
   recipe.cutoff_len = 40;
-  const StepPlan plan = plan_step(recipe, {config, "config.json"}, Machine::of(recipe));
+  const Request request(recipe, Command::kPlan);
+  const StepPlan plan = plan_step(request, {}, Machine::of(request));
   EXPECT_EQ(plan.mesh.size(), 8);
   EXPECT_GT(plan.memory.peak, 0);
   EXPECT_GT(plan.flops, 0);

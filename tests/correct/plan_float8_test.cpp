@@ -6,7 +6,9 @@
 #include "gpu_plugin.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
+#include "temp_folder.h"
+#include <fstream>
 #include "step/step.h"
 
 namespace fettle {
@@ -17,13 +19,14 @@ TEST(PlanFloat8, TheStepForAnH100HasProductsIn8Bits) {
   const nlohmann::json config = {{"model_type", "llama"},        {"hidden_size", 256},       {"intermediate_size", 512},
                                  {"num_hidden_layers", 2},       {"vocab_size", 256},        {"num_attention_heads", 2},
                                  {"tie_word_embeddings", false}, {"torch_dtype", "bfloat16"}};
+  const TempFolder folder;
+  std::ofstream(folder / "config.json") << config.dump();
   const Recipe recipe =
-      read_recipe("", {"finetuning_type=full", "bf16=true", "fp8=true", "target=h100:1", "gradient_checkpointing=none",
+      read_recipe("", {"model_name_or_path=" + folder.path().string(), "finetuning_type=full", "bf16=true", "fp8=true", "target=h100:1", "gradient_checkpointing=none",
                        "cutoff_len=128", "per_device_train_batch_size=8"});
-  const Machine machine = Machine::of(recipe);
-  Job job = make_job(recipe, config, "config.json", machine.count());
-  use_float8_of(job, machine.capability(), machine.title());
-  const HloModule module = read_hlo(machine.compile(build_train_step(job, 128), false).optimized);
+  const Machine machine = Machine::of(Request(recipe, Command::kPlan));
+  const Run run = make_run(recipe, config, "config.json", machine.run_target());
+  const HloModule module = read_hlo(machine.compile(build_train_step(run, 128), false).optimized);
   double flops = 0;
   for (const HloComputation& computation : module.computations)
     for (const HloInstruction& instruction : computation.instructions)

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "plan/mesh_choice.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 
 namespace fettle {
 namespace {
@@ -16,12 +16,9 @@ namespace {
 using testing::HasSubstr;
 const std::string kFile = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
 
-nlohmann::json llama() {
-  return nlohmann::json::parse(std::ifstream(kFile));
-}
-
 Recipe recipe_for(int64_t devices) {
   Recipe recipe;
+  recipe.model_name_or_path = std::filesystem::path(kFile).parent_path().string();
   recipe.plugin = "cpu";
   recipe.device_count = devices;
   recipe.mesh = {{"auto", 1}};
@@ -33,17 +30,15 @@ Recipe recipe_for(int64_t devices) {
 
 TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
   const Recipe recipe = recipe_for(8);
-  const nlohmann::json json = llama();
-  const ConfigFile config{json, kFile};
-  const Machine machine = Machine::of(recipe);
+  const Machine machine = Machine::of(Request(recipe, Command::kPlan));
   ASSERT_EQ(machine.count(), 8);
-  const std::vector<MeshCandidate> found = mesh_candidates(recipe, config, machine);
+  const std::vector<MeshCandidate> found = mesh_candidates(Request(recipe, Command::kPlan), machine);
   std::set<std::string> texts;
   for (const MeshCandidate& candidate : found) {
     EXPECT_TRUE(texts.insert(candidate.text).second) << candidate.text;
-    const Job job = make_job(candidate.recipe, json, kFile, 8);
-    EXPECT_EQ(job.sharding.mesh().size(), 8) << candidate.text;
-    EXPECT_EQ(job.rows_per_micro_batch(), 16) << candidate.text;
+    const Run run = Request(recipe, Command::kPlan).resolve({.count = 8}, Purpose::kTraining, candidate.variant);
+    EXPECT_EQ(run.sharding.mesh().size(), 8) << candidate.text;
+    EXPECT_EQ(run.rows_per_micro_batch(), 16) << candidate.text;
     EXPECT_GT(candidate.guessed_seconds, 0);
   }
   EXPECT_TRUE(texts.contains("mesh fsdp 8"));
@@ -58,13 +53,12 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
 
 TEST(ChooseMesh, TakesOneThatWasCompiledAndSaysWhatItLeft) {
   const Recipe recipe = recipe_for(4);
-  const nlohmann::json json = llama();
-  const MeshChoice choice = choose_mesh(recipe, {json, kFile}, Machine::of(recipe));
+  const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan)));
   const MeshCandidate& taken = choice.taken();
   ASSERT_TRUE(taken.plan);
   EXPECT_TRUE(taken.plan->memory.fits());
   EXPECT_EQ(taken.verdict, "taken");
-  EXPECT_FALSE(taken.recipe.mesh_is_auto());
+  EXPECT_TRUE(taken.variant.mesh.has_value());
   EXPECT_EQ(taken.plan->rows, 8);
   for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
   EXPECT_THAT(format_choice(choice), HasSubstr(taken.text));
@@ -73,9 +67,8 @@ TEST(ChooseMesh, TakesOneThatWasCompiledAndSaysWhatItLeft) {
 TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
-  const nlohmann::json json = llama();
   // dp always divides: seven copies.
-  EXPECT_EQ(choose_mesh(recipe, {json, kFile}, Machine::of(recipe)).taken().text, "mesh dp 7");
+  EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text, "mesh dp 7");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "data_fixtures.h"
 #include "run/data_spec.h"
 #include "run/labels.h"
+#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -23,7 +24,7 @@ TEST(DataSpec, HoldsWhatTheRecipeSays) {
   recipe.interleave_probs = {"3", "1"};
   recipe.val_size = 0.5;
   recipe.data_cache = "off";
-  const DataSpec spec = data_spec(recipe, {}, 77);
+  const DataSpec spec = data_spec(recipe, dpo_stage(), {}, 77);
   EXPECT_EQ(spec.rows, RowKind::kPreferencePairs);
   EXPECT_EQ(spec.sets, recipe.dataset);
   EXPECT_EQ(spec.eval_sets, recipe.eval_dataset);
@@ -40,13 +41,12 @@ TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
   const json bert = {{"model_type", "bert"}, {"max_position_embeddings", 512}};
   const json roberta = {{"model_type", "roberta"}, {"max_position_embeddings", 514}, {"pad_token_id", 1}};
   Recipe recipe;
-  EXPECT_EQ(cutoff_len_of(recipe, bert), 2048);
-  recipe.stage = "cls";
-  EXPECT_EQ(cutoff_len_of(recipe, bert), 512);
-  EXPECT_EQ(cutoff_len_of(recipe, roberta), 512);
-  EXPECT_EQ(cutoff_len_of(recipe, {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
+  EXPECT_EQ(cutoff_len_of(recipe, sft_stage(), bert), 2048);
+  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), bert), 512);
+  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), roberta), 512);
+  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
   recipe.set_at["cutoff_len"] = "recipe.yaml:1";
-  EXPECT_EQ(cutoff_len_of(recipe, bert), 2048);
+  EXPECT_EQ(cutoff_len_of(recipe, cls_stage(), bert), 2048);
 }
 
 TEST(Problems, HaveTheNamesOfTheKey) {
@@ -69,14 +69,12 @@ TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {
 {"text": "a", "label": "y"}
 )")
                         .string()};
-  const LabelSet all = *settled_labels(recipe, json::object(), "config.json");
+  const LabelSet all = *settled_labels(recipe, cls_stage(), json::object(), "config.json");
   EXPECT_EQ(all.id2label, (std::vector<std::string>{"x", "y"}));
   recipe.num_labels = 2;
-  EXPECT_EQ(settled_labels(recipe, json::object(), "config.json")->id2label, all.id2label);
-  EXPECT_EQ(settled_labels(recipe, json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label, default_labels(2));
-  recipe.stage = "sft";
-  recipe.num_labels.reset();
-  EXPECT_FALSE(settled_labels(recipe, json::object(), "config.json").has_value());
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json")->id2label, all.id2label);
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label, default_labels(2));
+  EXPECT_FALSE(settled_labels(recipe, sft_stage(), json::object(), "config.json").has_value());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The loss that balances experts is a part of the training loss, in proportion to its coefficient.
 #include <gtest/gtest.h>
 
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "training.h"
 
@@ -35,9 +35,9 @@ TEST(BalanceLoss, IsNoPartOfAnEvaluation) {
     if (recipe.stage == "cls") recipe.num_labels = 3, recipe.problem_type = "single_label_classification";
     Devices& devices = cpu_devices(1);
     const std::string config = recipe.model_name_or_path + "/config.json";
-    const Job job = make_job(recipe, nlohmann::json::parse(read_text(config)), config, 1);
-    EXPECT_NO_THROW(devices.compile(build_eval_step(job, 2, 16))) << stage;
-    EXPECT_NO_THROW(devices.compile(build_train_step(job, 16))) << stage;
+    const Run run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, 1);
+    EXPECT_NO_THROW(devices.compile(build_eval_step(run, 2, 16))) << stage;
+    EXPECT_NO_THROW(devices.compile(build_train_step(run, 16))) << stage;
   }
 }
 

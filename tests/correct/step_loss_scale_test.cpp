@@ -3,7 +3,7 @@
 
 #include "graph/ops.h"
 #include "optim/loss_scale.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -30,18 +30,18 @@ TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   recipe.fp16 = true;
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
-  const Executable step = devices.compile(build_train_step(job, 40));
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const Executable step = devices.compile(build_train_step(run, 40));
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.sequences = 1, .max_length = 40, .shuffle = false, .lengths = {40}});
   auto weight = [&](const TrainState& state) {
     return to_value(state.buffers.at("trained/model.layers.{}.mlp.up_proj.weight").download()).elements;
   };
-  TrainState plain = load_state(devices, job, repository, true), state = load_state(devices, job, repository, true);
+  TrainState plain = load_state(devices, run, repository, true), state = load_state(devices, run, repository, true);
   state.buffers.at(kLossScale) = replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {1e9f * 65536, 3}));
   const std::vector<double> before = weight(state);
 
-  StepOutcome outcome = run_step(devices, job, step, state, batches.at(0), 1e-3);
+  StepOutcome outcome = run_step(devices, run, step, state, batches.at(0), 1e-3);
   EXPECT_TRUE(outcome.overflowed);
   EXPECT_FALSE(outcome.finite());
   EXPECT_EQ(outcome.loss_scale, 1e9f * 65536 / 2);
@@ -49,12 +49,12 @@ TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   EXPECT_EQ(weight(state), before);
   int overflows = 1;
   for (; !outcome.finite() && overflows < 60; ++overflows)
-    outcome = run_step(devices, job, step, state, batches.at(0), 1e-3);
+    outcome = run_step(devices, run, step, state, batches.at(0), 1e-3);
   ASSERT_TRUE(outcome.finite());
   EXPECT_FALSE(outcome.overflowed);
   EXPECT_EQ(state.step, 1);
 
-  const StepOutcome wanted = run_step(devices, job, step, plain, batches.at(0), 1e-3);
+  const StepOutcome wanted = run_step(devices, run, step, plain, batches.at(0), 1e-3);
   ASSERT_TRUE(wanted.finite()) << "the first scale overflows";
   EXPECT_EQ(outcome.loss, wanted.loss);
   EXPECT_NEAR(outcome.grad_norm, wanted.grad_norm, 1e-2 * wanted.grad_norm);

@@ -7,7 +7,7 @@
 
 #include "programs/devices.h"
 #include "run/device_request.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/memory_table.h"
 #include "step/step.h"
 
@@ -28,8 +28,8 @@ Recipe small_recipe() {
   return recipe;
 }
 
-Job job_for(const Recipe& recipe, int64_t devices = 1) {
-  return make_job(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, devices);
+Run job_for(const Recipe& recipe, int64_t devices = 1) {
+  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, devices);
 }
 
 constexpr int64_t kGB = 1'000'000'000;
@@ -102,9 +102,9 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
     Recipe recipe = small_recipe();
     recipe.finetuning_type = type;
     Devices devices(device_request(recipe));
-    const Job job = job_for(recipe);
-    const MemoryStats stats = devices.compile(build_train_step(job, 40)).memory_stats();
-    const MemoryTable table = memory_table(job, 40, stats, devices.memory_limit(), devices.title());
+    const Run run = job_for(recipe);
+    const MemoryStats stats = devices.compile(build_train_step(run, 40)).memory_stats();
+    const MemoryTable table = memory_table(run, 40, stats, devices.memory_limit(), devices.title());
     const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
     EXPECT_LE(held, stats.argument) << type;
     EXPECT_LT(stats.argument - held, 4096) << type;
@@ -115,12 +115,12 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
 }
 
 TEST(MemoryTable, Printed) {
-  const Job job = job_for(small_recipe());
-  const std::string text = format_memory_table(memory_table(job, 40, {.peak = 10'000'000}, 4 * kGB, "cpu (1 device)"));
+  const Run run = job_for(small_recipe());
+  const std::string text = format_memory_table(memory_table(run, 40, {.peak = 10'000'000}, 4 * kGB, "cpu (1 device)"));
   EXPECT_THAT(text, AllOf(HasSubstr("on each device of cpu (1 device)"), HasSubstr("frozen weights"),
                           HasSubstr("adapter weights"), HasSubstr("of which gradients"), HasSubstr("10.00 MB"),
                           HasSubstr("4.00 GB"), HasSubstr("3.99 GB")));
-  EXPECT_THAT(format_memory_table(memory_table(job, 40, {.peak = 10'000'000}, 0, "x")),
+  EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = 10'000'000}, 0, "x")),
               AllOf(HasSubstr("limit is not known"), Not(HasSubstr("head-room"))));
 }
 
@@ -138,11 +138,11 @@ TEST(MemoryTable, Json) {
 }
 
 TEST(MemoryTable, AnAllowanceIsKeptFree) {
-  const Job job = job_for(small_recipe());
-  const MemoryTable tight = memory_table(job, 40, {.peak = kGB - 10}, kGB, "x", 20);
+  const Run run = job_for(small_recipe());
+  const MemoryTable tight = memory_table(run, 40, {.peak = kGB - 10}, kGB, "x", 20);
   EXPECT_FALSE(tight.fits());
   EXPECT_EQ(tight.head_room(), -10);
-  EXPECT_TRUE(memory_table(job, 40, {.peak = kGB - 20}, kGB, "x", 20).fits());
+  EXPECT_TRUE(memory_table(run, 40, {.peak = kGB - 20}, kGB, "x", 20).fits());
   EXPECT_THAT(format_memory_table(tight), HasSubstr("allowance for libraries"));
 }
 

@@ -6,7 +6,7 @@
 
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -43,19 +43,19 @@ Recipe recipe_of(const Json& method) {
 void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule, const Json& wanted) {
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .sequences = job.rows_per_micro_batch(),
+                               .sequences = run.rows_per_micro_batch(),
                                .max_length = 40,
                                .shuffle = false,
                                .lengths = {40}});
-  const Executable step = devices.compile(build_train_step(job, 40));
-  TrainState state = load_state(devices, job, repository, true);
-  for (int64_t s = 0; s < 20; ++s) run_step(devices, job, step, state, batches.at(s), rate * schedule.multiplier(s));
+  const Executable step = devices.compile(build_train_step(run, 40));
+  TrainState state = load_state(devices, run, repository, true);
+  for (int64_t s = 0; s < 20; ++s) run_step(devices, run, step, state, batches.at(s), rate * schedule.multiplier(s));
   auto read = [&](const std::string& name) { return to_value(state.buffers.at(name).download()); };
-  for (const std::string& module : job.lora->modules) {
-    const std::string row = job.model.family->layer_prefix + module;
+  for (const std::string& module : run.lora->modules) {
+    const std::string row = run.model.family->layer_prefix + module;
     const Value a = read("trained/" + row + ".lora_A.weight"), b = read("trained/" + row + ".lora_B.weight");
     const Value a0 = read("start/" + row + ".lora_A.weight"), b0 = read("start/" + row + ".lora_B.weight");
     const int64_t r = a.shape.dims[1], in = a.shape.dims[2], out = b.shape.dims[1];
@@ -69,7 +69,7 @@ void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule,
             const int64_t at_a = (layer * r + k) * in + i, at_b = (layer * out + o) * r + k;
             sum += b.elements[at_b] * a.elements[at_a] - b0.elements[at_b] * a0.elements[at_a];
           }
-          sum *= job.lora->scale();
+          sum *= run.lora->scale();
           square += sum * sum;
           if (const int64_t e = o * in + i; e < 8) {
             EXPECT_NEAR(sum, change["first"][e].get<double>(), 1e-4) << row << ' ' << layer << ' ' << e;

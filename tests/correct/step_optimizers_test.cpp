@@ -64,11 +64,11 @@ INSTANTIATE_TEST_SUITE_P(Rules, FusedParity,
                          [](const auto& info) { return std::string(info.param.rule) + "_" + info.param.family; });
 
 // Names and shapes of what a rule keeps beside a parameter, and where the arrays lie on the mesh.
-std::string state_of(const Job& job, const std::string& name) {
+std::string state_of(const Run& run, const std::string& name) {
   std::string out;
-  for (const Param& param : job.trained)
+  for (const Param& param : run.trained)
     if (param.hf_name.ends_with(name))
-      for (const StateArray& array : optimizer_state(job, param)) {
+      for (const StateArray& array : optimizer_state(run, param)) {
         out +=
             (out.empty() ? "" : ", ") + array.name.substr(0, array.name.find('/')) + " " + to_string(array.shape.dims);
         for (size_t d = 0; d < array.partition.dims.size(); ++d)
@@ -77,41 +77,41 @@ std::string state_of(const Job& job, const std::string& name) {
   return out;
 }
 
-Job job_of(const std::string& model, const std::vector<std::string>& words, int64_t devices = 1) {
+Run job_of(const std::string& model, const std::vector<std::string>& words, int64_t devices = 1) {
   std::vector<std::string> all{"model_name_or_path=" + reference_model(model).string(), "plugin=cpu"};
   all.insert(all.end(), words.begin(), words.end());
   const ModelRepository repository = ModelRepository::open(reference_model(model));
-  return make_job(read_recipe("", all), repository.config(), "config.json", devices);
+  return make_run(read_recipe("", all), repository.config(), "config.json", devices);
 }
 
 TEST(OptimizerState, IsOfWeightsAsTheCheckpointHasThem) {
-  const Job factored = job_of("gpt2", {"finetuning_type=full", "optim=adafactor"});
+  const Run factored = job_of("gpt2", {"finetuning_type=full", "optim=adafactor"});
   EXPECT_EQ(state_of(factored, "attn.c_attn.weight"), "row [2, 64], column [2, 3, 64]");
   EXPECT_EQ(state_of(factored, "attn.c_attn.bias"), "v [2, 3, 64]");
-  const Job muon = job_of("gpt2", {"finetuning_type=full", "optim=muon"});
+  const Run muon = job_of("gpt2", {"finetuning_type=full", "optim=muon"});
   EXPECT_EQ(state_of(muon, "attn.c_attn.weight"), "momentum [2, 64, 3, 64]");
   EXPECT_EQ(state_of(muon, "attn.c_attn.bias"), "m [2, 3, 64], v [2, 3, 64]");
   EXPECT_EQ(state_of(muon, "wpe.weight"), "m [128, 64], v [128, 64]");
-  const Job phi = job_of("phi3", {"finetuning_type=full", "optim=adafactor"});
+  const Run phi = job_of("phi3", {"finetuning_type=full", "optim=adafactor"});
   EXPECT_EQ(state_of(phi, "qkv_proj.weight"), "row [2, 4, 32], column [2, 64]");
-  const Job dora = job_of("phi3", {"use_dora=true", "optim=adafactor"});
+  const Run dora = job_of("phi3", {"use_dora=true", "optim=adafactor"});
   EXPECT_EQ(state_of(dora, "gate_up_proj.lora_magnitude_vector"), "v [2, 2, 96]");
-  const Job experts =
+  const Run experts =
       job_of("mixtral", {"target_parameters=gate_up_proj", "lora_target=[]", "lora_rank=4", "optim=adafactor"});
   EXPECT_EQ(state_of(experts, "lora_B.weight"), "row [2, 192], column [2, 4, 8]");
 }
 
 TEST(OptimizerState, OfFusedColumnsIsSplitAsTheWeightIs) {
-  const Job job = job_of("gpt2", {"finetuning_type=full", "optim=adafactor", "mesh=fsdp=2,tp=2"}, 4);
-  EXPECT_EQ(state_of(job, "attn.c_attn.weight"), "row [2, 64] fsdp@1, column [2, 3, 64] tp@2 fsdp@2");
+  const Run run = job_of("gpt2", {"finetuning_type=full", "optim=adafactor", "mesh=fsdp=2,tp=2"}, 4);
+  EXPECT_EQ(state_of(run, "attn.c_attn.weight"), "row [2, 64] fsdp@1, column [2, 3, 64] tp@2 fsdp@2");
 }
 
 TEST(OptimizerState, OfEmbeddingsKeepsThirtyTwoBits) {
-  const Job gpt2 = job_of("gpt2", {"finetuning_type=full", "optim=adamw_8bit"});
+  const Run gpt2 = job_of("gpt2", {"finetuning_type=full", "optim=adamw_8bit"});
   EXPECT_EQ(state_of(gpt2, "wte.weight"), "m [256, 64], v [256, 64]");
   EXPECT_EQ(state_of(gpt2, "wpe.weight"), "m [128, 64], v [128, 64]");
   EXPECT_THAT(state_of(gpt2, "mlp.c_fc.weight"), testing::StartsWith("m_codes [2, 64, "));
-  const Job llama = job_of("llama", {"finetuning_type=full", "optim=lion_8bit"});
+  const Run llama = job_of("llama", {"finetuning_type=full", "optim=lion_8bit"});
   EXPECT_EQ(state_of(llama, "embed_tokens.weight"), "m [256, 64]");
   EXPECT_THAT(state_of(llama, "lm_head.weight"), testing::StartsWith("m_codes [256, 64]"));
 }

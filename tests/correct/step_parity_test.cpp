@@ -13,7 +13,7 @@
 #include "optim/schedule.h"
 #include "run/device_request.h"
 #include "step/forward.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 
@@ -63,18 +63,18 @@ struct Training {
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
+  const Run run = make_run(recipe, repository.config(), "config.json", devices.count());
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .sequences = job.rows_per_micro_batch(),
+                               .sequences = run.rows_per_micro_batch(),
                                .max_length = 40,
                                .shuffle = false,
                                .lengths = {40}});
-  const Executable step = devices.compile(build_train_step(job, 40));
-  Training run{{}, {}, load_state(devices, job, repository, true)};
+  const Executable step = devices.compile(build_train_step(run, 40));
+  Training run{{}, {}, load_state(devices, run, repository, true)};
   const Schedule schedule{recipe.lr_scheduler_type, warmup, steps};
   for (int64_t s = 0; s < steps; ++s) {
-    const StepOutcome outcome = run_step(devices, job, step, run.state, batches.at(s), rate * schedule.multiplier(s));
+    const StepOutcome outcome = run_step(devices, run, step, run.state, batches.at(s), rate * schedule.multiplier(s));
     run.losses.push_back(outcome.loss);
     run.norms.push_back(outcome.grad_norm);
   }
@@ -97,27 +97,27 @@ TEST_P(Parity, LogitsOfTheBase) {
   const Recipe recipe = base_recipe(folder());
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder());
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
   const SafetensorsFile recorded = SafetensorsFile::open(folder() / "logits.safetensors");
   for (const char* name : {"17", "40"}) {
     const std::vector<int32_t> ids = reference()["sequences"][name];
     const int64_t t = static_cast<int64_t>(ids.size());
     Program program;
     BuildScope scope(program.block());
-    const Weights weights = add_weight_inputs(program, job);
-    Forward f = make_forward(job, weights, Remat::kFull);
+    const Weights weights = add_weight_inputs(program, run);
+    Forward f = make_forward(run, weights, Remat::kFull);
     f.attention_block = 8;  // 40 positions go in blocks, 17 do not
     f.tokens = program.input("tokens", {DType::kI32, {1, t}});
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
     f.segments = full(1, {DType::kI32, {1, t}});
-    const Tensor hidden = job.model.family->forward(f);
-    program.output("logits", logits(f, hidden, head_of(job.model, weights)));
+    const Tensor hidden = run.model.family->forward(f);
+    program.output("logits", logits(f, hidden, head_of(run.model, weights)));
     const Executable executable = devices.compile(program);
-    TrainState state = load_state(devices, job, repository, false);
+    TrainState state = load_state(devices, run, repository, false);
     DeviceBuffer tokens = replicate(devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
     Bindings inputs = state.bindings();
     inputs["tokens"] = &tokens;
-    const HostArray got = run(executable, inputs).at("logits").download();
+    const HostArray got = run_program(executable, inputs).at("logits").download();
     const HostArray wanted = recorded.read(*recorded.find(std::string("logits_") + name));
     double largest = 0;
     for (int64_t i = 0; i < wanted.shape().elements(); ++i)

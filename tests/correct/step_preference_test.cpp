@@ -5,8 +5,8 @@
 
 #include "optim/schedule.h"
 #include "preference_rows.h"
-#include "step/make_job.h"
-#include "step/preference.h"
+#include "resolve_run.h"
+#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -86,8 +86,8 @@ Recipe pair_recipe() {
   return recipe;
 }
 
-Job job_of(const Recipe& recipe) {
-  return make_job(recipe, ModelRepository::open(recipe.model_name_or_path).config(), "config.json", 1);
+Run job_of(const Recipe& recipe) {
+  return make_run(recipe, ModelRepository::open(recipe.model_name_or_path).config(), "config.json", 1);
 }
 
 TEST(PreferenceReference, CostsNothingWithANewAdapter) {
@@ -113,15 +113,15 @@ TEST(PreferenceReference, OfANamedModel) {
 }
 
 TEST(PreferenceMetrics, AreMeansOfTheirOwnRows) {
-  Recipe recipe;
-  recipe.stage = "kto";
+  const KeyValues keys{Recipe()};
+  const Stage& kto = stage_named("kto", "recipe");
   const std::vector<float> sums{3, 1, 6, -2, 0, -30, -20, 0, 8};
-  EXPECT_THAT(preference_metrics(recipe, sums),
+  EXPECT_THAT(kto.metrics(keys, sums),
               testing::ElementsAre(testing::Pair("kl", 2.0), testing::Pair("logps/chosen", -10.0),
                                    testing::Pair("logps/rejected", -20.0), testing::Pair("rewards/chosen", 2.0),
                                    testing::Pair("rewards/margins", 4.0), testing::Pair("rewards/rejected", -2.0)));
   // A step without a rejected reply says nothing of them.
-  EXPECT_FALSE(preference_metrics(recipe, std::vector<float>{4, 0, 6, 0, 0, -30, 0, 0, 8}).contains("rewards/margins"));
+  EXPECT_FALSE(kto.metrics(keys, std::vector<float>{4, 0, 6, 0, 0, -30, 0, 0, 8}).contains("rewards/margins"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "checkpoint/model_writer.h"
 #include "model_copies.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/base_digest.h"
 
@@ -21,7 +21,7 @@ class BaseDigest : public testing::Test {
   }
   nlohmann::json identity() const {
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-    nlohmann::json out = base_identity(make_job(recipe, repository.config(), "config.json", 1), repository);
+    nlohmann::json out = base_identity(make_run(recipe, repository.config(), "config.json", 1), repository);
     out.erase("paths");
     return out;
   }

@@ -6,7 +6,7 @@
 #include "checkpoint/adapter_files.h"
 #include "families.h"
 #include "run/device_request.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 #include "train/result.h"
@@ -26,9 +26,9 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
   const bool experts = make_model(repository.config(), "config.json").config.num_experts > 0;
   recipe.mesh = {{"fsdp", experts ? 2 : 4}, {"ep", experts ? 2 : 1}, {"tp", 2}};
   Devices devices(device_request(recipe));
-  const Job job = make_job(recipe, repository.config(), "config.json", 8);
+  const Run run = make_run(recipe, repository.config(), "config.json", 8);
   const TempFolder folder;
-  write_result(folder.path(), job, repository, load_state(devices, job, repository, false));
+  write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
   const ModelRepository written = ModelRepository::open(folder.path());
   ASSERT_EQ(written.names(), repository.names());
   for (const std::string& name : written.names()) {
@@ -56,9 +56,9 @@ TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
     recipe.mesh = {{"fsdp", 2}, {"ep", 2}, {"tp", 2}};
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
     Devices devices(device_request(recipe));
-    const Job job = make_job(recipe, repository.config(), "config.json", 8);
+    const Run run = make_run(recipe, repository.config(), "config.json", 8);
     const TempFolder folder;
-    write_result(folder.path(), job, repository, load_state(devices, job, repository, false));
+    write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
     const SafetensorsFile got = SafetensorsFile::open(folder / "adapter_model.safetensors");
     const SafetensorsFile wanted = SafetensorsFile::open(models / adapter / "adapter_model.safetensors");
     ASSERT_EQ(got.entries().size(), wanted.entries().size()) << adapter;

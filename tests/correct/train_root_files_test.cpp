@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model_copies.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/root_files.h"
 
@@ -26,7 +26,7 @@ class EarlierResult : public testing::Test {
   }
   std::vector<std::string> names() const {
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-    return earlier_result(make_job(recipe, repository.config(), "config.json", 1));
+    return earlier_result(make_run(recipe, repository.config(), "config.json", 1));
   }
   TempFolder folder;
   Recipe recipe = reference_recipe("llama");

@@ -5,7 +5,7 @@
 #include "base/arrays/box_copy.h"
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/saved/checkpoint_list.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
 #include "train/output.h"
@@ -24,22 +24,22 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
     Recipe recipe = run_recipe(folder / type, type);
     recipe.mesh = {{"dp", 2}, {"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.job, run.repository, run.batches.identity());
+    CheckpointWriter writer(run.run, run.repository, run.batches.identity());
     run.advance();
-    const auto wanted = trained_values(run.job, run.state);
+    const auto wanted = trained_values(run.run, run.state);
     const fs::path checkpoint = run.folder();
-    const Snapshot snapshot = take_snapshot(run.job, run.state);
+    const Snapshot snapshot = take_snapshot(run.run, run.state);
     EXPECT_GT(writer.save(run.state, {.global_step = 1, .train_batch_size = 7}), 0);
     run.advance();
     writer.wait();
 
     StateReader state(state_folder(checkpoint));
-    check_meta(state, run.job);
+    check_meta(state, run.run);
     check_data(state, run.batches.identity());
     check_trainer_state(state);
     EXPECT_EQ(state.meta().at("step"), 1);
     EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);
-    const auto after = trained_values(run.job, run.state);
+    const auto after = trained_values(run.run, run.state);
     int64_t bytes = 0, changed = 0;
     for (const auto& [name, array] : wanted) {
       EXPECT_TRUE(same_bytes(state.read(name), array)) << name;
@@ -52,7 +52,7 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
       changed += same_bytes(array, after.at(name)) ? 0 : 1;
     }
     EXPECT_GT(changed, 0) << "the step must have changed something";
-    EXPECT_EQ(bytes, snapshot_bytes(run.job)) << "replicas are not copied";
+    EXPECT_EQ(bytes, snapshot_bytes(run.run)) << "replicas are not copied";
 
     if (type == std::string("lora")) {
       const AdapterFolder adapter = read_adapter(checkpoint);
@@ -78,7 +78,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     Recipe recipe = run_recipe(output, "full");
     recipe.mesh = {{"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.job, run.repository, run.batches.identity(), [=] { return memory; });
+    CheckpointWriter writer(run.run, run.repository, run.batches.identity(), [=] { return memory; });
     writer.save(run.state, {});
     EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it is there when save() returns";
     writer.wait();
@@ -93,7 +93,7 @@ TEST(CheckpointWriter, OldOnesGoWhenTheNewOneIsThere) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   recipe.save_total_limit = 2;
   TrainingRun run(recipe);
-  CheckpointWriter writer(run.job, run.repository, run.batches.identity());
+  CheckpointWriter writer(run.run, run.repository, run.batches.identity());
   for (int i = 0; i < 4; ++i) {
     ++run.state.step;
     writer.save(run.state, {});
@@ -110,11 +110,11 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
-    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    const Run run = make_run(recipe, repository.config(), "config.json", 1);
     // f32 weights and two moments, and the f32 adapter once more; the result is one adapter.
-    const int64_t parameters = job.count(job.trained);
+    const int64_t parameters = run.count(run.trained);
     const RunLength run{.total_steps = total, .save_every = every};
-    return (disk_needed(job, run, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
+    return (disk_needed(run, run, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
   };
   EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10);
   EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10) << "one at the end";
@@ -133,13 +133,13 @@ TEST(DiskNeeded, ALimitIsNamedOnlyWhereItHelps) {
   // `room` checkpoints and the result fit on the disk, where `present` are already.
   auto limit = [&](int64_t own, double room, int64_t present) {
     recipe.save_total_limit = own;
-    const Job job = make_job(recipe, repository.config(), "config.json", 1);
-    const int64_t parameters = job.count(job.trained);
+    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    const int64_t parameters = run.count(run.trained);
     const auto free = static_cast<int64_t>((16 * room + 4) * static_cast<double>(parameters));
-    const std::optional<int64_t> found = save_total_limit_within(job, present, free);
+    const std::optional<int64_t> found = save_total_limit_within(run, present, free);
     if (found) {
       recipe.save_total_limit = *found;
-      EXPECT_LE(disk_needed(make_job(recipe, repository.config(), "config.json", 1), run, 0, present), free);
+      EXPECT_LE(disk_needed(make_run(recipe, repository.config(), "config.json", 1), run, 0, present), free);
     }
     return found.value_or(0);
   };

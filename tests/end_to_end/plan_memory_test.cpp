@@ -13,7 +13,7 @@
 #include "programs/signature.h"
 #include "run/device_request.h"
 #include "run_fettle.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"
@@ -46,22 +46,22 @@ void reset_peak() {
   if (!out) throw std::runtime_error("/proc/self/clear_refs cannot be written");
 }
 
-TrainState random_state(const Devices& devices, const Job& job) {
+TrainState random_state(const Devices& devices, const Run& run) {
   TrainState state;
   auto layout = [&](const Param& param) {
     const Dims dims = stacked_shape(param, DType::kF32).dims;
-    return layout_of(job.sharding.partition(stacked_axes(param), dims, param.hf_name), dims, job.sharding.mesh());
+    return layout_of(run.sharding.partition(stacked_axes(param), dims, param.hf_name), dims, run.sharding.mesh());
   };
   auto random = [&](const Param& param, DType dtype) {
-    return random_param(devices.client(), param, job.model.config, dtype, layout(param), 1);
+    return random_param(devices.client(), param, run.model.config, dtype, layout(param), 1);
   };
-  for (const Param& param : job.frozen) state.buffers.emplace(frozen_input(param), random(param, job.frozen_dtype));
-  for (const Param& param : job.trained) {
-    state.buffers.emplace(trained_input(param), random(param, job.trained_dtype));
-    for (const StateArray& array : optimizer_state(job, param))
+  for (const Param& param : run.frozen) state.buffers.emplace(frozen_input(param), random(param, run.frozen_dtype));
+  for (const Param& param : run.trained) {
+    state.buffers.emplace(trained_input(param), random(param, run.trained_dtype));
+    for (const StateArray& array : optimizer_state(run, param))
       state.buffers.emplace(array.name,
                             DeviceBuffer::zeros(devices.client(), array.shape,
-                                                layout_of(array.partition, array.shape.dims, job.sharding.mesh())));
+                                                layout_of(array.partition, array.shape.dims, run.sharding.mesh())));
   }
   return state;
 }
@@ -76,25 +76,25 @@ TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   const Recipe recipe = read_recipe({}, overrides);
   Devices devices(device_request(recipe));
   const std::string config = recipe.model_name_or_path + "/config.json";
-  const Job job = make_job(recipe, nlohmann::json::parse(read_text(config)), config, devices.count());
+  const Run run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, devices.count());
   const int64_t length = recipe.cutoff_len;
-  const Executable step = devices.compile(build_train_step(job, length));
+  const Executable step = devices.compile(build_train_step(run, length));
   Example row;
   for (int64_t t = 0; t < length; ++t)
-    row.input_ids.push_back(static_cast<int32_t>(t * 37 % job.model.config.vocab_size));
+    row.input_ids.push_back(static_cast<int32_t>(t * 37 % run.model.config.vocab_size));
   row.labels = row.input_ids;
-  const std::vector<Example> rows(static_cast<size_t>(job.rows_per_micro_batch()), row);
+  const std::vector<Example> rows(static_cast<size_t>(run.rows_per_micro_batch()), row);
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .sequences = job.rows_per_micro_batch(),
+                               .sequences = run.rows_per_micro_batch(),
                                .max_length = length,
                                .lengths = {length}});
   malloc_trim(0);
   const int64_t before = status_bytes("RssAnon");
-  TrainState state = random_state(devices, job);
+  TrainState state = random_state(devices, run);
   malloc_trim(0);
   reset_peak();
   const auto start = std::chrono::steady_clock::now();
-  for (int s = 0; s < 3; ++s) run_step(devices, job, step, state, batches.at(s), 1e-3);
+  for (int s = 0; s < 3; ++s) run_step(devices, run, step, state, batches.at(s), 1e-3);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const int64_t files = status_bytes("RssFile") + status_bytes("RssShmem");
   std::cout << seconds.count() << " s\n" << status_bytes("VmHWM") - files - before << std::endl;

@@ -1,4 +1,4 @@
-// The main job as a user runs it: what it leaves, how it stops and goes on.
+// The main run as a user runs it: what it leaves, how it stops and goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -21,10 +21,10 @@ TEST(Export, OneDeviceAndEightWriteTheSame) {
   recipe.model_name_or_path = model;
   recipe.adapter_name_or_path = {model + "/adapter_final"};
   recipe.export_dir = (folder / "one").string();
-  const ExportReport one = run_export(recipe);
+  const ExportReport one = run_export(Request(recipe, Command::kExport));
   recipe.export_dir = (folder / "eight").string();
   recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
-  const ExportReport eight = run_export(recipe);
+  const ExportReport eight = run_export(Request(recipe, Command::kExport));
   for (const std::string& file : list_tree(folder / "one"))
     EXPECT_TRUE(read_text(folder / "one" / file) == read_text(folder / "eight" / file)) << file;
   EXPECT_EQ(list_tree(folder / "one"), list_tree(folder / "eight"));
@@ -43,7 +43,7 @@ TEST(Export, AQuantisedBaseBecomesPlainWeights) {
     auto exported = [&](const std::string& from, const char* to) {
       recipe.model_name_or_path = from;
       recipe.export_dir = (folder / to).string();
-      const LogitCheck check = run_export(recipe).logits.value();
+      const LogitCheck check = run_export(Request(recipe, Command::kExport)).logits.value();
       EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale) << format << ' ' << to;
       EXPECT_GT(check.difference_from_base, 1e-2 * check.scale) << format << ' ' << to;
       return ModelRepository::open(recipe.export_dir);
@@ -97,7 +97,7 @@ TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
     recipe.adapter_name_or_path.clear();
     for (const std::string& adapter : adapters) recipe.adapter_name_or_path.push_back((folder / adapter).string());
     recipe.export_dir = (folder / to).string();
-    const LogitCheck check = run_export(recipe).logits.value();
+    const LogitCheck check = run_export(Request(recipe, Command::kExport)).logits.value();
     EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale) << to;  // also what inference makes of them
     return tensors(folder / to);
   };
@@ -146,7 +146,7 @@ TEST(Export, AnOutputOfZerosStaysZero) {
     recipe.adapter_name_or_path.clear();
     for (const std::string& adapter : adapters) recipe.adapter_name_or_path.push_back((folder / adapter).string());
     recipe.export_dir = (folder / ("to_" + adapters.back())).string();
-    const LogitCheck check = run_export(recipe).logits.value();
+    const LogitCheck check = run_export(Request(recipe, Command::kExport)).logits.value();
     EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale);
     const Value got = tensors(recipe.export_dir).at(zeroed);
     for (int64_t i = 0; i < 2 * got.shape.dims[1]; ++i)

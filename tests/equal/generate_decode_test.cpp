@@ -25,14 +25,14 @@ std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   const auto t = static_cast<int64_t>(ids.size());
   Program program;
   BuildScope scope(program.block());
-  const Weights weights = add_weight_inputs(program, model.job);
-  Forward f = make_forward(model.job, weights, Remat::kNone);
-  if (model.job.lora) f.adapt = lora_adapt(*model.job.lora, model.job.compute, nullptr);
+  const Weights weights = add_weight_inputs(program, model.run);
+  Forward f = make_forward(model.run, weights, Remat::kNone);
+  if (model.run.lora) f.adapt = lora_adapt(*model.run.lora, model.run.compute, nullptr);
   f.tokens = program.input("tokens", {DType::kI32, {1, t}});
   f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
   f.segments = full(1, {DType::kI32, {1, t}});
-  const Tensor last = slice(model.job.model.family->forward(f), 1, t - 1, t);
-  program.output("logits", logits(f, last, head_of(model.job.model, weights)));
+  const Tensor last = slice(model.run.model.family->forward(f), 1, t - 1, t);
+  program.output("logits", logits(f, last, head_of(model.run.model, weights)));
   DeviceBuffer tokens = replicate(model.devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
   Bindings inputs = model.state.bindings();
   inputs["tokens"] = &tokens;
@@ -44,7 +44,7 @@ class Cache : public testing::TestWithParam<const char*> {};
 
 TEST_P(Cache, CachedIsUncached) {
   Loaded model(reference_recipe(GetParam(), true));
-  Generator generator(model.devices, model.job, model.state);
+  Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence(GetParam());
   for (const size_t length : {30u, 31u, 57u, 58u}) {
     const std::vector<int32_t> part(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length));
@@ -54,7 +54,7 @@ TEST_P(Cache, CachedIsUncached) {
 
 TEST_P(Cache, GrowthKeepsWhatIsThere) {
   Loaded model(reference_recipe(GetParam(), true));
-  Generator grows(model.devices, model.job, model.state), roomy(model.devices, model.job, model.state);
+  Generator grows(model.devices, model.run, model.state), roomy(model.devices, model.run, model.state);
   roomy.reserve(128);
   std::vector<int32_t> prompt = long_sequence(GetParam());
   prompt.resize(58);
@@ -69,7 +69,7 @@ TEST_P(Cache, EveryWayToTheEndIsTheSame) {
   // Stops where padding up to the next length would not fit any more.
   for (const std::vector<size_t>& stops :
        {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
-    Generator generator(model.devices, model.job, model.state);
+    Generator generator(model.devices, model.run, model.state);
     std::vector<float> got;
     for (const size_t stop : stops) got = generator.logits(std::span(ids).first(stop));
     EXPECT_LT(largest_difference(got, wanted), kBound) << stops.size() << " stops";
@@ -78,7 +78,7 @@ TEST_P(Cache, EveryWayToTheEndIsTheSame) {
 
 TEST_P(Cache, FurtherTurnsAndGoingBackAreAFreshPrefill) {
   Loaded model(reference_recipe(GetParam(), true));
-  Generator kept(model.devices, model.job, model.state);
+  Generator kept(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence(GetParam());
   std::vector<int32_t> first(ids.begin(), ids.begin() + 20);
   const std::vector<int32_t> reply = continue_greedily(kept, first, 8);
@@ -88,7 +88,7 @@ TEST_P(Cache, FurtherTurnsAndGoingBackAreAFreshPrefill) {
   std::vector<int32_t> other = first;  // another second turn: the cache goes back to where they part
   other.back() = (other.back() + 1) % 250;
   for (const std::vector<int32_t>& prompt : {second, other, first, second}) {
-    Generator fresh(model.devices, model.job, model.state);
+    Generator fresh(model.devices, model.run, model.state);
     EXPECT_LT(largest_difference(kept.logits(prompt), fresh.logits(prompt)), kBound);
     EXPECT_EQ(kept.cached(), fresh.cached());
   }
@@ -102,7 +102,7 @@ TEST_P(Cache, AnyMeshGivesTheSameIds) {
     Recipe recipe = reference_recipe(GetParam(), true);
     recipe.mesh = mesh;
     Loaded model(recipe);
-    Generator generator(model.devices, model.job, model.state);
+    Generator generator(model.devices, model.run, model.state);
     EXPECT_EQ(continue_greedily(generator, prompt["prompt"], static_cast<int64_t>(wanted.size())), wanted)
         << mesh.begin()->first << " " << mesh.begin()->second;
   }
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Cache, testing::Values("llama", "llama2", "mi
 
 TEST(CacheState, ClearingIsAFreshStart) {
   Loaded model(reference_recipe("qwen3"));
-  Generator generator(model.devices, model.job, model.state);
+  Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence("qwen3");
   const std::vector<float> before = generator.logits(std::span(ids).first(30));
   generator.clear();
@@ -125,7 +125,7 @@ TEST(CacheState, ComputesInBfloat16) {
   Loaded exact(recipe);
   recipe.bf16 = true;
   Loaded low(recipe);
-  Generator a(exact.devices, exact.job, exact.state), b(low.devices, low.job, low.state);
+  Generator a(exact.devices, exact.run, exact.state), b(low.devices, low.run, low.state);
   const std::vector<int32_t> ids = long_sequence("llama");
   for (const size_t length : {30u, 31u, 70u})
     EXPECT_LT(largest_difference(a.logits(std::span(ids).first(length)), b.logits(std::span(ids).first(length))), 0.5);

@@ -7,7 +7,7 @@
 #include "models/blocks/attention.h"
 #include "models/blocks/loss.h"
 #include "step/forward.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -104,24 +104,24 @@ TEST(Windows, ByLayer) {
   const Recipe recipe = reference_recipe("llama");
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Job job = make_job(recipe, repository.config(), "config.json", 1);
+  Run run = make_run(recipe, repository.config(), "config.json", 1);
   Program program;
   BuildScope scope(program.block());
-  const Weights weights = add_weight_inputs(program, job);
+  const Weights weights = add_weight_inputs(program, run);
   const std::map<std::string, std::vector<int64_t>> windows{
       {"none", {}}, {"wide", {0, 64}}, {"second", {0, 8}}, {"both", {8, 8}}, {"first", {8, 0}}};
   for (const auto& [name, by_layer] : windows) {
-    job.model.config.window = by_layer;
-    Forward f = make_forward(job, weights, Remat::kFull);
+    run.model.config.window = by_layer;
+    Forward f = make_forward(run, weights, Remat::kFull);
     f.tokens = iota({DType::kI32, {1, 40}}, 1) * 5.0;
     f.positions = iota({DType::kI32, {1, 40}}, 1);
     f.segments = full(1, {DType::kI32, {1, 40}});
-    program.output(name, job.model.family->forward(f));
+    program.output(name, run.model.family->forward(f));
   }
   const Executable executable = devices.compile(program);
-  TrainState state = load_state(devices, job, repository, false);
+  TrainState state = load_state(devices, run, repository, false);
   std::map<std::string, Value> got;
-  for (const auto& [name, buffer] : run(executable, state.bindings())) got[name] = to_value(buffer.download());
+  for (const auto& [name, buffer] : run_program(executable, state.bindings())) got[name] = to_value(buffer.download());
   auto largest = [&](const char* a, const char* b) {
     double most = 0;
     for (size_t e = 0; e < got.at(a).elements.size(); ++e)
@@ -142,37 +142,37 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   recipe.finetuning_type = "full";
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
   Program program;
   BuildScope scope(program.block());
-  const Weights weights = add_weight_inputs(program, job);
+  const Weights weights = add_weight_inputs(program, run);
   const Shape ids{DType::kI32, {2, 40}};
   const Tensor tokens = program.input("batch/tokens", ids), targets = program.input("batch/targets", ids);
   const Tensor positions = program.input("batch/positions", ids), segments = program.input("batch/segments", ids);
   Tensors wrt;
-  for (const Param& param : job.trained) wrt.push_back(weights.at(param.hf_name));
+  for (const Param& param : run.trained) wrt.push_back(weights.at(param.hf_name));
   for (const int64_t block : {8, 512}) {
-    Forward f = make_forward(job, weights, Remat::kFull);
+    Forward f = make_forward(run, weights, Remat::kFull);
     f.attention_block = block;
     f.tokens = tokens, f.positions = positions, f.segments = segments;
-    const Tensor hidden = job.model.family->forward(f);
+    const Tensor hidden = run.model.family->forward(f);
     const TokenLoss loss =
-        token_loss(f, hidden, head_of(job.model, weights), targets, {.differentiable = true, .head_trained = true});
+        token_loss(f, hidden, head_of(run.model, weights), targets, {.differentiable = true, .head_trained = true});
     const Tensors grads = grad(loss.sum, wrt);
     program.output(std::to_string(block) + "/loss", loss.sum);
-    for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + job.trained[i].name, grads[i]);
+    for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + run.trained[i].name, grads[i]);
   }
   const Executable executable = devices.compile(program);
-  TrainState state = load_state(devices, job, repository, false);
+  TrainState state = load_state(devices, run, repository, false);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.sequences = 2, .max_length = 40, .packing = true, .shuffle = false, .lengths = {40}});
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(5), true);
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batches.at(5), true);
   Bindings bindings = state.bindings();
   for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
-  std::map<std::string, DeviceBuffer> out = run(executable, bindings);
+  std::map<std::string, DeviceBuffer> out = run_program(executable, bindings);
   auto read = [&](const std::string& name) { return to_value(out.at(name).download()).elements; };
   EXPECT_NEAR(read("8/loss")[0], read("512/loss")[0], 1e-6 * read("512/loss")[0]);
-  for (const Param& param : job.trained) {
+  for (const Param& param : run.trained) {
     const std::vector<double> blocks = read("8/" + param.hf_name), once = read("512/" + param.hf_name);
     double scale = 0;
     for (double x : once) scale = std::max(scale, std::abs(x));

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "training.h"
 
 namespace fettle {
@@ -74,15 +74,15 @@ RowLosses evaluate(const std::string& model, const std::vector<Example>& example
   recipe.finetuning_type = "full";
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Job job = make_job(recipe, repository.config(), "config.json", 1);
+  const Run run = make_run(recipe, repository.config(), "config.json", 1);
   const Batches batches(examples,
                         {.sequences = rows, .max_length = 40, .packing = packing, .shuffle = false, .lengths = {40}});
-  const Executable executable = devices.compile(build_eval_step(job, rows, 40));
-  TrainState state = load_state(devices, job, repository, false);
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(0), true);
+  const Executable executable = devices.compile(build_eval_step(run, rows, 40));
+  TrainState state = load_state(devices, run, repository, false);
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batches.at(0), true);
   Bindings bindings = state.bindings();
   for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
-  const std::map<std::string, DeviceBuffer> out = run(executable, bindings);
+  const std::map<std::string, DeviceBuffer> out = run_program(executable, bindings);
   auto read = [&](const char* name) { return to_value(out.at(name).download()).elements; };
   return {read("loss"), read("tokens"), read("correct")};
 }

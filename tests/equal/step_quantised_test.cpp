@@ -5,7 +5,7 @@
 #include "adapters/block_codes.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "training.h"
 
@@ -125,13 +125,13 @@ TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;
   recipe.gradient_checkpointing = "none";
-  const Job job = make_job(recipe, wide_config(), "config.json", 1);
-  Program program = build_train_step(job, 8);
+  const Run run = make_run(recipe, wide_config(), "config.json", 1);
+  Program program = build_train_step(run, 8);
   for (int32_t id = 0; id < program.block().size(); ++id)
     for (const Shape& shape : program.block().node(id).results)
-      for (const QuantisedWeight& weight : job.quantised) {
+      for (const QuantisedWeight& weight : run.quantised) {
         Dims stack = weight.base.dims;
-        stack.insert(stack.begin(), job.model.config.num_hidden_layers);
+        stack.insert(stack.begin(), run.model.config.num_hidden_layers);
         EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.hf_name;
       }
 }

@@ -24,12 +24,12 @@ TEST(ClassifierFiles, AResumedRunWithAHeadGoesOnBitForBit) {
   recipe.output_dir = folder.path().string();
   ClassRun whole(recipe);
   whole.advance(2e-3);
-  CheckpointWriter(whole.job, whole.repository, {}).save(whole.state, {});
+  CheckpointWriter(whole.run, whole.repository, {}).save(whole.state, {});
   const std::filesystem::path written = checkpoint_path(recipe.output_dir, 1);
   StateReader from(state_folder(written));
   ClassRun resumed(recipe, &from);
   EXPECT_EQ(resumed.advance(2e-3).loss, whole.advance(2e-3).loss);
-  for (const StateArray& array : trained_arrays(whole.job)) {
+  for (const StateArray& array : trained_arrays(whole.run)) {
     const HostArray a = whole.state.buffers.at(array.name).download(),
                     b = resumed.state.buffers.at(array.name).download();
     EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << array.name;
@@ -47,12 +47,12 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   ClassRun run(recipe);
   for (int step = 0; step < 3; ++step) run.advance(5e-3);
   std::filesystem::create_directory(folder / "adapter");
-  write_result(folder / "adapter", run.job, run.repository, run.state);
+  write_result(folder / "adapter", run.run, run.repository, run.state);
   Recipe merge = recipe;
   merge.id2label.clear();  // they are beside the adapter
   merge.adapter_name_or_path = {(folder / "adapter").string()};
   merge.export_dir = (folder / "merged").string();
-  const ExportReport report = run_export(merge);
+  const ExportReport report = run_export(Request(merge, Command::kExport));
   ASSERT_TRUE(report.logits);
   EXPECT_GT(report.logits->difference_from_base, 1e-3);
   const Json config = Json::parse(read_text(folder / "merged/config.json"));
@@ -76,10 +76,10 @@ TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
   ClassRun run(recipe);
   for (int step = 0; step < 2; ++step) run.advance(5e-3);
   std::filesystem::create_directory(folder / "adapter");
-  write_result(folder / "adapter", run.job, run.repository, run.state);
+  write_result(folder / "adapter", run.run, run.repository, run.state);
   recipe.adapter_name_or_path = {(folder / "adapter").string()};
   recipe.export_dir = (folder / "merged").string();
-  EXPECT_TRUE(run_export(recipe).logits);
+  EXPECT_TRUE(run_export(Request(recipe, Command::kExport)).logits);
   const ModelRepository merged = ModelRepository::open(folder / "merged");
   EXPECT_TRUE(merged.contains("score.weight"));
   EXPECT_EQ(merged.config()["architectures"], Json({"LlamaForSequenceClassification"}));
@@ -92,7 +92,7 @@ TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
     Recipe recipe = class_recipe(model, kMulti, "full");
     recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
     ClassRun run(recipe);
-    write_result(folder.path(), run.job, run.repository, run.state);
+    write_result(folder.path(), run.run, run.repository, run.state);
     const ModelRepository written = ModelRepository::open(folder.path());
     ASSERT_EQ(written.names(), run.repository.names());
     for (const std::string& name : written.names()) {
@@ -104,7 +104,7 @@ TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
     EXPECT_EQ(written.config()["problem_type"], kMulti);
     Recipe copy = recipe;
     copy.export_dir = (folder / "copy").string();
-    run_export(copy);
+    run_export(Request(copy, Command::kExport));
     EXPECT_TRUE(read_text(folder / "copy/model.safetensors") == read_text(reference_model(model) / "model.safetensors"))
         << model;
   }
@@ -147,7 +147,7 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
     return name;
   });
   const ClassRun renamed(recipe), again(recipe);
-  for (const Param& param : plain.job.trained) {
+  for (const Param& param : plain.run.trained) {
     auto values = [&](const ClassRun& run) { return to_value(run.state.buffers.at(trained_input(param)).download()); };
     if (!param.hf_name.starts_with("classifier")) {
       EXPECT_EQ(values(renamed).elements, values(plain).elements) << param.hf_name;

@@ -28,9 +28,9 @@ TEST(Offload, CheckpointsGoBothWays) {
   std::optional<StateReader> from;
   for (const Recipe& recipe : {offloaded(plain), plain, offloaded(plain)}) {
     TrainingRun run(recipe, from ? &*from : nullptr);
-    if (from) check_meta(*from, run.job);
+    if (from) check_meta(*from, run.run);
     got.push_back(run.advance().loss);
-    CheckpointWriter(run.job, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   }
   expect_equal_lists(got, wanted, 1e-6, "loss");
@@ -43,14 +43,14 @@ TEST(Offload, WhatIsNotFiniteChangesNothing) {
   recipe.gradient_accumulation_steps = 1;
   TrainingRun run(recipe);
   run.advance();
-  const std::string norm = trained_input(run.job.model.param("model.norm.weight"));
+  const std::string norm = trained_input(run.run.model.param("model.norm.weight"));
   DeviceBuffer& weight = run.state.buffers.at(norm);
   HostArray broken = weight.download();
   broken.as<float>()[0] = std::numeric_limits<float>::infinity();
   weight = DeviceBuffer::upload(run.devices.client(), broken, weight.layout());
-  const auto before = trained_values(run.job, run.state);
+  const auto before = trained_values(run.run, run.state);
   EXPECT_FALSE(run.advance().finite());
-  for (const auto& [name, value] : trained_values(run.job, run.state))
+  for (const auto& [name, value] : trained_values(run.run, run.state))
     EXPECT_TRUE(same_bytes(value, before.at(name))) << name;
 }
 

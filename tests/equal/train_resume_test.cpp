@@ -30,10 +30,10 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
   std::vector<std::vector<std::string>> sources;
   std::optional<StateReader> from;
   auto take_leg = [&](TrainingRun& run) {
-    if (from) check_meta(*from, run.job);
+    if (from) check_meta(*from, run.run);
     for (int64_t step = 0; step < kSteps; ++step) got.push_back(run.advance().loss);
     sources.insert(sources.end(), run.sources.begin(), run.sources.end());
-    CheckpointWriter(run.job, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
   // The first leg is the beginning of the run that stays.

@@ -28,7 +28,7 @@ class EvalErrors : public testing::Test {
     recipe.eval_task = {task};
     return user_error([&] {
       std::ostringstream out;
-      run_eval(recipe, false, out);
+      run_eval(Request(recipe, Command::kEval), false, out);
     });
   }
   TempFolder temp;
@@ -77,7 +77,7 @@ TEST_F(EvalErrors, Keys) {
   auto said = [&] {
     return user_error([&] {
       std::ostringstream out;
-      run_eval(recipe, false, out);
+      run_eval(Request(recipe, Command::kEval), false, out);
     });
   };
   EXPECT_THAT(said(), HasSubstr("neither eval_dataset nor dataset"));

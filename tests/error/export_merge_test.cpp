@@ -50,7 +50,7 @@ class ExportError : public testing::Test {
  protected:
   // The message, after checking that neither the folder nor a part of it is there.
   std::string refused(const Recipe& recipe) {
-    const std::string message = user_error([&] { run_export(recipe); });
+    const std::string message = user_error([&] { run_export(Request(recipe, Command::kExport)); });
     for (const auto& entry : fs::directory_iterator(folder_.path()))
       EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("out")));
     return message;
@@ -59,7 +59,7 @@ class ExportError : public testing::Test {
 };
 
 TEST_F(ExportError, KeysAreNeeded) {
-  EXPECT_THAT(user_error([] { run_export(Recipe()); }),
+  EXPECT_THAT(user_error([] { run_export(Request(Recipe(), Command::kExport)); }),
               AllOf(HasSubstr("model_name_or_path"), HasSubstr("export_dir")));
 }
 
@@ -74,7 +74,7 @@ TEST_F(ExportError, AnAdapterOfZeros) {
 TEST_F(ExportError, AnAdapterLostInRounding) {
   Recipe low = merge_recipe(kModels / "llama", {}, folder_ / "base");
   low.export_dtype = "bfloat16";
-  run_export(low);
+  run_export(Request(low, Command::kExport));
   scaled_adapter(folder_ / "weak", 1e-3f);
   EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "out")),
               AllOf(HasSubstr("bfloat16"), HasSubstr("export_dtype: float32")));
@@ -83,7 +83,7 @@ TEST_F(ExportError, AnAdapterLostInRounding) {
               AllOf(HasSubstr("vanishes"), HasSubstr("export_dtype: float32")));
   Recipe full = merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "full");
   full.export_dtype = "float32";
-  EXPECT_NEAR(run_export(full).logits->kept, 1, 1e-2);
+  EXPECT_NEAR(run_export(Request(full, Command::kExport)).logits->kept, 1, 1e-2);
 }
 
 TEST_F(ExportError, AnAdapterThatIsNotFinite) {
@@ -113,7 +113,7 @@ TEST_F(ExportError, AValueThatTheDtypeCannotHold) {
   EXPECT_THAT(refused(recipe), AllOf(HasSubstr("model.norm.weight"), HasSubstr("-100000"), HasSubstr("float16"),
                                      HasSubstr("bfloat16 or float32")));
   recipe.export_dtype = "bfloat16";
-  EXPECT_EQ(run_export(recipe).files, 1u);
+  EXPECT_EQ(run_export(Request(recipe, Command::kExport)).files, 1u);
   fs::remove_all(folder_ / "out");
   model_with(folder_ / "larger", 3.4e38f);
   recipe.model_name_or_path = (folder_ / "larger").string();
@@ -122,13 +122,13 @@ TEST_F(ExportError, AValueThatTheDtypeCannotHold) {
   model_with(folder_ / "infinite", INFINITY);
   recipe.model_name_or_path = (folder_ / "infinite").string();
   recipe.export_dtype = "float16";
-  EXPECT_EQ(run_export(recipe).files, 1u);
+  EXPECT_EQ(run_export(Request(recipe, Command::kExport)).files, 1u);
 }
 
 TEST_F(ExportError, AMergeThatTheDtypeCannotHold) {
   Recipe low = merge_recipe(kModels / "llama", {}, folder_ / "base");
   low.export_dtype = "float16";
-  run_export(low);
+  run_export(Request(low, Command::kExport));
   scaled_adapter(folder_ / "strong", 1e8f);
   EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "strong", folder_ / "out")),
               AllOf(HasSubstr("_proj.weight"), HasSubstr("float16"), HasSubstr("bfloat16 or float32")));
@@ -186,7 +186,7 @@ TEST_F(ExportError, AnAdapterGivenAsModel) {
 
 TEST_F(ExportError, AFolderWithSomethingInIt) {
   write_text(folder_ / "mine/notes.txt", "keep");
-  EXPECT_THAT(user_error([&] { run_export(merge_recipe(kModels / "llama", {}, folder_ / "mine")); }),
+  EXPECT_THAT(user_error([&] { run_export(Request(merge_recipe(kModels / "llama", {}, folder_ / "mine"), Command::kExport)); }),
               HasSubstr("mine"));
   EXPECT_EQ(list_tree(folder_ / "mine"), std::vector<std::string>{"notes.txt"});
 }

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 std::string generate_error(const Recipe& recipe, const std::string& input = "") {
   std::istringstream in(input);
   std::ostringstream out;
-  const std::string message = user_error([&] { run_generate(recipe, in, false, out); });
+  const std::string message = user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, out); });
   EXPECT_EQ(out.str(), "");
   return message;
 }
@@ -25,7 +25,7 @@ std::string generate_error(const Recipe& recipe, const std::string& input = "") 
 std::string chat_error(const Recipe& recipe) {
   std::istringstream in("hi\n");
   std::ostringstream out, remarks;
-  return user_error([&] { run_chat(recipe, in, false, out, remarks); });
+  return user_error([&] { run_chat(Request(recipe, Command::kChat), in, false, out, remarks); });
 }
 
 TEST(GenerateErrors, Prompts) {
@@ -92,7 +92,7 @@ TEST(GenerateErrors, OutputThatCannotBeWritten) {
   recipe.max_new_tokens = 2;
   std::istringstream in;
   std::ofstream full("/dev/full");
-  EXPECT_THAT(user_error([&] { run_generate(recipe, in, false, full); }), HasSubstr("cannot write"));
+  EXPECT_THAT(user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, full); }), HasSubstr("cannot write"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 TEST(DecodeErrors, TokensThatCannotBeContinued) {
   Loaded model(reference_recipe("gpt2"));
-  Generator generator(model.devices, model.job, model.state);
+  Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids(129, 1), wrong{1, 256}, negative{-1};
   EXPECT_THAT(user_error([&] { generator.logits({}); }), HasSubstr("the prompt is empty"));
   EXPECT_THAT(user_error([&] { generator.logits(ids); }),

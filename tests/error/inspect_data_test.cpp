@@ -18,7 +18,7 @@ TEST(Report, NeedsAModelFolderWithItsVocabularySize) {
   std::ostringstream out;
   auto said = [&]() -> std::string {
     try {
-      run_data(recipe, {}, out);
+      run_data(Request(recipe, Command::kData), {}, out);
     } catch (const UserError& error) {
       return error.what();
     }

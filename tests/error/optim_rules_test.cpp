@@ -14,12 +14,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string message(const std::string& optim, const std::map<std::string, std::string>& args, bool rate_set = false) {
-  Recipe recipe;
-  recipe.optim = optim;
-  recipe.optim_args = args;
-  recipe.set_at["optim_args"] = "r.yaml:3";
-  if (rate_set) recipe.set_at["learning_rate"] = "r.yaml:4";
-  return user_error([&] { make_optimizer(recipe); });
+  OptimSpec spec{.rule = optim, .args = args, .args_at = "r.yaml:3"};
+  if (rate_set) spec.learning_rate_at = "r.yaml:4";
+  return user_error([&] { make_optimizer(spec); });
 }
 
 TEST(OptimArgs, UnknownOnesListTheKnown) {
@@ -62,11 +59,9 @@ TEST(OptimArgs, NumbersOutOfRange) {
 TEST(OptimArgs, DefaultsAreTaken) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {
-      Recipe recipe;
-      recipe.optim = rule.name;
-      recipe.optim_args = {{std::string(argument.name), std::string(argument.value)}};
-      if (argument.name == "ns_steps") recipe.optim_args["ns_steps"] = "99";
-      EXPECT_NO_THROW(make_optimizer(recipe)) << rule.name << ' ' << argument.name;
+      OptimSpec spec{.rule = std::string(rule.name), .args = {{std::string(argument.name), std::string(argument.value)}}};
+      if (argument.name == "ns_steps") spec.args["ns_steps"] = "99";
+      EXPECT_NO_THROW(make_optimizer(spec)) << rule.name << ' ' << argument.name;
     }
 }
 

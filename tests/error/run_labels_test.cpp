@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data_fixtures.h"
 #include "run/labels.h"
+#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -25,7 +26,7 @@ struct LabelKeys : ::testing::Test {
   }
   void expect(const std::string& part, const json& config = json::object()) {
     try {
-      settled_labels(recipe, config, "config.json");
+      settled_labels(recipe, cls_stage(), config, "config.json");
       ADD_FAILURE() << "no error; wanted: " << part;
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -42,17 +43,8 @@ TEST_F(LabelKeys, ContradictEachOther) {
 }
 
 TEST_F(LabelKeys, AreRefusedBesideOthers) {
-  recipe.packing = true;
-  expect("packing is for stages that train tokens");
-  recipe.packing = false;
   recipe.template_name = "llama3";
   expect("of an encoder, which reads plain texts", {{"model_type", "bert"}, {"max_position_embeddings", 8}});
-}
-
-TEST_F(LabelKeys, AreOfStageClsOnly) {
-  recipe.stage = "sft";
-  recipe.set_at["num_labels"] = "recipe.yaml:3";
-  expect("recipe.yaml:3: num_labels is for stage cls, not sft");
 }
 
 TEST_F(LabelKeys, MustMatchWhatTheModelWasTaught) {
@@ -62,7 +54,7 @@ TEST_F(LabelKeys, MustMatchWhatTheModelWasTaught) {
   expect("recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", taught);
   // A model that is trained from scratch has no head to lose.
   recipe.train_from_scratch = true;
-  EXPECT_EQ(settled_labels(recipe, taught, "config.json")->size(), 5);
+  EXPECT_EQ(settled_labels(recipe, cls_stage(), taught, "config.json")->size(), 5);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 std::string message(const std::string& model, const std::vector<std::string>& words) {
   const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + model + "/config.json";
-  return user_error([&] { make_job(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
+  return user_error([&] { make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
 }
 
 TEST(JobError, LayersThatAreNotThere) {
@@ -76,19 +76,19 @@ TEST(JobError, Float8) {
   EXPECT_THAT(message("llama", {"fp8=true", "bf16=true", "quantization_bit=4"}), HasSubstr("held as nf4"));
   const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
   const Recipe recipe = read_recipe("", {"fp8=true", "bf16=true"});
-  Job job = make_job(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(file));
+  auto on = [&](const char* capability) {
+    return make_run(recipe, config, file, {.count = 1, .title = "the card", .capability = capability});
+  };
   for (const char* without : {"", "8.0", "8.6", "gfx90a:sramecc+:xnack-", "gfx1100"}) try {
-      use_float8_of(job, without, "the card");
+      on(without);
       ADD_FAILURE() << without;
     } catch (const UserError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("the card"), HasSubstr(without)));
     }
-  for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"}) {
-    use_float8_of(job, with, "the card");
-    EXPECT_EQ(job.float8, Float8{}) << with;
-  }
-  use_float8_of(job, "gfx942:sramecc+:xnack-", "the card");
-  EXPECT_EQ(job.float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
+  for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"})
+    EXPECT_EQ(on(with).float8, Float8{}) << with;
+  EXPECT_EQ(on("gfx942:sramecc+:xnack-").float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
 }
 
 TEST(JobError, ATiedEmbeddingIsNotSavedWithAnAdapter) {

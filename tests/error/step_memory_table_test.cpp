@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "step/memory_table.h"
 #include "temp_folder.h"
 
@@ -18,14 +18,14 @@ using testing::HasSubstr;
 using testing::Not;
 const std::string kLlama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
 
-Job job_for(const Recipe& recipe) {
-  return make_job(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, 1);
+Run job_for(const Recipe& recipe) {
+  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, 1);
 }
 
 std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
-  const Job job = job_for(recipe);
+  const Run run = job_for(recipe);
   try {
-    require_fit(job, memory_table(job, 40, {.peak = peak}, limit, "cpu (1 device)"));
+    require_fit(run, memory_table(run, 40, {.peak = peak}, limit, "cpu (1 device)"));
   } catch (const DoesNotFit& error) {
     EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
     return error.what();

@@ -4,7 +4,7 @@
 
 #include "checkpoint/saved/checkpoint_list.h"
 #include "model_copies.h"
-#include "step/make_job.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
@@ -31,7 +31,7 @@ class FailedSave : public testing::Test {
 };
 
 TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
-  CheckpointWriter writer(run_.job, run_.repository, run_.batches.identity());
+  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
   run_.state.step = 1;
   writer.save(run_.state, {});
   run_.state.step = 2;
@@ -51,7 +51,7 @@ TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
 TEST_F(FailedSave, IsSaidWhenNobodyAskedAnyMore) {
   testing::internal::CaptureStderr();
   {
-    CheckpointWriter writer(run_.job, run_.repository, run_.batches.identity());
+    CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
     run_.state.step = 2;
     writer.save(run_.state, {});
   }
@@ -67,7 +67,7 @@ class OtherRun : public testing::Test {
     TrainingRun run(recipe);
     run.state.step = 1;
     data_ = run.batches.identity();
-    CheckpointWriter(run.job, run.repository, data_).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, data_).save(run.state, {});
     state_.emplace(state_folder(run.folder()));
   }
   Recipe recipe(const std::string& type = "lora") {
@@ -79,10 +79,10 @@ class OtherRun : public testing::Test {
     int64_t devices = 1;
     for (const auto& [axis, size] : recipe.mesh) devices *= size;
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-    const Job job = make_job(recipe, repository.config(), "config.json", devices);
+    const Run run = make_run(recipe, repository.config(), "config.json", devices);
     return user_error([&] {
-      check_meta(*state_, job);
-      check_base(*state_, base_identity(job, repository));
+      check_meta(*state_, run);
+      check_base(*state_, base_identity(run, repository));
     });
   }
   TempFolder folder_;
@@ -162,8 +162,8 @@ TEST_F(OtherRun, ABaseOfOtherWeightsIsRefusedByBothPaths) {
                     HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start afresh")));
   StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as before there was a digest
   const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
-  const Job job = make_job(other, repository.config(), "config.json", 1);
-  EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(job, repository)); }),
+  const Run run = make_run(other, repository.config(), "config.json", 1);
+  EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(run, repository)); }),
             "no error");
 }
 
@@ -181,8 +181,8 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto error = [&] {
-    const Job job = make_job(recipe, repository.config(), "config.json", 1);
-    return user_error([&] { const OutputFolder made = check_output(job); });
+    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    return user_error([&] { const OutputFolder made = check_output(run); });
   };
   EXPECT_EQ(error(), "no error");
   write_text(folder / "out/all_results.json", "{}");
@@ -196,9 +196,9 @@ TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto error = [&]() -> std::string {
-    const Job job = make_job(recipe, repository.config(), "config.json", 1);
+    const Run run = make_run(recipe, repository.config(), "config.json", 1);
     try {
-      require_disk(job, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
+      require_disk(run, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
     } catch (const DoesNotFit& error) {
       return error.what();
     }

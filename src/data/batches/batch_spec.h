@@ -17,6 +17,9 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
   return grouping == RowGrouping::kNone ? 1 : 2;
 }
 
+// Batches of training steps, or those in which held-out rows and evaluation sets are measured.
+enum class BatchUse { kTraining, kEvaluation };
+
 struct BatchSpec {
   int64_t micro_batches = 1;  // A
   int64_t sequences = 1;      // B: sequences of a micro-batch over all devices

@@ -1,31 +1,48 @@
 #include "step/state/batch_arrays.h"
 
-namespace fettle {
+#include "base/error.h"
 
-std::vector<BatchArray> batch_arrays(const Job& job, const Dims& rows, int64_t length) {
-  const Recipe& recipe = job.recipe;
-  Dims tokens = rows, classes = rows;
-  tokens.push_back(length);
-  LogicalAxes row_axes(rows.size(), "");
-  row_axes.back() = "batch";
-  LogicalAxes token_axes = row_axes, class_axes = row_axes;
-  token_axes.push_back("length");
-  class_axes.push_back("");
+namespace fettle {
+namespace {
+
+struct PartOfBatch {
+  BatchPart part;
+  const char* name;
+  HostArray Batch::*from;
+};
+constexpr PartOfBatch kParts[] = {{BatchPart::kTokens, "tokens", &Batch::tokens},
+                                  {BatchPart::kTargets, "targets", &Batch::targets},
+                                  {BatchPart::kPositions, "positions", &Batch::positions},
+                                  {BatchPart::kSegments, "segments", &Batch::segments},
+                                  {BatchPart::kTokenTypes, "token_types", &Batch::token_types},
+                                  {BatchPart::kClasses, "classes", &Batch::classes},
+                                  {BatchPart::kPreferences, "preferences", &Batch::preferences}};
+
+const PartOfBatch& find(BatchPart part) {
+  for (const PartOfBatch& one : kParts)
+    if (one.part == part) return one;
+  throw InternalError("a stage reads a part of the batch that does not exist");
+}
+
+}  // namespace
+
+std::vector<BatchArray> batch_arrays(const Run& run, const Dims& sequences, int64_t length) {
+  LogicalAxes axes(sequences.size(), "");
+  axes.back() = "batch";
   std::vector<BatchArray> out;
-  auto of_tokens = [&](const char* name, HostArray Batch::*from) {
-    out.push_back({name, {DType::kI32, tokens}, token_axes, from});
-  };
-  of_tokens("tokens", &Batch::tokens);
-  if (!job.model.classifies()) of_tokens("targets", &Batch::targets);
-  of_tokens("positions", &Batch::positions);
-  of_tokens("segments", &Batch::segments);
-  if (recipe.stage == "cls") {
-    of_tokens("token_types", &Batch::token_types);
-    const bool single = recipe.problem_type == "single_label_classification";
-    classes.push_back(single ? 1 : job.model.config.num_labels);
-    out.push_back({"classes", {DType::kF32, classes}, class_axes, &Batch::classes});
+  for (const BatchPart part : run.stage->batch) {
+    const PartOfBatch& found = find(part);
+    BatchArray array{part, found.name, {DType::kI32, sequences}, axes, found.from};
+    if (part == BatchPart::kClasses) {
+      array.shape.dtype = DType::kF32;
+      array.shape.dims.push_back(run.labels()->classes_per_row());
+      array.axes.push_back("");
+    } else if (part != BatchPart::kPreferences) {
+      array.shape.dims.push_back(length);
+      array.axes.push_back("length");
+    }
+    out.push_back(std::move(array));
   }
-  if (recipe.stage == "kto") out.push_back({"preferences", {DType::kI32, rows}, row_axes, &Batch::preferences});
   return out;
 }
 

@@ -17,10 +17,10 @@ TensorChanges changes_of(const std::vector<AdapterFolder>& adapters, const std::
   return {};
 }
 
-MergedAdapters::MergedAdapters(const Job& job) : job_(job) {
-  for (const std::string& folder : job.merged) {
+MergedAdapters::MergedAdapters(const Run& run) : run_(run) {
+  for (const std::string& folder : run.merged) {
     adapters_.push_back(open_adapter(folder));
-    options_.push_back(adapter_options(adapters_.back(), job.model));
+    options_.push_back(adapter_options(adapters_.back(), run.model));
   }
 }
 
@@ -28,12 +28,12 @@ std::vector<Param> MergedAdapters::pair_of(size_t i, const Param& param) const {
   LoraOptions options = options_[i];
   if (!param.of_experts()) {
     std::erase_if(options.modules,
-                  [&](const std::string& module) { return job_.model.linear(module).hf_name != param.hf_name; });
+                  [&](const std::string& module) { return run_.model.linear(module).hf_name != param.hf_name; });
     options.parameters.clear();
-    return lora_params(job_.model, options);
+    return lora_params(run_.model, options);
   }
   const bool down = param.role == Role::kExpertDown;
-  const std::vector<Param> pairs = expert_lora_params(job_.model, options);
+  const std::vector<Param> pairs = expert_lora_params(run_.model, options);
   for (size_t p = 0; p < options.parameters.size(); ++p)
     if (options.parameters[p].ends_with("down_proj") == down) return {pairs[2 * p], pairs[2 * p + 1]};
   return {};
@@ -47,18 +47,18 @@ DeviceBuffer MergedAdapters::merged(Devices& devices, const Param& param, Device
 
 DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const Param& param, DeviceBuffer weight) const {
   const LoraOptions& options = options_[i];
-  Program program(job_.sharding.mesh());
+  Program program(run_.sharding.mesh());
   BuildScope scope(program.block());
   Bindings inputs{{"weight", &weight}};
-  const Partition partition = job_.partition(param);
+  const Partition partition = run_.partition(param);
   const Memory memory = param.memory;
   auto in = [&](Memory where, const Tensor& x) { return memory == Memory::kHost ? place(x, where, partition) : x; };
   const Tensor base = in(Memory::kDevice, program.input("weight", weight.shape(), partition, memory));
   std::map<std::string, DeviceBuffer> parts;
   std::vector<Tensor> pair;
   for (const Param& part : pair_of(i, param)) {
-    parts.emplace(part.hf_name, load_adapter_param(devices, job_, part, DType::kF32, adapters_[i], options));
-    pair.push_back(program.input(part.hf_name, stacked_shape(part, DType::kF32), job_.partition(part)));
+    parts.emplace(part.hf_name, load_adapter_param(devices, run_, part, DType::kF32, adapters_[i], options));
+    pair.push_back(program.input(part.hf_name, stacked_shape(part, DType::kF32), run_.partition(part)));
   }
   for (auto& [name, buffer] : parts) inputs[name] = &buffer;
   Tensor changed;
@@ -75,7 +75,7 @@ DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const Param& 
   Dims all(changed.rank());
   std::iota(all.begin(), all.end(), 0);
   program.output("finite", convert(reduce_and(is_finite(changed), all), DType::kI32));
-  std::map<std::string, DeviceBuffer> outputs = run(devices.compile(program), inputs);
+  std::map<std::string, DeviceBuffer> outputs = run_program(devices.compile(program), inputs);
   if (outputs.at("finite").download().as<int32_t>()[0] == 0)
     throw UserError("{}: merged into {} it makes values that are not finite in {}; {}",
                     adapters_[i].file.path().string(), param.hf_name, hf_name(changed.dtype()),

@@ -8,7 +8,7 @@
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/repository.h"
 #include "programs/devices.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -21,11 +21,11 @@ struct TensorChanges {
 // Refers to the adapters, in the order in which they are applied.
 TensorChanges changes_of(const std::vector<AdapterFolder>& adapters, const std::string& tensor);
 
-// Those of job.merged, one after another. Refers to the job.
+// Those of run.merged, one after another. Refers to the run.
 class MergedAdapters {
  public:
   // Throws UserError for a folder that is not there, is broken or is another model's.
-  explicit MergedAdapters(const Job& job);
+  explicit MergedAdapters(const Run& run);
 
   // The tensor in the place of the base's, where one of them saved it whole.
   std::optional<StoredTensor> saved(const std::string& name) const { return changes_of(adapters_, name).saved; }
@@ -38,7 +38,7 @@ class MergedAdapters {
   std::vector<Param> pair_of(size_t i, const Param& param) const;
   DeviceBuffer merge_one(Devices& devices, size_t i, const Param& param, DeviceBuffer weight) const;
 
-  const Job& job_;
+  const Run& run_;
   std::vector<AdapterFolder> adapters_;
   std::vector<LoraOptions> options_;  // of adapters_
 };

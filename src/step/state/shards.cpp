@@ -10,8 +10,8 @@ namespace fettle {
 namespace {
 
 // "model.layers.{}.mlp.up_proj.weight" -> "mlp.up_proj"
-std::string short_name(const Job& job, const std::string& hf_name) {
-  const std::string& prefix = job.model.family->layer_prefix;
+std::string short_name(const Run& run, const std::string& hf_name) {
+  const std::string& prefix = run.model.family->layer_prefix;
   std::string name = hf_name.starts_with(prefix) ? hf_name.substr(prefix.size()) : hf_name;
   if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
   return name;
@@ -19,45 +19,45 @@ std::string short_name(const Job& job, const std::string& hf_name) {
 
 }  // namespace
 
-std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
+std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   std::vector<PlacedArray> out;
   auto add = [&](const std::string& kind, const std::string& name, const std::string& label, const Shape& shape,
                  const LogicalAxes& axes) {
-    out.push_back({kind, name, label, shape, axes, job.sharding.partition(axes, shape.dims, name)});
+    out.push_back({kind, name, label, shape, axes, run.sharding.partition(axes, shape.dims, name)});
     for (size_t d = 0; d < axes.size(); ++d)
-      for (const std::string& axis : job.sharding.left_whole(axes[d], shape.dims[d]))
+      for (const std::string& axis : run.sharding.left_whole(axes[d], shape.dims[d]))
         out.back().note = fmt::format("{} {} does not divide by {} {}: whole on it", axes[d], shape.dims[d], axis,
-                                      job.sharding.mesh().size_of(axis));
+                                      run.sharding.mesh().size_of(axis));
   };
   auto add_params = [&](const std::string& kind, const std::vector<Param>& params, DType dtype) {
     for (const Param& param : params)
-      add(kind, param.hf_name, short_name(job, param.hf_name), stacked_shape(param, param.dtype.value_or(dtype)),
+      add(kind, param.hf_name, short_name(run, param.hf_name), stacked_shape(param, param.dtype.value_or(dtype)),
           stacked_axes(param));
   };
-  add_params("frozen weights", job.frozen, job.frozen_dtype);
-  add_params("reference weights", job.reference, job.reference_dtype());
-  add_params(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
+  add_params("frozen weights", run.frozen, run.frozen_dtype);
+  add_params("reference weights", run.reference, run.reference_dtype());
+  add_params(run.lora ? "adapters" : "weights", run.trained, run.trained_dtype);
   std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
-  for (const Param& param : job.trained)
-    for (const StateArray& array : optimizer_state(job, param)) {
+  for (const Param& param : run.trained)
+    for (const StateArray& array : optimizer_state(run, param)) {
       const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));
       states[kind].push_back(
-          {kind, array.name, short_name(job, param.hf_name), array.shape, array.axes, array.partition});
+          {kind, array.name, short_name(run, param.hf_name), array.shape, array.axes, array.partition});
     }
   for (const auto& [kind, arrays] : states) out.insert(out.end(), arrays.begin(), arrays.end());
 
-  const ModelConfig& c = job.model.config;
-  const int64_t rows = job.sequences_per_micro_batch();
-  for (const BatchArray& array : batch_arrays(job, {job.recipe.gradient_accumulation_steps, rows}, length))
+  const ModelConfig& c = run.model.config;
+  const int64_t rows = run.batch.sequences;
+  for (const BatchArray& array : batch_arrays(run, {run.batch.micro_batches, rows}, length))
     add("batch", array.name, array.name, array.shape, array.axes);
   const std::string kind = "activations of a layer and micro-batch";
-  add(kind, "residual stream", "residual stream", {job.compute, {rows, length, c.hidden_size}},
+  add(kind, "residual stream", "residual stream", {run.compute, {rows, length, c.hidden_size}},
       {"batch", "length", "act_embed"});
-  add(kind, "attention heads", "attention heads", {job.compute, {rows, length, c.num_attention_heads, c.head_dim}},
+  add(kind, "attention heads", "attention heads", {run.compute, {rows, length, c.num_attention_heads, c.head_dim}},
       {"batch", "length", "act_heads", ""});
-  add(kind, "key heads", "key heads", {job.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
+  add(kind, "key heads", "key heads", {run.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
       {"batch", "length", "act_kv_heads", ""});
-  add(kind, "mlp", "mlp", {job.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
+  add(kind, "mlp", "mlp", {run.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
   return out;
 }
 

@@ -25,7 +25,7 @@ HostShards download_shards(const DeviceBuffer& buffer) {
   return out;
 }
 
-Snapshot take_snapshot(const Job& job, const TrainState& state) {
+Snapshot take_snapshot(const Run& run, const TrainState& state) {
   struct Copy {
     const DeviceBuffer* from;
     int position;
@@ -34,7 +34,7 @@ Snapshot take_snapshot(const Job& job, const TrainState& state) {
   Snapshot snapshot;
   std::vector<Copy> copies;
   size_t devices = 1;
-  for (const StateArray& trained : trained_arrays(job)) {
+  for (const StateArray& trained : trained_arrays(run)) {
     const DeviceBuffer& buffer = state.buffers.at(trained.name);
     HostShards& array = snapshot[trained.name];
     array.shape = buffer.shape();
@@ -52,9 +52,9 @@ Snapshot take_snapshot(const Job& job, const TrainState& state) {
   return snapshot;
 }
 
-int64_t snapshot_bytes(const Job& job) {
+int64_t snapshot_bytes(const Run& run) {
   int64_t bytes = 0;
-  for (const StateArray& array : trained_arrays(job)) bytes += array.shape.bytes();
+  for (const StateArray& array : trained_arrays(run)) bytes += array.shape.bytes();
   return bytes;
 }
 

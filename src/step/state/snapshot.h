@@ -27,7 +27,7 @@ HostShards download_shards(const DeviceBuffer& buffer);
 using Snapshot = std::map<std::string, HostShards>;
 
 // Complete when it returns: the arrays may be donated then. All devices copy at once.
-Snapshot take_snapshot(const Job& job, const TrainState& state);
-int64_t snapshot_bytes(const Job& job);  // of a snapshot's arrays
+Snapshot take_snapshot(const Run& run, const TrainState& state);
+int64_t snapshot_bytes(const Run& run);  // of a snapshot's arrays
 
 }  // namespace fettle

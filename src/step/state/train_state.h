@@ -9,7 +9,7 @@
 #include "checkpoint/saved/state.h"
 #include "data/batches/batches.h"
 #include "programs/devices.h"
-#include "step/job.h"
+#include "run/run.h"
 
 namespace fettle {
 
@@ -21,17 +21,17 @@ struct TrainState {
 };
 
 // The arrays that training changes: weights and the optimizer's. They are what a checkpoint holds.
-std::vector<StateArray> trained_arrays(const Job& job);
+std::vector<StateArray> trained_arrays(const Run& run);
 
 // Weights on their devices: base weights from the repository (random ones when recipe.train_from_scratch), the adapter
 // from adapter_name_or_path or fresh. With `optimizer`, its state as it starts. Shows progress.
-TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, bool optimizer);
+TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
 // The same, but all that training changes comes from a checkpoint, bit for bit, whatever mesh wrote it. Throws
 // DamagedState.
-TrainState load_state(Devices& devices, const Job& job, const ModelRepository& repository, StateReader& checkpoint);
+TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
 // The batch as device arrays by program input name: [A, B, T] as they are, or [B, T] when `flat`.
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Job& job, const Batch& batch, bool flat);
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch, bool flat);
 
 struct StepOutcome {
   double loss = 0;
@@ -43,7 +43,7 @@ struct StepOutcome {
 };
 
 // Runs one optimizer step in place; state.step grows by one when the outcome is finite.
-StepOutcome run_step(const Devices& devices, const Job& job, const Executable& step, TrainState& state,
+StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
                      const Batch& batch, double learning_rate);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-#include "step/positions.h"
+#include "run/preflight.h"
 
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-void check_positions(const Job& job, const Examples& examples) {
-  const int64_t known = job.model.config.max_position_embeddings;
+void check_positions(const Run& run, const Examples& examples) {
+  const int64_t known = run.model.config.max_position_embeddings;
   int64_t longest = 0, at = 0;
   for (int64_t i = 0; i < static_cast<int64_t>(examples.size()); ++i)
     if (examples.length(i) > longest) {
@@ -16,7 +16,7 @@ void check_positions(const Job& job, const Examples& examples) {
       at = i;
     }
   if (known <= 0 || longest <= known) return;
-  if (std::ranges::find(job.model.params, Role::kPositionEmbedding, &Param::role) != job.model.params.end())
+  if (std::ranges::find(run.model.params, Role::kPositionEmbedding, &Param::role) != run.model.params.end())
     throw UserError(
         "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
         "whether longer rows are cut or dropped)",
@@ -26,10 +26,10 @@ void check_positions(const Job& job, const Examples& examples) {
       examples.source(at), longest, known, known);
 }
 
-void check_vocabulary(const Job& job, const std::filesystem::path& folder, const Tokenizer& tokenizer) {
-  if (job.model.config.vocab_size < tokenizer.vocab_size())
+void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer) {
+  if (run.model.config.vocab_size < tokenizer.vocab_size())
     throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
-                    folder.string(), job.model.config.vocab_size, tokenizer.vocab_size());
+                    folder.string(), run.model.config.vocab_size, tokenizer.vocab_size());
 }
 
 }  // namespace fettle

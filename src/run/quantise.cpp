@@ -1,4 +1,4 @@
-#include "step/state/quantised_params.h"
+#include "run/quantise.h"
 
 #include <algorithm>
 
@@ -14,19 +14,19 @@ std::optional<Quantisation> wanted_quantisation(const Recipe& recipe) {
                       recipe.double_quantization};
 }
 
-void check(const Job& job, const Quantisation& format, const std::string& where) {
-  if (!job.trained.empty() && !job.lora)
+void check(const Run& run, const Quantisation& format, const std::string& where) {
+  if (!run.trained.empty() && !run.lora)
     throw UserError(
         "{}: weights held as {} cannot be trained themselves; set finetuning_type: lora, or take the original weights",
         where, format.name());
-  if (job.recipe.train_from_scratch)
+  if (run.from_scratch)
     throw UserError("{}: random weights are not quantised; remove train_from_scratch or quantization_bit", where);
-  if (!job.merged.empty())
+  if (!run.merged.empty())
     throw UserError(
         "{}: adapters cannot be merged into weights held as {}; `fettle export` merges {} into the original weights, "
         "then name the result in model_name_or_path",
-        where, format.name(), job.merged[0]);
-  if (job.pissa)
+        where, format.name(), run.merged[0]);
+  if (run.pissa)
     throw UserError(
         "{}: pissa_init takes the singular vectors off weights, which codes of {} cannot hold; remove it or "
         "quantization_bit",
@@ -44,25 +44,25 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
   return stored ? stored : wanted;
 }
 
-void quantise_frozen(Job& job, const std::string& file) {
-  const std::optional<Quantisation> found = quantisation_of(job.recipe, job.model.config, file);
+void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
+  const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   if (!found) return;
   const Quantisation format = *found;
-  const bool stored = job.model.config.quantisation.has_value();
-  check(job, format, stored ? file : job.recipe.where("quantization_bit"));
+  const bool stored = run.model.config.quantisation.has_value();
+  check(run, format, stored ? file : recipe.where("quantization_bit"));
 
   std::vector<Param> kept;
-  for (const Param& param : job.frozen) {
+  for (const Param& param : run.frozen) {
     if (param.role != Role::kLinear) {
       kept.push_back(param);
       continue;
     }
-    job.quantised.push_back(quantised_weight(param, format, job.sharding));
-    kept.insert(kept.end(), job.quantised.back().parts.begin(), job.quantised.back().parts.end());
+    run.quantised.push_back(quantised_weight(param, format, run.sharding));
+    kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
   }
-  job.frozen = std::move(kept);
+  run.frozen = std::move(kept);
   if (stored)
-    for (const Param& param : job.trained)
+    for (const Param& param : run.trained)
       if (param.role == Role::kLinear)
         throw UserError("{}: additional_target would train {}, which the checkpoint holds as {}; leave it out", file,
                         param.hf_name, format.name());

@@ -2,11 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
-#include "config/recipe.h"
 #include "optim/schedule.h"
 
 namespace fettle {
+
+// When something happens again and again.
+struct Interval {
+  enum class Every { kNever, kSteps, kEpoch };
+  Every every = Every::kNever;
+  double steps = 0;  // of kSteps; below 1: a share of all steps
+};
+
+// The recipe's keys of length and schedule.
+struct LengthSpec {
+  double epochs = 3;
+  int64_t max_steps = -1;   // above 0: instead of epochs
+  double warmup_ratio = 0;  // share of all steps
+  double warmup_steps = 0;  // above 0: instead of warmup_ratio; below 1 it is a share of all steps
+  Schedule schedule;        // total_steps and warmup_steps are filled in
+  int64_t logging_steps = 10;
+  Interval save, evaluate;
+};
 
 struct RunLength {
   int64_t steps_per_epoch = 1;
@@ -22,8 +41,6 @@ struct RunLength {
   bool evaluates_after(int64_t step) const { return eval_every > 0 && (step % eval_every == 0 || step == total_steps); }
 };
 
-// Steps from max_steps or num_train_epochs; warm-up, saving and evaluation as the recipe's counts, shares or
-// strategies.
-RunLength run_length(const Recipe& recipe, int64_t steps_per_epoch);
+RunLength run_length(const LengthSpec& spec, int64_t steps_per_epoch);
 
 }  // namespace fettle

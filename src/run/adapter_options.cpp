@@ -1,0 +1,87 @@
+#include "run/adapter_options.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/load.h"
+
+namespace fettle {
+namespace {
+
+const std::string kPrefix = "base_model.model.";
+
+}  // namespace
+
+AdapterFolder open_adapter(const std::filesystem::path& folder) {
+  return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
+}
+
+LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
+  const AdapterConfig& config = adapter.config;
+  const std::string file = adapter.file.path().string();
+  LoraOptions options{.rank = config.r, .alpha = config.lora_alpha, .rslora = config.use_rslora};
+  options.fan_in_fan_out = model.family->fan_in_fan_out;
+  options.dora = config.use_dora;
+  options.saved = config.modules_to_save;
+  if (config.task_type == "SEQ_CLS" && !model.classifies())
+    throw UserError(
+        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one "
+        "that scores replies",
+        file);
+  // PEFT lists the names that heads may have; a model has one of them.
+  if (model.classifies())
+    std::erase_if(options.saved, [&](const std::string& name) {
+      const bool of_peft = name == "classifier" || name == "score";
+      return of_peft &&
+             std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
+    });
+  size_t known = 0;
+  // The tensors say exactly which modules have a pair.
+  for (const std::string& linear : model.linears()) {
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
+      const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
+      if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
+      layers.push_back(layer);
+      if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
+        throw UserError("{}: ranks or alphas that differ by module are not supported (here: {})", file, module);
+    }
+    if (layers.empty()) continue;
+    if (!options.modules.empty() && layers != options.layers)
+      throw UserError("{}: {} and {} have pairs on different layers, which is not supported", file, options.modules[0],
+                      linear);
+    options.modules.push_back(linear);
+    options.layers = layers;
+    known += layers.size() * (options.dora ? 3 : 2);
+  }
+  if (static_cast<int64_t>(options.layers.size()) == model.config.num_hidden_layers) options.layers.clear();
+  if (!config.target_parameters.empty()) {
+    options.parameters = expert_parameters(model, config.target_parameters);
+    if (!options.layers.empty())
+      throw UserError("{}: pairs of experts beside linear layers with pairs on some layers only are not supported",
+                      file);
+    for (const Param& param : expert_lora_params(model, options))
+      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
+        known += adapter.file.find(kPrefix + param.stored_name(layer)) != nullptr ? 1 : 0;
+  }
+  std::set<std::string> saved;
+  for (const Param& param : saved_params(model, options))
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string name = param.stored_name(i);
+      saved.insert(name);
+      if (adapter.find(name, AdapterPart::kSaved) == nullptr)
+        throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
+    }
+  for (const AdapterTensor& tensor : adapter.tensors)
+    known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
+  if (known != adapter.tensors.size())
+    throw UserError(
+        "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "another model's adapter? Pairs outside of the blocks (a pooler's, of PEFT's all-linear) are not supported: "
+        "merge it with PEFT",
+        file, adapter.tensors.size(), known, model.family->model_type);
+  return options;
+}
+
+}  // namespace fettle

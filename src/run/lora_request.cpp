@@ -1,0 +1,78 @@
+#include "run/lora_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "run/adapter_options.h"
+
+namespace fettle {
+namespace {
+
+std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
+  std::set<int64_t> layers;
+  for (const std::string& text : recipe.layers_to_transform) {
+    int64_t layer = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (error != std::errc() || end != text.data() + text.size() || layer < 0 ||
+        layer >= model.config.num_hidden_layers)
+      throw UserError("{}: layers_to_transform: '{}' is not a layer; there are 0 to {}",
+                      recipe.where("layers_to_transform"), text, model.config.num_hidden_layers - 1);
+    layers.insert(layer);
+  }
+  if (static_cast<int64_t>(layers.size()) == model.config.num_hidden_layers) layers.clear();
+  return {layers.begin(), layers.end()};
+}
+
+// Pairs of experts are plain LoRA: PEFT refuses the rest too, or leaves it out.
+void check_expert_pairs(const Recipe& recipe) {
+  const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
+                                                 {recipe.use_dora, "use_dora"},
+                                                 {recipe.pissa_init, "pissa_init"},
+                                                 {!recipe.layers_to_transform.empty(), "layers_to_transform"}};
+  for (const auto& [asked, key] : others)
+    if (asked)
+      throw UserError("{}: {} does not go with target_parameters: pairs of experts have none; remove one of the two",
+                      recipe.where(key), key);
+}
+
+}  // namespace
+
+LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
+  // The head is trained whole, and saved with the pairs.
+  auto with_head = [&](LoraOptions options) {
+    if (model.classifies())
+      for (const std::string& module : model.family->classifier.saved)
+        if (std::ranges::find(options.saved, module) == options.saved.end()) options.saved.push_back(module);
+    return options;
+  };
+  if (!adapter.empty()) {
+    LoraOptions options = adapter_options(open_adapter(adapter), model);
+    options.dropout = recipe.lora_dropout;
+    if (recipe.set_at.contains("lora_rank") && recipe.lora_rank != options.rank)
+      warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
+    if (recipe.use_dora && !options.dora)
+      warn("{}: use_dora has no effect: the adapter {} has none", recipe.where("use_dora"), adapter);
+    if (!options.parameters.empty()) check_expert_pairs(recipe);
+    return with_head(options);
+  }
+  LoraOptions options{.rank = recipe.lora_rank,
+                      .alpha = recipe.effective_lora_alpha(),
+                      .dropout = recipe.lora_dropout,
+                      .rslora = recipe.use_rslora};
+  options.modules = lora_modules(model, recipe.lora_target);
+  if (!recipe.target_parameters.empty()) {
+    options.parameters = expert_parameters(model, recipe.target_parameters);
+    check_expert_pairs(recipe);
+  }
+  options.fan_in_fan_out = model.family->fan_in_fan_out;
+  options.dora = recipe.use_dora;
+  options.layers = layer_numbers(recipe, model);
+  options.saved = recipe.additional_target;
+  return with_head(options);
+}
+
+}  // namespace fettle

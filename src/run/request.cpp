@@ -1,0 +1,236 @@
+#include "run/request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/files.h"
+#include "run/batch_spec.h"
+#include "run/data_spec.h"
+#include "run/device_request.h"
+#include "run/labels.h"
+#include "run/quantise.h"
+#include "run/resolve.h"
+#include "stages/stages.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_command_keys(const Recipe& recipe, Command command) {
+  switch (command) {
+    case Command::kTrain: return require_keys(recipe, {"model_name_or_path", "dataset", "output_dir"}, "train");
+    case Command::kPlan: return require_keys(recipe, {"model_name_or_path"}, "plan");
+    case Command::kData: return require_keys(recipe, {"model_name_or_path"}, "data");
+    case Command::kEval: return require_keys(recipe, {"model_name_or_path"}, "eval");
+    case Command::kGenerate: return require_keys(recipe, {"model_name_or_path"}, "generate");
+    case Command::kChat: return require_keys(recipe, {"model_name_or_path"}, "chat");
+    case Command::kExport: return require_keys(recipe, {"model_name_or_path", "export_dir"}, "export");
+  }
+}
+
+bool trains(Command command) {
+  return command == Command::kTrain || command == Command::kPlan || command == Command::kData;
+}
+
+const Stage& stage_with(Head head) {
+  return **std::ranges::find(stages(), head, &Stage::head);
+}
+
+}  // namespace
+
+Request::Request(const Recipe& recipe, Command command)
+    : recipe_(std::make_shared<const Recipe>(recipe)),
+      command_(command),
+      stage_(&stage_named(recipe.stage, recipe.where("stage"))) {
+  require_command_keys(recipe, command);
+  Recipe own = recipe;
+  if (!trains(command)) own.train_from_scratch = false;  // what is measured or answers was trained, never random
+  recipe_ = std::make_shared<const Recipe>(own);
+  if (trains(command)) check_stage_keys(*stage_, KeyValues(own));
+  open();
+  if (command == Command::kEval) {
+    const bool said = recipe.set_at.contains("stage");
+    if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
+    if (stage_->measured_as) stage_ = &stage_->measured_as();
+  }
+  if (own.stage == stage_->name) return;
+  own.stage = stage_->name;
+  recipe_ = std::make_shared<const Recipe>(own);
+}
+
+Request::Request(const Recipe& recipe, const Request& like)
+    : recipe_(std::make_shared<const Recipe>(recipe)), command_(like.command_), stage_(like.stage_) {
+  open();
+}
+
+void Request::open() {
+  const bool weights = command_ == Command::kTrain ? !recipe_->train_from_scratch : !trains(command_);
+  repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(
+      recipe_->model_name_or_path, weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored));
+}
+
+std::string Request::config_file() const {
+  return (repository_->folder() / "config.json").string();
+}
+
+const std::string& Request::model_folder() const {
+  return recipe_->model_name_or_path;
+}
+
+const std::vector<std::string>& Request::adapters() const {
+  return recipe_->adapter_name_or_path;
+}
+
+std::string Request::model_title() const {
+  std::string title = model_folder();
+  for (const std::string& adapter : adapters()) title += " + " + adapter;
+  return title;
+}
+
+const std::optional<LabelSet>& Request::labels() const {
+  const ReadLabels read = command_ == Command::kPlan ? ReadLabels::kIfUnnamed : ReadLabels::kAlways;
+  if (!labels_)
+    labels_ = std::make_shared<const std::optional<LabelSet>>(
+        settled_labels(*recipe_, *stage_, repository_->config(), config_file(), read));
+  return *labels_;
+}
+
+DataSpec Request::data() const {
+  return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config()));
+}
+
+DeviceRequest Request::devices() const {
+  return device_request(*recipe_);
+}
+
+AssumedDevices Request::assumed_devices() const {
+  return fettle::assumed_devices(*recipe_);
+}
+
+bool Request::mesh_is_auto() const {
+  return recipe_->mesh_is_auto();
+}
+
+bool Request::names_mesh() const {
+  return !recipe_->mesh.empty() && !recipe_->mesh_is_auto();
+}
+
+MeshAxes Request::mesh(int64_t devices) const {
+  return make_mesh(recipe_->mesh, devices);
+}
+
+BatchSpec Request::batch(int64_t devices, BatchUse use) const {
+  return batch_spec(*recipe_, *stage_, cutoff_len_of(*recipe_, *stage_, repository_->config()), mesh(devices), use);
+}
+
+const std::string& Request::target() const {
+  return recipe_->target;
+}
+
+std::optional<int64_t> Request::device_count() const {
+  return asked_devices(*recipe_);
+}
+
+bool Request::plan_only() const {
+  return recipe_->plan_only;
+}
+
+GenerationSpec Request::generation() const {
+  const Recipe& r = *recipe_;
+  return {.prompt = r.prompt,
+          .prompt_at = r.where("prompt"),
+          .prompt_given = r.set_at.contains("prompt"),
+          .max_new_tokens = r.max_new_tokens,
+          .do_sample = r.do_sample,
+          .temperature = r.temperature,
+          .top_k = r.top_k,
+          .top_p = r.top_p,
+          .seed = static_cast<uint64_t>(r.seed)};
+}
+
+EvalSpec Request::eval() const {
+  const Recipe& r = *recipe_;
+  return {.tasks = r.eval_task,
+          .tasks_at = r.where("eval_task"),
+          .base_model = r.eval_base_model,
+          .base_model_at = r.where("eval_base_model"),
+          .output_dir = r.output_dir};
+}
+
+ExportSpec Request::exported() const {
+  const Recipe& r = *recipe_;
+  return {.folder = r.export_dir,
+          .shard_bytes = std::max<int64_t>(1, std::llround(r.export_size * 1e9)),
+          .dtype = r.export_dtype.empty() ? std::nullopt : std::optional(dtype_from_hf(r.export_dtype))};
+}
+
+Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {
+  return fettle::resolve(*recipe_, {repository_->config(), config_file()}, labels(), target, purpose, variant);
+}
+
+bool Request::has_taught_head() const {
+  if (taught_labels().count() > 0) return true;
+  return std::ranges::any_of(adapters(), [](const std::string& adapter) {
+    const fs::path file = fs::path(adapter) / "adapter_config.json";
+    if (!fs::exists(file)) return false;
+    const nlohmann::json config = read_json_file(file);
+    return config.is_object() && config.value("task_type", nlohmann::json()) == "SEQ_CLS";
+  });
+}
+
+LabelRequest Request::label_request() const {
+  return fettle::label_request(*recipe_);
+}
+
+TaughtLabels Request::taught_labels() const {
+  return fettle::taught_labels(adapters(), repository_->config(), config_file());
+}
+
+std::optional<Quantisation> Request::quantisation(const ModelConfig& config) const {
+  return quantisation_of(*recipe_, config, model_folder());
+}
+
+Request Request::without_adapters() const {
+  Recipe recipe = *recipe_;
+  recipe.adapter_name_or_path.clear();
+  return Request(recipe, *this);
+}
+
+Request Request::with_model(const std::string& folder) const {
+  Recipe recipe = *recipe_;
+  recipe.model_name_or_path = folder;
+  recipe.adapter_name_or_path.clear();
+  recipe.problem_type.clear();
+  recipe.num_labels.reset();
+  recipe.id2label.clear();
+  return Request(recipe, *this);
+}
+
+Request Request::exact(int64_t num_labels, const std::string& merged) const {
+  Recipe recipe = *recipe_;
+  if (!merged.empty()) {
+    recipe.model_name_or_path = merged;
+    recipe.adapter_name_or_path.clear();
+    recipe.quantization_bit.reset();
+  }
+  recipe.bf16 = recipe.pure_bf16 = recipe.fp16 = recipe.tf32 = false;
+  recipe.lora_dtype = "float32";
+  recipe.offload_param = recipe.offload_optimizer = false;
+  const Stage& stage = stage_with(num_labels > 0 ? Head::kLabels : Head::kTokens);
+  recipe.stage = stage.name;
+  Request out(recipe, *this);
+  out.stage_ = &stage;
+  std::optional<LabelSet> labels;
+  if (num_labels > 0) labels = LabelSet{Problem::kSingleLabel, default_labels(num_labels)};
+  out.labels_ = std::make_shared<const std::optional<LabelSet>>(labels);
+  return out;
+}
+
+RunTarget target_of(const Devices& devices) {
+  return {.count = devices.count(), .title = devices.title(), .capability = devices.capability()};
+}
+
+}  // namespace fettle

@@ -1,0 +1,120 @@
+// Defines Request: what a command was asked for, before the devices are known.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/repository.h"
+#include "data/classes/taught_labels.h"
+#include "programs/devices.h"
+#include "run/assumed_devices.h"
+#include "run/run.h"
+#include "run/variant.h"
+
+namespace fettle {
+
+struct Recipe;
+
+enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kExport };
+
+// How replies are written.
+struct GenerationSpec {
+  std::string prompt;     // one prompt; empty: rows or lines
+  std::string prompt_at;  // where it was set, for messages
+  bool prompt_given = false;
+  int64_t max_new_tokens = 512;
+  bool do_sample = true;
+  double temperature = 0.95;
+  int64_t top_k = 50;
+  double top_p = 0.7;
+  uint64_t seed = 42;
+};
+
+// What `eval` measures.
+struct EvalSpec {
+  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": by the set's columns
+  std::string tasks_at;            // where it was set, for messages
+  std::string base_model;          // eval_base_model; empty: none
+  std::string base_model_at;
+  std::string output_dir;
+};
+
+struct ExportSpec {
+  std::string folder;
+  int64_t shard_bytes = 0;
+  std::optional<DType> dtype;  // none: as the base
+};
+
+// A recipe that a command can act on: its keys are checked, its model folder is open. Nothing after src/run sees the
+// recipe itself. Copies share it.
+class Request {
+ public:
+  // Throws UserError when a key that the command needs is missing, the model folder is broken, or keys contradict the
+  // stage.
+  Request(const Recipe& recipe, Command command);
+
+  const Stage& stage() const { return *stage_; }
+  const ModelRepository& repository() const { return *repository_; }
+  std::string config_file() const;  // the name of its config.json, for messages
+  const std::string& model_folder() const;
+  const std::vector<std::string>& adapters() const;
+  // The model's folder with the adapters' behind it: "base + adapter".
+  std::string model_title() const;
+  // Of a stage that trains labels; read from the rows at the first call when nothing else tells them. A plan reads no
+  // rows when their number is known.
+  const std::optional<LabelSet>& labels() const;
+  DataSpec data() const;
+
+  DeviceRequest devices() const;
+  AssumedDevices assumed_devices() const;
+  bool mesh_is_auto() const;
+  bool names_mesh() const;  // axes with sizes
+  // The batches on so many devices, `mesh: auto` taken as all of them on fsdp. For commands without a device.
+  BatchSpec batch(int64_t devices, BatchUse use) const;
+  MeshAxes mesh(int64_t devices) const;
+  // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
+  const std::string& target() const;
+  std::optional<int64_t> device_count() const;  // that the recipe asks for
+
+  bool plan_only() const;
+  GenerationSpec generation() const;
+  EvalSpec eval() const;
+  ExportSpec exported() const;
+
+  // The run on these devices. Throws UserError as resolve().
+  Run resolve(const RunTarget& target, Purpose purpose, const Variant& variant = {}) const;
+
+  // Whether the model, or one of the adapters, was taught labels or scores.
+  bool has_taught_head() const;
+  // What the recipe asks of the labels, and what the model was taught.
+  LabelRequest label_request() const;
+  TaughtLabels taught_labels() const;
+
+  // The format of the linear layers: the checkpoint's, else the one asked for. Throws UserError when they differ.
+  std::optional<Quantisation> quantisation(const ModelConfig& config) const;
+
+  // The same request for other weights: without the adapters, or for another folder without adapters. Labels are
+  // settled anew.
+  Request without_adapters() const;
+  Request with_model(const std::string& folder) const;
+  // For comparing logits: all arithmetic in f32, no saving of memory. `num_labels` above 0: of a classifier. `merged`,
+  // when given, is a folder that takes the place of the model and its adapters.
+  Request exact(int64_t num_labels, const std::string& merged = "") const;
+
+ private:
+  Request(const Recipe& recipe, const Request& like);
+  void open();
+
+  std::shared_ptr<const Recipe> recipe_;
+  Command command_ = Command::kTrain;
+  const Stage* stage_ = nullptr;
+  std::shared_ptr<const ModelRepository> repository_;
+  mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
+};
+
+// The devices as a run's target.
+RunTarget target_of(const Devices& devices);
+
+}  // namespace fettle

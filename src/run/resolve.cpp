@@ -1,0 +1,335 @@
+#include "run/resolve.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "adapters/freeze.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "data/classes/taught_labels.h"
+#include "optim/schedule.h"
+#include "run/batch_spec.h"
+#include "run/data_spec.h"
+#include "run/lora_request.h"
+#include "run/quantise.h"
+#include "runtime/vendors/vendor.h"
+#include "stages/stages.h"
+
+namespace fettle {
+namespace {
+
+Recipe with_variant(Recipe recipe, const Variant& variant) {
+  auto take = [](auto& value, const auto& changed) {
+    if (changed) value = *changed;
+  };
+  take(recipe.per_device_train_batch_size, variant.per_device_train_batch_size);
+  if (variant.per_device_eval_batch_size) recipe.per_device_eval_batch_size = variant.per_device_eval_batch_size;
+  take(recipe.gradient_accumulation_steps, variant.gradient_accumulation_steps);
+  take(recipe.cutoff_len, variant.cutoff_len);
+  take(recipe.gradient_checkpointing, variant.gradient_checkpointing);
+  take(recipe.finetuning_type, variant.finetuning_type);
+  take(recipe.offload_optimizer, variant.offload_optimizer);
+  take(recipe.offload_param, variant.offload_param);
+  take(recipe.mesh, variant.mesh);
+  if (variant.any_device_count) recipe.device_count.reset();
+  return recipe;
+}
+
+Remat remat_named(const std::string& name) {
+  return name == "none" ? Remat::kNone : name == "dots" ? Remat::kDots : Remat::kFull;
+}
+
+Interval interval(const std::string& strategy, double steps) {
+  if (strategy == "no") return {};
+  return {strategy == "epoch" ? Interval::Every::kEpoch : Interval::Every::kSteps, steps};
+}
+
+LengthSpec length_spec(const Recipe& r) {
+  return {
+      .epochs = r.num_train_epochs,
+      .max_steps = r.max_steps,
+      .warmup_ratio = r.warmup_ratio,
+      .warmup_steps = r.warmup_steps,
+      .schedule = {.type = r.lr_scheduler_type,
+                   .min_rate = r.min_lr_rate.value_or(0),
+                   .power = r.lr_power,
+                   .cycles = static_cast<double>(r.lr_num_cycles),
+                   .decay_steps = r.lr_num_decay_steps.value_or(0)},
+      .logging_steps = r.logging_steps,
+      .save = interval(r.save_strategy, r.save_steps),
+      .evaluate = interval(r.eval_strategy, r.eval_steps > 0 ? r.eval_steps : static_cast<double>(r.logging_steps))};
+}
+
+OptimSpec optim_spec(const Recipe& r) {
+  OptimSpec spec{.rule = r.optim,
+                 .args = r.optim_args,
+                 .beta1 = r.adam_beta1,
+                 .beta2 = r.adam_beta2,
+                 .epsilon = r.adam_epsilon,
+                 .args_at = r.where("optim_args")};
+  if (r.set_at.contains("learning_rate")) spec.learning_rate_at = r.where("learning_rate");
+  return spec;
+}
+
+UpdateSpec update_spec(const Recipe& r) {
+  return {.learning_rate = r.learning_rate,
+          .embedding_lr = r.embedding_lr,
+          .loraplus_lr_ratio = r.loraplus_lr_ratio,
+          .weight_decay = r.weight_decay,
+          .max_grad_norm = r.max_grad_norm};
+}
+
+OutputSpec output_spec(const Recipe& r) {
+  return {.folder = r.output_dir,
+          .overwrite = r.overwrite_output_dir,
+          .resume_from = r.resume_from_checkpoint,
+          .save_total_limit = r.save_total_limit,
+          .plot_loss = r.plot_loss};
+}
+
+// Fills a Run in, step by step. Each step may read what the steps before it set.
+class Resolving {
+ public:
+  Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
+      : recipe_(recipe), config_(config), trains_(purpose == Purpose::kTraining), run_(run) {}
+
+  void check_head() const {
+    const Family& family = family_of(config_.json, config_.file);
+    const std::string where = recipe_.where("stage");
+    if (run_.stage->head == Head::kScore && family.encoder)
+      throw UserError("{}: stage: {} scores replies of a model that writes; {} is an encoder; set stage: cls", where,
+                      run_.stage->name, family.model_type);
+    const int64_t stored = read_taught_labels(config_.json, config_.file).count();
+    if (run_.stage->head == Head::kScore && !recipe_.train_from_scratch && stored > 1)
+      throw UserError(
+          "{}: the model is a classifier of {} labels, but stage: {} wants one score; take the model that it was made "
+          "from",
+          config_.file, stored, run_.stage->name);
+  }
+
+  void check_mesh() const {
+    const int64_t tp = run_.sharding.mesh().size_of("tp");
+    const int64_t heads = run_.model.config.num_attention_heads, key_heads = run_.model.config.num_key_value_heads;
+    if (heads % tp != 0)
+      throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
+    // More devices than key heads share them: each then holds the heads that its query heads read.
+    if (key_heads % tp != 0 && tp % key_heads != 0)
+      throw UserError("mesh: tp {} neither divides num_key_value_heads ({}) of {} nor is a multiple of it", tp,
+                      key_heads, config_.file);
+  }
+
+  // The weight of the experts' balance in the loss.
+  void set_balance() {
+    double& coefficient = run_.model.config.router_aux_loss_coef;
+    if (run_.model.classifies()) coefficient = 0;  // as Transformers has it
+    if (!recipe_.moe_aux_loss_coef) return;
+    if (run_.model.config.num_experts == 0)
+      throw UserError("{}: moe_aux_loss_coef: {} has no experts to balance; leave it out",
+                      recipe_.where("moe_aux_loss_coef"), run_.model.family->model_type);
+    coefficient = *recipe_.moe_aux_loss_coef;
+  }
+
+  // Which parameters are trained and which frozen.
+  void divide_params() {
+    const bool adapted = !recipe_.adapter_name_or_path.empty();
+    if (trains_ && recipe_.finetuning_type == "full" && adapted)
+      throw UserError("finetuning_type: full does not take adapter_name_or_path; export the merged model first");
+    if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
+      take_adapters();
+      divide_for_lora();
+    } else if (!trains_) {
+      run_.frozen = run_.model.params;
+    } else if (recipe_.finetuning_type == "freeze") {
+      divide_for_freeze();
+    } else {
+      run_.trained = run_.model.params;
+    }
+    if (trains_ && run_.trained.empty())
+      throw UserError(
+          "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
+          "no weight; give one of them, or leave lora_target out for all linear layers");
+  }
+
+  void check_rates() const {
+    const bool embedding = std::ranges::any_of(run_.trained, [](const Param& param) {
+      return param.role == Role::kTokenEmbedding || param.role == Role::kHead;
+    });
+    if (recipe_.embedding_lr && !run_.trained.empty() && !embedding)
+      throw UserError(
+          "{}: embedding_lr: neither the embedding nor the head is trained; name them in additional_target, "
+          "or remove the key",
+          recipe_.where("embedding_lr"));
+  }
+
+  // Programs that make something of whole stacks at the start do not go through them by layer.
+  void check_offload() const {
+    if (!recipe_.offload_param) return;
+    auto refuse = [&](const std::string& what, const std::string& remedy) {
+      throw UserError("{}: offload_param: {} needs whole weights on the device; {}", recipe_.where("offload_param"),
+                      what, remedy);
+    };
+    if (run_.pissa) refuse("pissa_init", "leave one of the two out");
+    if (!run_.merged.empty())
+      refuse("merging an adapter before the start", "merge it with `fettle export` first, or leave offload_param out");
+    if (run_.lora && run_.lora->dora && run_.adapter.empty())
+      refuse("the start of use_dora", "leave one of the two out");
+  }
+
+  void set_dtypes() {
+    const bool low = recipe_.bf16 || recipe_.pure_bf16 || recipe_.fp16;
+    run_.compute = recipe_.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
+    run_.frozen_dtype = low ? run_.compute : run_.model.config.dtype;
+    run_.trained_dtype = recipe_.pure_bf16 ? DType::kBF16 : DType::kF32;
+    if (run_.lora && recipe_.lora_dtype != "float32") run_.trained_dtype = dtype_from_hf(recipe_.lora_dtype);
+  }
+
+  void set_reference() {
+    if (!trains_ || !run_.has_reference()) return;
+    run_.reference_folder = recipe_.ref_model;
+    run_.reference_at = recipe_.where("ref_model");
+    if (!run_.reference_folder.empty()) {
+      run_.reference = run_.model.params;
+      if (!run_.quantised.empty())
+        throw UserError(
+            "{}: ref_model is held as it is, which does not go beside a base held as {}; leave ref_model out (the base "
+            "without the adapter is the reference), or take the original weights without quantization_bit",
+            run_.reference_at, run_.quantised[0].format.name());
+      return;
+    }
+    run_.reference = run_.trained;
+    // A new adapter's pairs start as nothing.
+    if (run_.lora && run_.adapter.empty())
+      std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
+  }
+
+  // In which memory each parameter lies: under offload_param the layers' in the host's, under offload_optimizer the
+  // masters. Last, since it asks for all the rest.
+  void place_params() {
+    for (Param& param : run_.trained) param.trained = true;
+    for (Param& param : run_.reference) param.trained = false;
+    for (std::vector<Param>* params : {&run_.frozen, &run_.trained, &run_.reference})
+      for (Param& param : *params)
+        if ((run_.offload_param && param.stacked()) || run_.has_master(param)) param.memory = Memory::kHost;
+    if (run_.offload_param)
+      for (QuantisedWeight& weight : run_.quantised) weight.base.memory = Memory::kHost;
+  }
+
+  void set_float8() {
+    if (!trains_ || !recipe_.fp8) return;
+    const std::string where = recipe_.where("fp8");
+    if (run_.compute != DType::kBF16)
+      throw UserError("{}: fp8 needs compute in bfloat16, found {}; set bf16: true, or remove fp8", where,
+                      hf_name(run_.compute));
+    if (!run_.quantised.empty())
+      throw UserError(
+          "{}: fp8 would round weights that are held as {} a second time; remove fp8, or take the original weights",
+          where, run_.quantised[0].format.name());
+    run_.float8 = float8_of(run_.target.capability);
+    if (!run_.float8)
+      throw UserError(
+          "{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
+          run_.target.capability.empty() ? "its plugin does not say of which kind it is" : run_.target.capability);
+  }
+
+  void warn_of_dropouts() const {
+    if (!trains_) return;
+    for (const std::string& key : run_.model.config.dropouts)
+      warn("{}: '{}' asks for dropout in the base model, which is not applied", config_.file, key);
+  }
+
+ private:
+  // The last adapter is trained or applied, those before it are merged. Without one to continue a new one is made.
+  void take_adapters() {
+    const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
+    const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);
+    run_.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
+    run_.adapter = fresh ? "" : adapters.back();
+    run_.lora = lora_options(recipe_, run_.model, run_.adapter);
+    run_.pissa = trains_ && fresh && recipe_.pissa_init;
+    run_.pissa_iterations = recipe_.pissa_iter;
+  }
+
+  // What LoRA leaves alone of the base is frozen, the rest is trained beside the pairs.
+  void divide_for_lora() {
+    run_.trained = lora_params(run_.model, *run_.lora);
+    const std::vector<Param> saved = saved_params(run_.model, *run_.lora);
+    for (const Param& param : run_.model.params) {
+      const bool trained = std::ranges::find(saved, param.hf_name, &Param::hf_name) != saved.end();
+      (trained ? run_.trained : run_.frozen).push_back(param);
+    }
+  }
+
+  void divide_for_freeze() {
+    FrozenAndTrained params = freeze_params(
+        run_.model, {recipe_.freeze_trainable_layers, recipe_.freeze_trainable_modules, recipe_.freeze_extra_modules});
+    run_.frozen = std::move(params.frozen);
+    run_.trained = std::move(params.trained);
+    for (const Param& param : run_.frozen)
+      if (param.of_classifier()) run_.trained.push_back(param);
+    std::erase_if(run_.frozen, [](const Param& param) { return param.of_classifier(); });
+  }
+
+  const Recipe& recipe_;
+  const ModelConfigFile& config_;
+  bool trains_;
+  Run& run_;
+};
+
+}  // namespace
+
+int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels) {
+  if (stage.head == Head::kScore) return 1;
+  if (stage.head == Head::kTokens) return 0;
+  if (labels) return labels->size();
+  throw UserError("{}: num_labels is missing: the rows tell it when there is a dataset, or set it",
+                  recipe.where("stage"));
+}
+
+Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
+            const RunTarget& target, Purpose purpose, const Variant& variant) {
+  const Recipe recipe = with_variant(asked, variant);
+  check_schedule_type(recipe.lr_scheduler_type);
+  const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
+  const KeyValues keys(recipe);
+  if (purpose == Purpose::kTraining) check_stage_keys(stage, keys);
+  const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
+  const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
+  Run run{.stage = &stage,
+          .keys = keys,
+          .target = target,
+          .model_folder = recipe.model_name_or_path,
+          .model = make_model(config.json, config.file, num_labels_of(recipe, stage, labels)),
+          .from_scratch = recipe.train_from_scratch,
+          .lora = {},
+          .tf32 = recipe.tf32,
+          .offload_optimizer = recipe.offload_optimizer,
+          .offload_param = recipe.offload_param,
+          .remat = remat_named(recipe.gradient_checkpointing),
+          .sharding = sharding,
+          .update = update_spec(recipe),
+          .optimizer = make_optimizer(optim_spec(recipe)),
+          .rows_per_device = recipe.per_device_train_batch_size,
+          .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
+          .batch = batch_spec(recipe, stage, cutoff_len, sharding.mesh(), BatchUse::kTraining),
+          .eval_batch = batch_spec(recipe, stage, cutoff_len, sharding.mesh(), BatchUse::kEvaluation),
+          .data = data_spec(recipe, stage, labels, cutoff_len),
+          .length = length_spec(recipe),
+          .output = output_spec(recipe),
+          .seed = static_cast<uint64_t>(recipe.seed)};
+  Resolving steps(recipe, config, purpose, run);
+  steps.check_head();
+  steps.check_mesh();
+  steps.set_balance();
+  steps.divide_params();
+  steps.check_rates();
+  steps.check_offload();
+  quantise_frozen(run, recipe, config.file);
+  steps.set_dtypes();
+  steps.set_reference();
+  steps.place_params();
+  steps.set_float8();
+  steps.warn_of_dropouts();
+  return run;
+}
+
+}  // namespace fettle

@@ -1,0 +1,30 @@
+// Defines resolve: from a recipe, a model folder and a target to the Run.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "config/recipe.h"
+#include "run/run.h"
+#include "run/variant.h"
+
+namespace fettle {
+
+// A model's config.json, and its name for messages.
+struct ModelConfigFile {
+  const nlohmann::json& json;
+  std::string file;
+};
+
+// `labels` are those of settled_labels. An adapter that is continued gives its own options. Throws UserError on
+// combinations that make no sense for this model, mesh or target.
+Run resolve(const Recipe& recipe, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
+            const RunTarget& target, Purpose purpose = Purpose::kTraining, const Variant& variant = {});
+
+// Outputs of the classifier that the stage trains: a label each, or one score; 0 for a language model. Throws UserError
+// when the stage needs labels and there are none.
+int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels);
+
+}  // namespace fettle

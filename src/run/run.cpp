@@ -1,0 +1,102 @@
+#include "run/run.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "run/batch_spec.h"
+
+namespace fettle {
+
+std::vector<std::string> Run::adapters() const {
+  std::vector<std::string> folders = merged;
+  if (!adapter.empty()) folders.push_back(adapter);
+  return folders;
+}
+
+bool Run::trains_head() const {
+  return std::ranges::any_of(trained, [&](const Param& param) { return param.hf_name == model.head().hf_name; });
+}
+
+int64_t Run::batch_shards() const {
+  return fettle::batch_shards(sharding.mesh());
+}
+
+int64_t Run::rows_per_micro_batch() const {
+  return batch.sequences / stage->sequences_per_row();
+}
+
+int64_t Run::count(const std::vector<Param>& params) const {
+  int64_t total = 0;
+  for (const Param& param : params)
+    if (!param.dtype) total += product(param.dims) * static_cast<int64_t>(layers_of(param).size());
+  if (&params == &frozen)
+    for (const QuantisedWeight& weight : quantised) total += product(weight.base.dims) * weight.base.layer_count();
+  return total;
+}
+
+std::vector<int64_t> Run::layers_of(const Param& param) const {
+  if (lora && !lora->layers.empty() && param.is_lora()) return lora->layers;
+  std::vector<int64_t> out(param.layer_count());
+  std::iota(out.begin(), out.end(), param.layers.first);
+  return out;
+}
+
+Partition Run::partition(const Param& param) const {
+  return sharding.partition(stacked_axes(param), stacked_shape(param, DType::kF32).dims, param.hf_name);
+}
+
+bool Run::has_master(const Param& param) const {
+  if (!offload_optimizer || offload_param || trained_dtype != DType::kF32 || compute == DType::kF32 ||
+      !reference.empty())
+    return false;
+  return param.trained && param.stacked() && param.role == Role::kLinear;
+}
+
+std::string frozen_input(const Param& param) {
+  return "frozen/" + param.stack_name();
+}
+std::string trained_input(const Param& param) {
+  return "trained/" + param.stack_name();
+}
+std::string start_array(const Param& param) {
+  return "start/" + param.stack_name();
+}
+std::string reference_input(const Param& param) {
+  return "reference/" + param.stack_name();
+}
+
+namespace {
+
+// A parameter's learning rate over the run's.
+double rate_factor(const Run& run, const Param& param) {
+  const UpdateSpec& update = run.update;
+  if (update.loraplus_lr_ratio &&
+      (param.role == Role::kLoraB || param.role == Role::kLoraMagnitude || param.is_bias_or_norm()))
+    return *update.loraplus_lr_ratio;
+  const bool embedding = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
+  return update.embedding_lr && embedding ? *update.embedding_lr / update.learning_rate : 1;
+}
+
+}  // namespace
+
+OptimWeight optim_weight(const Run& run, const Param& param) {
+  return {.shape = stacked_shape(param, run.trained_dtype),
+          .axes = stacked_axes(param),
+          .stacked = param.stack_dims(),
+          .weight_decay = Run::decays(param) ? run.update.weight_decay : 0,
+          .rate = rate_factor(run, param),
+          .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
+          .embedding = param.is_embedding()};
+}
+
+std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {
+  std::vector<StateArray> out;
+  for (StateRow& state : run.optimizer.state(optim_weight(run, param))) {
+    const Partition partition = run.sharding.fitting(state.axes, state.shape.dims);
+    out.push_back({state.name + "/" + param.stack_name(), std::move(state.shape), std::move(state.axes), partition,
+                   run.state_memory()});
+  }
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,133 @@
+// Defines Run: what one command does with one model on one target, resolved before any weight is read.
+//
+// A Run is made by resolve() (resolve.h) and never changed. Nothing after it asks what the user wrote.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adapters/lora.h"
+#include "adapters/quantised.h"
+#include "config/key_values.h"
+#include "data/batches/batch_spec.h"
+#include "data/data_spec.h"
+#include "graph/scan.h"
+#include "models/model.h"
+#include "optim/optimizer.h"
+#include "run/run_length.h"
+#include "sharding/rules.h"
+#include "stages/stage.h"
+
+namespace fettle {
+
+// The devices that a run is resolved for; known before a graph is built.
+struct RunTarget {
+  int64_t count = 1;
+  std::string title = "cpu (1 device)";
+  std::string capability = {};  // of one device, as DeviceInfo has it; empty: its plugin does not say
+};
+
+// Training makes a new adapter when there is none to continue. Inference takes the bare base then, all of it frozen.
+enum class Purpose { kTraining, kInference };
+
+// How the weights are changed by a step. Rates are those of the schedule's peak.
+struct UpdateSpec {
+  double learning_rate = 5e-5;
+  std::optional<double> embedding_lr;       // of the token embedding and the head; none: learning_rate
+  std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B over that of lora_A
+  double weight_decay = 0;
+  double max_grad_norm = 1;  // 0: no clipping
+};
+
+// What a command leaves behind.
+struct OutputSpec {
+  std::string folder;  // output_dir
+  bool overwrite = false;
+  std::string resume_from;       // empty: no; "true": the newest complete checkpoint; else a folder
+  int64_t save_total_limit = 0;  // 0 keeps all
+  bool plot_loss = true;
+};
+
+struct Run {
+  const Stage* stage;
+  KeyValues keys;  // the recipe's, for the stage's own
+  RunTarget target;
+  std::string model_folder;  // model_name_or_path
+  Model model;
+  bool from_scratch = false;               // random weights; else those of model_folder
+  std::optional<LoraOptions> lora;         // with an adapter
+  std::vector<std::string> merged;         // adapter folders that go into the frozen weights first
+  std::string adapter;                     // the folder of `lora`'s weights; empty: a new adapter
+  bool pissa = false;                      // the new adapter starts from the base's singular vectors
+  int64_t pissa_iterations = 16;           // power iterations of that; -1: until it is exact
+  std::vector<Param> frozen, trained;      // trained: the adapter's with LoRA, else every weight
+  std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
+  // What the reference model has other than the trained one does: frozen copies of these. A new adapter's pairs are not
+  // among them, since the reference is the base without them.
+  std::vector<Param> reference;
+  std::string reference_folder;  // ref_model; empty: the model as the run starts
+  std::string reference_at;      // where ref_model was set, for messages
+  DType compute = DType::kF32;   // of activations and matmuls
+  std::optional<Float8> float8;  // what the layers' matmuls take in training; none: `compute`
+  DType frozen_dtype = DType::kF32;
+  DType trained_dtype = DType::kF32;
+  bool tf32 = false;
+  bool offload_optimizer = false, offload_param = false;
+  Remat remat = Remat::kFull;
+  ShardingRules sharding;
+  UpdateSpec update;
+  Optimizer optimizer;
+  int64_t rows_per_device = 8;       // per_device_train_batch_size
+  int64_t eval_rows_per_device = 8;  // per_device_eval_batch_size
+  BatchSpec batch, eval_batch;
+  DataSpec data;
+  LengthSpec length;
+  OutputSpec output;
+  uint64_t seed = 42;
+
+  // Folders of all adapters, in the order in which they are applied.
+  std::vector<std::string> adapters() const;
+  bool trains_head() const;
+  bool scales_loss() const { return compute == DType::kF16; }
+  bool has_reference() const { return stage->has_reference(keys); }
+  const std::optional<LabelSet>& labels() const { return data.labels; }
+  int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
+  int64_t rows_per_micro_batch() const;  // of data, over all devices
+  DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
+  int64_t count(const std::vector<Param>& params) const;  // elements; of `frozen` those behind codes too
+  // Numbers of the layers whose tensors the parameter stands for: those it holds, or for a LoRA pair those that have
+  // one; {0} outside of the layers.
+  std::vector<int64_t> layers_of(const Param& param) const;
+  Partition partition(const Param& param) const;  // of the stacked array
+  // A trained f32 matrix of the layers that the step computes with in 16 bits. With its optimizer state in the host's
+  // memory it lies there too, and each step makes itself a copy in 16 bits on the device. Not beside a reference model.
+  bool has_master(const Param& param) const;
+  Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
+  // PyTorch's habit spares biases and norms.
+  static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
+};
+
+// Names of program inputs and outputs.
+std::string frozen_input(const Param& param);
+std::string trained_input(const Param& param);
+std::string start_array(const Param& param);  // what was taken off the base for a PiSSA pair
+std::string reference_input(const Param& param);
+
+// Name of the loss scale's state, in programs of runs that scale the loss.
+inline const std::string kLossScale = "loss_scale";
+
+// The trained parameter as the update rule sees it.
+OptimWeight optim_weight(const Run& run, const Param& param);
+
+// An array that the optimizer keeps beside a trained parameter; `name` is that of the program input and of the output.
+struct StateArray {
+  std::string name;  // "m/model.layers.{}.mlp.up_proj.weight"
+  Shape shape;
+  LogicalAxes axes;
+  Partition partition;
+  Memory memory = Memory::kDevice;
+};
+std::vector<StateArray> optimizer_state(const Run& run, const Param& param);
+
+}  // namespace fettle

@@ -1,0 +1,43 @@
+#include "run/run_length.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fettle {
+namespace {
+
+int64_t share_of(double share, int64_t total) {
+  return static_cast<int64_t>(std::ceil(share * static_cast<double>(total)));
+}
+
+// Counts below 1 are shares of all steps.
+int64_t steps_of(double value, int64_t total) {
+  return value >= 1 ? static_cast<int64_t>(value) : share_of(value, total);
+}
+
+int64_t interval(const Interval& wanted, const RunLength& run) {
+  if (wanted.every == Interval::Every::kNever) return 0;
+  if (wanted.every == Interval::Every::kEpoch) return run.steps_per_epoch;
+  return std::max<int64_t>(1, steps_of(wanted.steps, run.total_steps));
+}
+
+}  // namespace
+
+RunLength run_length(const LengthSpec& spec, int64_t steps_per_epoch) {
+  RunLength run;
+  run.steps_per_epoch = std::max<int64_t>(1, steps_per_epoch);
+  run.total_steps =
+      spec.max_steps > 0
+          ? spec.max_steps
+          : std::max<int64_t>(1, std::llround(std::ceil(spec.epochs * static_cast<double>(run.steps_per_epoch))));
+  run.schedule = spec.schedule;
+  run.schedule.total_steps = run.total_steps;
+  run.schedule.warmup_steps = spec.warmup_steps > 0 ? steps_of(spec.warmup_steps, run.total_steps)
+                                                    : share_of(spec.warmup_ratio, run.total_steps);
+  run.logging_steps = std::max<int64_t>(1, spec.logging_steps);
+  run.save_every = interval(spec.save, run);
+  run.eval_every = interval(spec.evaluate, run);
+  return run;
+}
+
+}  // namespace fettle

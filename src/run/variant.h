@@ -1,0 +1,22 @@
+// Defines Variant: what a search may change of a recipe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace fettle {
+
+// Values that take the place of the recipe's, by the names of its keys. Plans try them: another batch, mesh or
+// rematerialisation.
+struct Variant {
+  std::optional<int64_t> per_device_train_batch_size, per_device_eval_batch_size, gradient_accumulation_steps,
+      cutoff_len;
+  std::optional<std::string> gradient_checkpointing, finetuning_type;
+  std::optional<bool> offload_optimizer, offload_param;
+  std::optional<std::map<std::string, int64_t>> mesh;
+  bool any_device_count = false;  // drops device_count
+};
+
+}  // namespace fettle

@@ -1,0 +1,67 @@
+// Defines what the stages share that learn from preferences.
+//
+// A data row is two sequences S, one after the other: the chosen and the rejected reply, or (stage kto) the reply and,
+// for the divergence, another row's reply to the same prompt. S = 2 R. Rewards and their names are TRL's.
+#pragma once
+
+#include <span>
+
+#include "stages/stage.h"
+
+namespace fettle {
+
+// The first (0) or second (1) sequence of each row: [.., S] -> [.., R].
+Tensor side(const Tensor& x_S, int64_t which);
+
+// What a loss over whole replies is computed of.
+struct ReplyLogps {
+  Tensor trained_S;    // f32: log-probability of the reply, summed over its tokens; stage rm: the score
+  Tensor reference_S;  // the same of the reference model; null without one
+  Tensor tokens_S;     // f32: trained tokens of the reply
+};
+
+// Losses of rows of replies.
+struct PreferenceLoss {
+  Tensor losses_R;  // 0 for filler; differentiable by trained_S
+  Tensor metrics;   // f32 [kPreferenceSums]
+};
+
+// Sums over rows, in the order of PreferenceLoss::metrics: counts of chosen and rejected replies, their rewards, rows
+// where the chosen reply's reward is the larger, log-probabilities, the chosen replies' own losses, and one more that
+// the stage names.
+enum PreferenceSum {
+  kChosen,
+  kRejected,
+  kRewardChosen,
+  kRewardRejected,
+  kRight,
+  kLogpsChosen,
+  kLogpsRejected,
+  kNll,
+  kExtra
+};
+inline constexpr int64_t kPreferenceSums = kExtra + 1;
+// Each term f32 [R], summed over the rows: [kPreferenceSums]. No gradient goes through them.
+Tensor preference_sums(const std::vector<Tensor>& terms_R);
+
+// 1 where the predicate holds, else 0: f32.
+Tensor one_if(const Tensor& pred);
+// 1 for each row of replies, 0 for filler: tokens_S [.., S] -> [.., R].
+Tensor real_rows(const Tensor& tokens_S);
+// The same of a batch.
+Tensor real_rows_of(const BatchInputs& batch);
+
+// The loss of a batch of replies. `losses` makes the rows' losses of the log-probabilities. When differentiable, the
+// gradient goes through the token losses in chunks: the loss by a token's logits is the loss by its sequence's
+// log-probability times that token's own.
+BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
+
+// rewards/chosen, rewards/rejected, rewards/margins, logps/chosen, logps/rejected: those whose replies there are.
+std::map<std::string, double> reward_metrics(std::span<const float> sums);
+
+// The keys that every stage of preferences refuses.
+std::vector<RefusedKey> refused_with_preferences();
+// pissa_init moves part of the base into the adapter, so that the base is not the reference. Throws UserError.
+void check_reference_start(const KeyValues& keys);
+
+}  // namespace fettle

@@ -1,0 +1,17 @@
+// Stage pt: continued pre-training on plain texts.
+#include "stages/stages.h"
+#include "stages/tokens.h"
+
+namespace fettle {
+
+const Stage& pt_stage() {
+  static const Stage stage{.name = "pt",
+                           .rows = RowKind::kTexts,
+                           .packs = true,
+                           .batch = token_batch(),
+                           .counts = trained_tokens,
+                           .loss = token_stage_loss};
+  return stage;
+}
+
+}  // namespace fettle

@@ -1,0 +1,57 @@
+// Stage rm: a reward model learns to score the chosen reply of a pair above the rejected one.
+//
+// The loss is that of Bradley and Terry's model (1952), as TRL's RewardTrainer has it.
+#include "graph/ops.h"
+#include "models/blocks/layers.h"
+#include "stages/preferences.h"
+#include "stages/stages.h"
+
+namespace fettle {
+namespace {
+
+Tensor filled_tokens(const BatchInputs& batch) {
+  const Tensor filled = compare(batch.at(BatchPart::kSegments), "GT", constant(0, DType::kI32));
+  return convert(reduce_sum(convert(filled, DType::kI32), {-1}), DType::kF32);
+}
+
+Tensor rm_counts(const BatchInputs& batch) {
+  return real_rows(filled_tokens(batch));
+}
+
+// -log sigmoid(chosen score - rejected score).
+BatchLoss bradley_terry_loss(const LossInputs& in) {
+  const Tensor logits = in.trained.class_logits();
+  const Tensor scores_S = reshape(logits, {logits.dim(0)});
+  const Tensor real = rm_counts(in.batch);
+  const Tensor good = side(scores_S, 0), bad = side(scores_S, 1), none = zeros_like(real);
+  const Tensor right = one_if(compare(good, "GT", bad));
+  BatchLoss out{.losses_R = -log_sigmoid(good - bad) * real};
+  out.metrics = preference_sums({real, real, good * real, bad * real, right * real, none, none, none, none});
+  out.sum = reduce_sum(out.losses_R, {0});
+  return out;
+}
+
+std::map<std::string, double> rm_metrics(const KeyValues&, std::span<const float> sums) {
+  const double pairs = std::max(static_cast<double>(sums[kChosen]), 1.0);
+  return {{"accuracy", sums[kRight] / pairs},
+          {"margin", (sums[kRewardChosen] - sums[kRewardRejected]) / pairs},
+          {"mean_reward", (sums[kRewardChosen] + sums[kRewardRejected]) / (2 * pairs)}};
+}
+
+}  // namespace
+
+const Stage& rm_stage() {
+  static const Stage stage{.name = "rm",
+                           .rows = RowKind::kPreferencePairs,
+                           .grouping = RowGrouping::kPairs,
+                           .head = Head::kScore,
+                           .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments},
+                           .refused = refused_with_preferences(),
+                           .counts = rm_counts,
+                           .loss = bradley_terry_loss,
+                           .metric_sums = kPreferenceSums,
+                           .metrics = rm_metrics};
+  return stage;
+}
+
+}  // namespace fettle

@@ -1,0 +1,115 @@
+// Defines Stage: one kind of training as one row of a table.
+//
+// Everything that tells one stage from another is in its row: how its data is read and grouped, the model's head, the
+// reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
+//
+// Dims of names: B sequences, T positions, R rows of data (two sequences each for preferences, else one), K labels.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/key_values.h"
+#include "data/batches/batch_spec.h"
+#include "data/data_spec.h"
+#include "models/blocks/loss.h"
+#include "models/model.h"
+
+namespace fettle {
+
+// What the model ends in.
+enum class Head {
+  kTokens,  // logits of the vocabulary
+  kLabels,  // a classifier's: one logit a label
+  kScore,   // a classifier's with one output
+};
+
+// The arrays of a batch that a program reads, by Batch's member names; i32 unless said.
+enum class BatchPart {
+  kTokens,       // [.., T]
+  kTargets,      // [.., T]: the token to predict, kIgnore where none is trained
+  kPositions,    // [.., T]
+  kSegments,     // [.., T]
+  kTokenTypes,   // [.., T]: 1 in the second text of a pair
+  kClasses,      // f32 [.., labels of a row]
+  kPreferences,  // [..]: Preference
+};
+using BatchInputs = std::map<BatchPart, Tensor>;
+
+// One model over the sequences of a batch, up to its head.
+struct ModelPass {
+  const Model& model;
+  Forward forward;
+  Tensor hidden_BTD;
+  Tensor head_VD;  // null for classifiers
+
+  TokenLoss token_loss(const Tensor& targets_BT, const LossOptions& options) const;
+  Tensor class_logits() const;  // f32 [B, K]
+};
+
+// What a loss is computed of.
+struct LossInputs {
+  const BatchInputs& batch;
+  const KeyValues& keys;
+  const std::optional<LabelSet>& labels;           // set for Head::kLabels
+  const ModelPass& trained;                        // the model that is trained
+  std::function<ModelPass()> reference = nullptr;  // builds the reference model's pass; null without one
+  bool differentiable = false;                     // the loss is trained: `sum` needs gradients
+  bool head_trained = false;                       // ... by the head as well
+};
+
+// All f32. What a stage does not have is null.
+struct BatchLoss {
+  Tensor sum;        // over the trained tokens, or over the rows; differentiable when asked for
+  Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
+  Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
+  Tensor metrics;    // [Stage::metric_sums]: sums over the rows that Stage::metrics reads
+  Tensor logits_BK;  // Head::kLabels
+};
+
+// A key that a stage refuses, and why.
+struct RefusedKey {
+  std::string_view key;
+  std::string_view reason;  // completes "{key}: ...", with the remedy
+};
+
+struct Stage {
+  std::string_view name;  // the value of the recipe's `stage`
+  RowKind rows;
+  RowGrouping grouping = RowGrouping::kNone;
+  Head head = Head::kTokens;
+  bool packs = false;  // `packing` is on unless the recipe says otherwise
+  std::vector<BatchPart> batch;
+
+  // Recipe keys that belong to this stage. Other stages refuse them unless they list them too. A checkpoint can be
+  // resumed only with the same values.
+  std::vector<std::string_view> keys = {};
+  std::vector<RefusedKey> refused = {};
+  // Throws UserError for values of the keys that contradict each other. Null: none do.
+  void (*check)(const KeyValues& keys) = nullptr;
+
+  // Whether the loss compares with a reference model. Null: never.
+  bool (*compares)(const KeyValues& keys) = nullptr;
+  // What each row counts in the mean of the losses, f32 [.., R]: its trained tokens, or 1; 0 for filler. Leading dims
+  // of the batch's arrays are kept.
+  Tensor (*counts)(const BatchInputs& batch);
+  BatchLoss (*loss)(const LossInputs& in);
+
+  int64_t metric_sums = 0;  // elements of BatchLoss::metrics
+  // Means by name ("rewards/chosen") from BatchLoss::metrics, added up over batches. Null: there are none.
+  std::map<std::string, double> (*metrics)(const KeyValues& keys, std::span<const float> sums) = nullptr;
+
+  // The stage whose evaluation measures such a model; null: its own. Replies are measured alike however they were
+  // taught.
+  const Stage& (*measured_as)() = nullptr;
+
+  int64_t sequences_per_row() const { return sequences_per_group(grouping); }
+  bool has_reference(const KeyValues& values) const { return compares != nullptr && compares(values); }
+};
+
+}  // namespace fettle

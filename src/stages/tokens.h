@@ -1,0 +1,15 @@
+// Defines what stages share that train the tokens of texts and replies.
+#pragma once
+
+#include "stages/stage.h"
+
+namespace fettle {
+
+// Trained tokens of each sequence: f32 [.., B].
+Tensor trained_tokens(const BatchInputs& batch);
+// Cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
+BatchLoss token_stage_loss(const LossInputs& in);
+// The batch of such a stage.
+std::vector<BatchPart> token_batch();
+
+}  // namespace fettle

@@ -1,0 +1,26 @@
+// Defines make_run: a run resolved from a recipe as the commands do, with the labels settled.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "run/labels.h"
+#include "run/request.h"
+#include "run/resolve.h"
+#include "stages/stages.h"
+
+namespace fettle {
+
+inline Run make_run(const Recipe& recipe, const nlohmann::json& config, const std::string& file,
+                    const RunTarget& target, Purpose purpose = Purpose::kTraining) {
+  const Stage& stage = stage_named(recipe.stage, recipe.where("stage"));
+  const auto labels = settled_labels(recipe, stage, config, file, ReadLabels::kIfUnnamed);
+  return resolve(recipe, {config, file}, labels, target, purpose);
+}
+
+inline Run make_run(const Recipe& recipe, const nlohmann::json& config, const std::string& file, int64_t devices,
+                    Purpose purpose = Purpose::kTraining) {
+  return make_run(recipe, config, file, RunTarget{.count = devices}, purpose);
+}
+
+}  // namespace fettle
