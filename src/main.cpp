@@ -264,15 +264,17 @@ int run(int argc, char** argv) {
   plan_command->add_flag("--shards", plan.shards, "show which device holds which part of each array; compiles nothing")
       ->excludes("--fit");
   bool eval_json = false;
-  CLI::App* eval_command = recipe_command("eval", "measure a model on data sets, beside its base",
-                                          [&](const Recipe& recipe) { return run_eval(Request(recipe, Command::kEval), eval_json, std::cout); });
+  CLI::App* eval_command = recipe_command(
+      "eval", "measure a model on data sets, beside its base",
+      [&](const Recipe& recipe) { return run_eval(Request(recipe, Command::kEval), eval_json, std::cout); });
   eval_command->add_flag("--json", eval_json, "print JSON");
   recipe_command("generate", "answer a prompt, lines of standard input, or rows of a data set",
                  [](const Recipe& recipe) {
                    run_generate(Request(recipe, Command::kGenerate));
                    return 0;
                  });
-  recipe_command("chat", "talk to a model in the terminal", [](const Recipe& recipe) { return run_chat(Request(recipe, Command::kChat)); });
+  recipe_command("chat", "talk to a model in the terminal",
+                 [](const Recipe& recipe) { return run_chat(Request(recipe, Command::kChat)); });
   recipe_command("export", "merge adapters into one model folder and check the result", [](const Recipe& recipe) {
     fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
     return 0;

@@ -1,8 +1,8 @@
 // Defines ClassRun: a classifier of tests/reference on CPU devices, given the rows and labels of classifiers.py.
 #pragma once
 
-#include "step/evaluate.h"
 #include "resolve_run.h"
+#include "step/evaluate.h"
 #include "training.h"
 
 namespace fettle {
@@ -69,7 +69,8 @@ class ClassRun {
 
   StepOutcome advance(double rate) {
     const int64_t accumulation = run.batch.micro_batches, rows = run.rows_per_micro_batch();
-    const Batch batch = class_batch(std::string(name_of(run.labels()->problem)), state.step * accumulation * rows, accumulation, rows);
+    const Batch batch =
+        class_batch(std::string(name_of(run.labels()->problem)), state.step * accumulation * rows, accumulation, rows);
     if (!step_) step_.emplace(devices.compile(build_train_step(run, 40)));
     return run_step(devices, run, *step_, state, batch, rate);
   }

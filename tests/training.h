@@ -10,8 +10,8 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
-#include "run/batch_spec.h"
 #include "resolve_run.h"
+#include "run/batch_spec.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

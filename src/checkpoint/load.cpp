@@ -104,17 +104,17 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
                          const std::string& memory_kind) {
   BufferBuilder builder(client, shape, layout, memory_kind);
   const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
-  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
+  const std::vector<BoxPiece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
   std::vector<std::atomic<int64_t>> left(layers.size());  // pieces to be read of each
-  auto number_of = [&](const Piece& piece) {
+  auto number_of = [&](const BoxPiece& piece) {
     int64_t number = 0;
     for (size_t d = 0; d < lead; ++d) number = number * shape.dims[d] + piece.box.start[d];
     return static_cast<size_t>(number);
   };
-  for (const Piece& piece : pieces) ++left[number_of(piece)];
+  for (const BoxPiece& piece : pieces) ++left[number_of(piece)];
 
   parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const BoxPiece& piece = pieces[static_cast<size_t>(i)];
     const auto& [file, entry] = layers[number_of(piece)];
     const Dims& dims = entry.shape.dims;
     const Box box = inner_box(piece.box, lead);
@@ -145,9 +145,9 @@ DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, c
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind) {
   BufferBuilder builder(client, shape, layout, memory_kind);
-  const std::vector<Piece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0, kPieceBytes);
+  const std::vector<BoxPiece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), 0, kPieceBytes);
   parallel_for(static_cast<int64_t>(pieces.size()), copy_threads(), [&](int64_t i) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const BoxPiece& piece = pieces[static_cast<size_t>(i)];
     const std::span<std::byte> bytes = staging(piece.box.elements() * byte_size(shape.dtype));
     fill(piece.box, bytes.data());
     builder.write(piece.part, piece.offset, bytes);

@@ -57,8 +57,8 @@ class Quantiser {
 
   std::vector<DeviceBuffer> run() {
     const int64_t most = weight_.by_rows() ? kCodeBytes : std::numeric_limits<int64_t>::max();
-    const std::vector<Piece> pieces = pieces_of(builders_[0].parts(), 1, lead_, most);
-    for (const Piece& piece : pieces) ++work_[number_of(piece)].left;
+    const std::vector<BoxPiece> pieces = pieces_of(builders_[0].parts(), 1, lead_, most);
+    for (const BoxPiece& piece : pieces) ++work_[number_of(piece)].left;
     parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) { quantise(pieces[i]); });
     std::vector<DeviceBuffer> out;
     for (BufferBuilder& builder : builders_) out.push_back(builder.finish());
@@ -73,9 +73,9 @@ class Quantiser {
     std::vector<float> absmax;  // of all blocks or rows
   };
 
-  size_t number_of(const Piece& piece) const { return lead_ == 0 ? 0 : static_cast<size_t>(piece.box.start[0]); }
+  size_t number_of(const BoxPiece& piece) const { return lead_ == 0 ? 0 : static_cast<size_t>(piece.box.start[0]); }
 
-  void quantise(const Piece& piece) {
+  void quantise(const BoxPiece& piece) {
     const size_t number = number_of(piece);
     Layer& layer = work_[number];
     const LayerTensor& tensor = layers_[number];

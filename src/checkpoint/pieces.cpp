@@ -6,8 +6,8 @@ namespace fettle {
 namespace {
 
 // Appends the pieces of `box`, which may be split along the dims from `d` on; `single` dims must have one index each.
-void cut(const Box& box, size_t d, size_t single, int64_t width, int64_t most, Piece& next,
-         std::vector<Piece>& pieces) {
+void cut(const Box& box, size_t d, size_t single, int64_t width, int64_t most, BoxPiece& next,
+         std::vector<BoxPiece>& pieces) {
   const int64_t bytes = box.elements() * width;
   if (d == box.size.size() || (d >= single && bytes <= most)) {
     next.box = box;
@@ -26,13 +26,13 @@ void cut(const Box& box, size_t d, size_t single, int64_t width, int64_t most, P
 
 }  // namespace
 
-std::vector<Piece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most) {
-  std::vector<Piece> pieces;
+std::vector<BoxPiece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most) {
+  std::vector<BoxPiece> pieces;
   for (size_t part = 0; part < parts.size(); ++part) {
-    Piece next{static_cast<int>(part), 0, {}};
+    BoxPiece next{static_cast<int>(part), 0, {}};
     if (parts[part].elements() > 0) cut(parts[part], 0, single, width, most, next, pieces);
   }
-  std::ranges::stable_sort(pieces, [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
+  std::ranges::stable_sort(pieces, [](const BoxPiece& a, const BoxPiece& b) { return a.box.start < b.box.start; });
   return pieces;
 }
 

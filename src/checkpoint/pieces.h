@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-struct Piece {
+struct BoxPiece {
   int part;
   int64_t offset;  // in the part's bytes
   Box box;         // in the global array
@@ -19,7 +19,7 @@ struct Piece {
 // All of `parts` in pieces of at most `most` bytes, where a dim allows it, in the order they lie in the global array,
 // so that files are read through once. The first `single` dims of a piece have one index each; elements are `width`
 // bytes.
-std::vector<Piece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most);
+std::vector<BoxPiece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most);
 
 // A box without its first `lead` dims.
 Box inner_box(const Box& box, size_t lead);

@@ -304,9 +304,8 @@ std::vector<Key> hardware_keys() {
       {.name = "compile_cache",
        .group = Group::kHardware,
        .member = &Recipe::compile_cache,
-       .help =
-           "Folder of compiled programs, at most 10 GB of them ($FETTLE_COMPILE_CACHE_GB). Empty means the default "
-           "folder; off keeps none.",
+       .help = "Folder of compiled programs, at most 10 GB of them ($FETTLE_COMPILE_CACHE_GB). Empty means the default "
+               "folder; off keeps none.",
        .spellings = {{"false", "off"}, {"none", "off"}}},
   };
 }

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "run/request.h"
 #include "export/logit_check.h"
+#include "run/request.h"
 
 namespace fettle {
 

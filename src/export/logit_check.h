@@ -19,8 +19,9 @@ struct LogitCheck {
 };
 
 // Compares the merged model in `written`, whose weights are at least as narrow as `dtype`, with base and adapter of the
-// request. `labels` of the classifier; 0: a language model. Returns nothing, with a warning, when a forward pass does not fit the device. Throws UserError for an adapter that is
-// broken, changes nothing or is lost in the dtype's rounding; InternalError when the merge is wrong.
+// request. `labels` of the classifier; 0: a language model. Returns nothing, with a warning, when a forward pass does
+// not fit the device. Throws UserError for an adapter that is broken, changes nothing or is lost in the dtype's
+// rounding; InternalError when the merge is wrong.
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 

@@ -10,12 +10,12 @@
 namespace fettle {
 namespace {
 
-std::unique_ptr<Model> read_bpe(const JsonField& field) {
+std::unique_ptr<TokenModel> read_bpe(const JsonField& field) {
   return Bpe::read(field);
 }
 
-std::unique_ptr<Model> read_model(const JsonField& field) {
-  static const std::map<std::string, std::unique_ptr<Model> (*)(const JsonField&)> readers = {
+std::unique_ptr<TokenModel> read_model(const JsonField& field) {
+  static const std::map<std::string, std::unique_ptr<TokenModel> (*)(const JsonField&)> readers = {
       {"BPE", read_bpe}, {"Unigram", Unigram::read}, {"WordPiece", WordPiece::read}};
   // Files from before types were written hold a BPE when they have merges.
   if (!field.find("type") && field.find("merges")) return read_bpe(field);

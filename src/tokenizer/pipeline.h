@@ -17,7 +17,7 @@
 namespace fettle {
 
 struct Pipeline {
-  std::unique_ptr<Model> model;
+  std::unique_ptr<TokenModel> model;
   AddedTokens added;
   Normalizer normalizer;       // empty: none, as the decoder
   Normalizer precompiled;      // that part of it: the text begins with the first character that it does not remove

@@ -156,9 +156,11 @@ TEST(EvalReward, CountsThePairsInTheRightOrder) {
                                      << "\n";
   recipe.eval_dataset = {(temp / "rows.jsonl").string()};
   std::ostringstream out;
-  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }), HasSubstr("was not taught to score replies"));
+  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }),
+              HasSubstr("was not taught to score replies"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/adapter_final").string()};
-  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }), HasSubstr("was not taught to score replies"));
+  EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }),
+              HasSubstr("was not taught to score replies"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/reward_init").string()};
   EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json found = Json::parse(out.str())["sets"][0]["model"];

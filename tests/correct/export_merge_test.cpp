@@ -12,9 +12,9 @@
 #include "families.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
+#include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/forward.h"
-#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 

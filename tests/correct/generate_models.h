@@ -7,8 +7,8 @@
 #include <string>
 
 #include "generate/decode.h"
-#include "run/device_request.h"
 #include "resolve_run.h"
+#include "run/device_request.h"
 
 namespace fettle {
 

@@ -1,15 +1,15 @@
 // With fp8 the compiled step takes the linear layers' products in 8-bit floats.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gpu_plugin.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
 #include "resolve_run.h"
-#include "temp_folder.h"
-#include <fstream>
 #include "step/step.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -21,9 +21,9 @@ TEST(PlanFloat8, TheStepForAnH100HasProductsIn8Bits) {
                                  {"tie_word_embeddings", false}, {"torch_dtype", "bfloat16"}};
   const TempFolder folder;
   std::ofstream(folder / "config.json") << config.dump();
-  const Recipe recipe =
-      read_recipe("", {"model_name_or_path=" + folder.path().string(), "finetuning_type=full", "bf16=true", "fp8=true", "target=h100:1", "gradient_checkpointing=none",
-                       "cutoff_len=128", "per_device_train_batch_size=8"});
+  const Recipe recipe = read_recipe(
+      "", {"model_name_or_path=" + folder.path().string(), "finetuning_type=full", "bf16=true", "fp8=true",
+           "target=h100:1", "gradient_checkpointing=none", "cutoff_len=128", "per_device_train_batch_size=8"});
   const Machine machine = Machine::of(Request(recipe, Command::kPlan));
   const Run run = make_run(recipe, config, "config.json", machine.run_target());
   const HloModule module = read_hlo(machine.compile(build_train_step(run, 128), false).optimized);

@@ -68,7 +68,8 @@ TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
   // dp always divides: seven copies.
-  EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text, "mesh dp 7");
+  EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
+            "mesh dp 7");
 }
 
 }  // namespace

@@ -57,8 +57,7 @@ TEST_P(EveryStage, CountsFillerAsNothing) {
   ASSERT_EQ(counts.dims(), (Dims{rows}));
   run.output("counts", counts);
   const std::vector<double> got = run.run().at("counts").elements;
-  for (int64_t row = 0; row < rows; ++row)
-    EXPECT_EQ(got[row] > 0, row < rows / 2) << row;
+  for (int64_t row = 0; row < rows; ++row) EXPECT_EQ(got[row] > 0, row < rows / 2) << row;
 }
 
 TEST_P(EveryStage, MetricsReadTheirSums) {

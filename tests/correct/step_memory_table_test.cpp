@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "programs/devices.h"
-#include "run/device_request.h"
 #include "resolve_run.h"
+#include "run/device_request.h"
 #include "step/memory_table.h"
 #include "step/step.h"
 

@@ -11,9 +11,9 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
+#include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/forward.h"
-#include "resolve_run.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

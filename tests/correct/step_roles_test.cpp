@@ -2,18 +2,18 @@
 #include <gtest/gtest.h>
 
 #include "families.h"
-#include "step/positions.h"
+#include "run/preflight.h"
 #include "training.h"
 
 namespace fettle {
 namespace {
 
-Job job_of(const std::string& model, std::vector<std::string> words) {
+Run job_of(const std::string& model, std::vector<std::string> words) {
   words.insert(words.end(), {"model_name_or_path=" + reference_model(model).string(), "plugin=cpu"});
   if (std::ranges::find(kEncoders, model) != kEncoders.end())
     words.insert(words.end(), {"stage=cls", "num_labels=3", "problem_type=single_label_classification"});
   const ModelRepository repository = ModelRepository::open(reference_model(model));
-  return make_job(read_recipe("", words), repository.config(), "config.json", 1);
+  return make_run(read_recipe("", words), repository.config(), "config.json", 1);
 }
 
 std::vector<std::string> all_models() {
@@ -29,12 +29,12 @@ bool is_named_embedding(const std::string& name) {
   return false;
 }
 
-void expect_training_follows_names(const Job& job, const std::string& model, bool loraplus) {
+void expect_training_follows_names(const Run& run, const std::string& model, bool loraplus) {
   int64_t decaying = 0;
-  for (const Param& param : job.trained) {
+  for (const Param& param : run.trained) {
     SCOPED_TRACE(model + " " + param.hf_name);
     const std::string& name = param.hf_name;
-    const OptimWeight weight = optim_weight(job, param);
+    const OptimWeight weight = optim_weight(run, param);
     const bool vector = param.stored_dims().size() == 1, magnitude = name.ends_with("lora_magnitude_vector");
     EXPECT_TRUE(param.trained);
     EXPECT_EQ(weight.weight_decay, !vector || magnitude ? 0.25 : 0);
@@ -47,7 +47,7 @@ void expect_training_follows_names(const Job& job, const std::string& model, boo
                                     name.ends_with(".wte.weight") || name.ends_with(".wpe.weight"));
   }
   EXPECT_GT(decaying, 0) << model;
-  for (const Param& param : job.frozen) EXPECT_FALSE(param.trained) << model << ' ' << param.hf_name;
+  for (const Param& param : run.frozen) EXPECT_FALSE(param.trained) << model << ' ' << param.hf_name;
 }
 
 TEST(Roles, DecideDecayAndRateOfFullTuning) {
@@ -71,12 +71,12 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
 
 TEST(Roles, OnlyTablesOfPositionsEnd) {
   for (const std::string& model : all_models()) {
-    const Job job = job_of(model, {});
-    const auto length = static_cast<size_t>(job.model.config.max_position_embeddings) + 1;
+    const Run run = job_of(model, {});
+    const auto length = static_cast<size_t>(run.model.config.max_position_embeddings) + 1;
     const std::vector<Example> rows{{std::vector<int32_t>(length, 1), std::vector<int32_t>(length, 1), "rows.jsonl:1"}};
     bool ends = false;
     try {
-      check_positions(job, rows);
+      check_positions(run, rows);
     } catch (const UserError&) {
       ends = true;
     }
@@ -86,14 +86,14 @@ TEST(Roles, OnlyTablesOfPositionsEnd) {
 
 // Freeze-tuning cuts stacks: a part of the layers has a name of its own and the whole's role.
 TEST(Roles, OfAPartOfTheLayers) {
-  const Job job = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
+  const Run run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
   std::set<std::string> names;
-  for (const auto* params : {&job.frozen, &job.trained})
+  for (const auto* params : {&run.frozen, &run.trained})
     for (const Param& param : *params)
       if (param.role == Role::kLinear && param.hf_name.ends_with("up_proj.weight")) {
         names.insert(param.stack_name());
         EXPECT_EQ(param.layers.count, 1);
-        EXPECT_EQ(param.trained, params == &job.trained);
+        EXPECT_EQ(param.trained, params == &run.trained);
         EXPECT_EQ(param.stored_name(0), "model.layers." + std::to_string(param.layers.first) + ".mlp.up_proj.weight");
       }
   EXPECT_EQ(names, (std::set<std::string>{"model.layers.{}.mlp.up_proj.weight[0:1]",

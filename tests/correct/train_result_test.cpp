@@ -5,8 +5,8 @@
 
 #include "checkpoint/adapter_files.h"
 #include "families.h"
-#include "run/device_request.h"
 #include "resolve_run.h"
+#include "run/device_request.h"
 #include "step/state/train_state.h"
 #include "temp_folder.h"
 #include "train/result.h"

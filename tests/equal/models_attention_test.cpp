@@ -6,8 +6,8 @@
 #include "graph/ops.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/loss.h"
-#include "step/forward.h"
 #include "resolve_run.h"
+#include "step/forward.h"
 #include "training.h"
 
 namespace fettle {

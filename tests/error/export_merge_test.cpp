@@ -186,8 +186,9 @@ TEST_F(ExportError, AnAdapterGivenAsModel) {
 
 TEST_F(ExportError, AFolderWithSomethingInIt) {
   write_text(folder_ / "mine/notes.txt", "keep");
-  EXPECT_THAT(user_error([&] { run_export(Request(merge_recipe(kModels / "llama", {}, folder_ / "mine"), Command::kExport)); }),
-              HasSubstr("mine"));
+  EXPECT_THAT(
+      user_error([&] { run_export(Request(merge_recipe(kModels / "llama", {}, folder_ / "mine"), Command::kExport)); }),
+      HasSubstr("mine"));
   EXPECT_EQ(list_tree(folder_ / "mine"), std::vector<std::string>{"notes.txt"});
 }
 

@@ -92,7 +92,8 @@ TEST(GenerateErrors, OutputThatCannotBeWritten) {
   recipe.max_new_tokens = 2;
   std::istringstream in;
   std::ofstream full("/dev/full");
-  EXPECT_THAT(user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, full); }), HasSubstr("cannot write"));
+  EXPECT_THAT(user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, full); }),
+              HasSubstr("cannot write"));
 }
 
 }  // namespace

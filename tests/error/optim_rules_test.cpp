@@ -59,7 +59,8 @@ TEST(OptimArgs, NumbersOutOfRange) {
 TEST(OptimArgs, DefaultsAreTaken) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {
-      OptimSpec spec{.rule = std::string(rule.name), .args = {{std::string(argument.name), std::string(argument.value)}}};
+      OptimSpec spec{.rule = std::string(rule.name),
+                     .args = {{std::string(argument.name), std::string(argument.value)}}};
       if (argument.name == "ns_steps") spec.args["ns_steps"] = "99";
       EXPECT_NO_THROW(make_optimizer(spec)) << rule.name << ' ' << argument.name;
     }

@@ -28,9 +28,11 @@ TEST(StageKeys, BelongToTheirStages) {
   EXPECT_EQ(message({"pref_beta=0.2"}),
             "override 'pref_beta=0.2': pref_beta belongs to stage: dpo or kto, found stage: sft; remove it, or set the "
             "stage");
-  EXPECT_THAT(message({"stage=dpo", "kto_chosen_weight=2"}), HasSubstr("kto_chosen_weight belongs to stage: kto, found"));
+  EXPECT_THAT(message({"stage=dpo", "kto_chosen_weight=2"}),
+              HasSubstr("kto_chosen_weight belongs to stage: kto, found"));
   EXPECT_THAT(message({"stage=kto", "pref_ftx=1"}), HasSubstr("pref_ftx belongs to stage: dpo, found stage: kto"));
-  EXPECT_THAT(message({"stage=rm", "ref_model=m"}), HasSubstr("ref_model belongs to stage: dpo or kto, found stage: rm"));
+  EXPECT_THAT(message({"stage=rm", "ref_model=m"}),
+              HasSubstr("ref_model belongs to stage: dpo or kto, found stage: rm"));
   for (const char* key : {"num_labels=3", "problem_type=regression", "id2label=[a, b]"})
     EXPECT_THAT(message({key}), HasSubstr("belongs to stage: cls, found stage: sft")) << key;
 }
@@ -44,14 +46,16 @@ TEST(StageKeys, SomeAreRefused) {
                 HasSubstr("train_from_scratch " + named));
   }
   for (const char* key : {"packing=true", "train_on_prompt=true", "mask_history=true"})
-    EXPECT_THAT(message({"stage=cls", key}), HasSubstr("does not go with stage: cls: each row trains one label")) << key;
+    EXPECT_THAT(message({"stage=cls", key}), HasSubstr("does not go with stage: cls: each row trains one label"))
+        << key;
 }
 
 TEST(StageKeys, ContradictEachOther) {
   EXPECT_THAT(message({"stage=dpo", "pref_loss=hinge", "dpo_label_smoothing=0.1"}),
               HasSubstr("dpo_label_smoothing belongs to stage: dpo with pref_loss: sigmoid or simpo, found pref_loss: "
                         "hinge"));
-  EXPECT_THAT(message({"stage=dpo", "simpo_gamma=1"}), HasSubstr("simpo_gamma belongs to stage: dpo with pref_loss: simpo"));
+  EXPECT_THAT(message({"stage=dpo", "simpo_gamma=1"}),
+              HasSubstr("simpo_gamma belongs to stage: dpo with pref_loss: simpo"));
   EXPECT_THAT(message({"stage=dpo", "pref_loss=orpo", "ref_model=m"}), HasSubstr("ref_model belongs to"));
   EXPECT_THAT(message({"stage=dpo", "pissa_init=true"}), HasSubstr("name the base in ref_model"));
   EXPECT_EQ(message({"stage=dpo", "pissa_init=true", "ref_model=m"}), "");
@@ -63,8 +67,9 @@ TEST(StageKeys, AnUnknownStageNamesTheNearest) {
     stage_named("dop", "r.yaml:2");
     ADD_FAILURE();
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(),
-                 "r.yaml:2: stage: 'dop' is not a stage (did you mean 'dpo'?); the stages are pt, sft, cls, dpo, kto, rm");
+    EXPECT_STREQ(
+        error.what(),
+        "r.yaml:2: stage: 'dop' is not a stage (did you mean 'dpo'?); the stages are pt, sft, cls, dpo, kto, rm");
   }
 }
 

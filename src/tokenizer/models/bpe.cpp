@@ -33,7 +33,7 @@ MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
   return slots_[slot_of(static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right))].merge;
 }
 
-Bpe::Bpe(Vocabulary vocabulary, size_t merges) : Model(std::move(vocabulary)), merges_(merges) {}
+Bpe::Bpe(Vocabulary vocabulary, size_t merges) : TokenModel(std::move(vocabulary)), merges_(merges) {}
 
 std::unique_ptr<Bpe> Bpe::read(const JsonField& field) {
   field.expect_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",

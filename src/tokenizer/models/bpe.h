@@ -33,7 +33,7 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-class Bpe : public Model {
+class Bpe : public TokenModel {
  public:
   // Reads a `model` of type BPE. Throws UserError for merges of tokens that the vocabulary lacks.
   static std::unique_ptr<Bpe> read(const JsonField& field);

@@ -58,7 +58,7 @@ void WordCache::put(std::string_view word, std::span<const int32_t> ids) {
   std::copy(ids.begin(), ids.end(), slot.ids);
 }
 
-void Model::encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const {
+void TokenModel::encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const {
   std::unique_ptr<WordCache> cache;
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Defines Vocabulary and Model: how a piece of text becomes ids.
+// Defines Vocabulary and TokenModel: how a piece of text becomes ids.
 #pragma once
 
 #include <cstdint>
@@ -59,15 +59,15 @@ class WordCache {
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
 };
 
-class Model {
+class TokenModel {
  public:
-  virtual ~Model() = default;
+  virtual ~TokenModel() = default;
   // Appends the ids of all pieces, in order; a piece with an id appends that. Safe from several threads at once.
   void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
-  explicit Model(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  explicit TokenModel(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
   // Appends the ids of one word, which is not empty.
   virtual void encode_word(std::string_view word, std::vector<int32_t>& ids) const = 0;
 

@@ -38,7 +38,7 @@ bool is_of_text(SentencePiece::Type type) {
   return type == SentencePiece::NORMAL || type == SentencePiece::USER_DEFINED;
 }
 
-std::unique_ptr<Model> make_model(const ModelProto& proto, const std::string& origin) {
+std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::string& origin) {
   const TrainerSpec& spec = proto.trainer_spec();
   Vocabulary vocabulary;
   for (int id = 0; id < proto.pieces_size(); ++id) vocabulary.add(proto.pieces(id).piece(), id);

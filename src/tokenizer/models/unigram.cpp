@@ -16,7 +16,7 @@ constexpr double kLargestSum = 100'000;
 
 }  // namespace
 
-std::unique_ptr<Model> Unigram::read(const JsonField& field) {
+std::unique_ptr<TokenModel> Unigram::read(const JsonField& field) {
   field.expect_only({"type", "unk_id", "byte_fallback", "vocab"});
   const JsonField vocab = field.at("vocab");
   Vocabulary vocabulary;
@@ -34,7 +34,7 @@ std::unique_ptr<Model> Unigram::read(const JsonField& field) {
 }
 
 Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin)
-    : Model(std::move(vocabulary)), scores_(std::move(scores)), options_(options) {
+    : TokenModel(std::move(vocabulary)), scores_(std::move(scores)), options_(options) {
   if (options.unk_id && vocabulary_.token(*options.unk_id) == nullptr) {
     throw UserError("{}: unk_id is {}, but there are {} tokens", origin, *options.unk_id, vocabulary_.size());
   }

@@ -7,10 +7,10 @@
 
 namespace fettle {
 
-class Unigram : public Model {
+class Unigram : public TokenModel {
  public:
   // Reads a `model` of type Unigram: `vocab` lists [token, score], the place in it is the id.
-  static std::unique_ptr<Model> read(const JsonField& field);
+  static std::unique_ptr<TokenModel> read(const JsonField& field);
   struct Options {
     std::optional<int32_t> unk_id;  // of characters that no token has, a run of them at once; without it they are an
                                     // error of the text's

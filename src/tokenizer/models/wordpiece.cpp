@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-std::unique_ptr<Model> WordPiece::read(const JsonField& field) {
+std::unique_ptr<TokenModel> WordPiece::read(const JsonField& field) {
   field.expect_only({"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
   std::unique_ptr<WordPiece> model(new WordPiece(Vocabulary::read(field.at("vocab"))));
   model->prefix_ = field.string_or("continuing_subword_prefix", "##");

@@ -6,16 +6,16 @@
 
 namespace fettle {
 
-class WordPiece : public Model {
+class WordPiece : public TokenModel {
  public:
   // Reads a `model` of type WordPiece. Throws UserError when its unk_token is not in the vocabulary.
-  static std::unique_ptr<Model> read(const JsonField& field);
+  static std::unique_ptr<TokenModel> read(const JsonField& field);
 
  protected:
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  using Model::Model;
+  using TokenModel::TokenModel;
 
   std::string prefix_;      // of tokens that do not begin a word
   int64_t most_chars_ = 0;  // a longer word is unknown
