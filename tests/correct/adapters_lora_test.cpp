@@ -104,7 +104,7 @@ TEST(Lora, AFreshPairStartsAsPefts) {
   recipe.lora_rank = 64;
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   TrainState state = load_state(devices, run, repository, false);
   const Value a = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_A.weight").download());
   const Value b = to_value(state.buffers.at("trained/model.layers.{}.mlp.down_proj.lora_B.weight").download());

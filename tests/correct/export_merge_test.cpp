@@ -60,7 +60,7 @@ HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   const Recipe recipe = export_recipe(folder, "");
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1, Purpose::kInference);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1, Purpose::kInference);
   const Shape shape{DType::kI32, {1, static_cast<int64_t>(ids.size())}};
   Program program;
   BuildScope scope(program.block());

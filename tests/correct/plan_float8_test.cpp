@@ -25,7 +25,7 @@ TEST(PlanFloat8, TheStepForAnH100HasProductsIn8Bits) {
       "", {"model_name_or_path=" + folder.path().string(), "finetuning_type=full", "bf16=true", "fp8=true",
            "target=h100:1", "gradient_checkpointing=none", "cutoff_len=128", "per_device_train_batch_size=8"});
   const Machine machine = Machine::of(Request(recipe, Command::kPlan));
-  const Run run = make_run(recipe, config, "config.json", machine.run_target());
+  const auto run = make_run(recipe, config, "config.json", machine.run_target());
   const HloModule module = read_hlo(machine.compile(build_train_step(run, 128), false).optimized);
   double flops = 0;
   for (const HloComputation& computation : module.computations)

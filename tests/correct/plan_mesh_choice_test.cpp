@@ -36,7 +36,7 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
   std::set<std::string> texts;
   for (const MeshCandidate& candidate : found) {
     EXPECT_TRUE(texts.insert(candidate.text).second) << candidate.text;
-    const Run run = Request(recipe, Command::kPlan).resolve({.count = 8}, Purpose::kTraining, candidate.variant);
+    const auto run = Request(recipe, Command::kPlan).resolve({.count = 8}, Purpose::kTraining, candidate.variant);
     EXPECT_EQ(run.sharding.mesh().size(), 8) << candidate.text;
     EXPECT_EQ(run.rows_per_micro_batch(), 16) << candidate.text;
     EXPECT_GT(candidate.guessed_seconds, 0);

@@ -35,7 +35,7 @@ TEST(BalanceLoss, IsNoPartOfAnEvaluation) {
     if (recipe.stage == "cls") recipe.num_labels = 3, recipe.problem_type = "single_label_classification";
     Devices& devices = cpu_devices(1);
     const std::string config = recipe.model_name_or_path + "/config.json";
-    const Run run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, 1);
+    const auto run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, 1);
     EXPECT_NO_THROW(devices.compile(build_eval_step(run, 2, 16))) << stage;
     EXPECT_NO_THROW(devices.compile(build_train_step(run, 16))) << stage;
   }

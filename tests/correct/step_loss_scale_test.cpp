@@ -30,7 +30,7 @@ TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   recipe.fp16 = true;
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   const Executable step = devices.compile(build_train_step(run, 40));
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.sequences = 1, .max_length = 40, .shuffle = false, .lengths = {40}});

@@ -102,7 +102,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
     Recipe recipe = small_recipe();
     recipe.finetuning_type = type;
     Devices devices(device_request(recipe));
-    const Run run = job_for(recipe);
+    const auto run = job_for(recipe);
     const MemoryStats stats = devices.compile(build_train_step(run, 40)).memory_stats();
     const MemoryTable table = memory_table(run, 40, stats, devices.memory_limit(), devices.title());
     const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
@@ -115,7 +115,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
 }
 
 TEST(MemoryTable, Printed) {
-  const Run run = job_for(small_recipe());
+  const auto run = job_for(small_recipe());
   const std::string text = format_memory_table(memory_table(run, 40, {.peak = 10'000'000}, 4 * kGB, "cpu (1 device)"));
   EXPECT_THAT(text, AllOf(HasSubstr("on each device of cpu (1 device)"), HasSubstr("frozen weights"),
                           HasSubstr("adapter weights"), HasSubstr("of which gradients"), HasSubstr("10.00 MB"),
@@ -138,7 +138,7 @@ TEST(MemoryTable, Json) {
 }
 
 TEST(MemoryTable, AnAllowanceIsKeptFree) {
-  const Run run = job_for(small_recipe());
+  const auto run = job_for(small_recipe());
   const MemoryTable tight = memory_table(run, 40, {.peak = kGB - 10}, kGB, "x", 20);
   EXPECT_FALSE(tight.fits());
   EXPECT_EQ(tight.head_room(), -10);

@@ -43,7 +43,7 @@ Recipe recipe_of(const Json& method) {
 void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule, const Json& wanted) {
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.rows_per_micro_batch(),

@@ -85,33 +85,33 @@ Run job_of(const std::string& model, const std::vector<std::string>& words, int6
 }
 
 TEST(OptimizerState, IsOfWeightsAsTheCheckpointHasThem) {
-  const Run factored = job_of("gpt2", {"finetuning_type=full", "optim=adafactor"});
+  const auto factored = job_of("gpt2", {"finetuning_type=full", "optim=adafactor"});
   EXPECT_EQ(state_of(factored, "attn.c_attn.weight"), "row [2, 64], column [2, 3, 64]");
   EXPECT_EQ(state_of(factored, "attn.c_attn.bias"), "v [2, 3, 64]");
-  const Run muon = job_of("gpt2", {"finetuning_type=full", "optim=muon"});
+  const auto muon = job_of("gpt2", {"finetuning_type=full", "optim=muon"});
   EXPECT_EQ(state_of(muon, "attn.c_attn.weight"), "momentum [2, 64, 3, 64]");
   EXPECT_EQ(state_of(muon, "attn.c_attn.bias"), "m [2, 3, 64], v [2, 3, 64]");
   EXPECT_EQ(state_of(muon, "wpe.weight"), "m [128, 64], v [128, 64]");
-  const Run phi = job_of("phi3", {"finetuning_type=full", "optim=adafactor"});
+  const auto phi = job_of("phi3", {"finetuning_type=full", "optim=adafactor"});
   EXPECT_EQ(state_of(phi, "qkv_proj.weight"), "row [2, 4, 32], column [2, 64]");
-  const Run dora = job_of("phi3", {"use_dora=true", "optim=adafactor"});
+  const auto dora = job_of("phi3", {"use_dora=true", "optim=adafactor"});
   EXPECT_EQ(state_of(dora, "gate_up_proj.lora_magnitude_vector"), "v [2, 2, 96]");
-  const Run experts =
+  const auto experts =
       job_of("mixtral", {"target_parameters=gate_up_proj", "lora_target=[]", "lora_rank=4", "optim=adafactor"});
   EXPECT_EQ(state_of(experts, "lora_B.weight"), "row [2, 192], column [2, 4, 8]");
 }
 
 TEST(OptimizerState, OfFusedColumnsIsSplitAsTheWeightIs) {
-  const Run run = job_of("gpt2", {"finetuning_type=full", "optim=adafactor", "mesh=fsdp=2,tp=2"}, 4);
+  const auto run = job_of("gpt2", {"finetuning_type=full", "optim=adafactor", "mesh=fsdp=2,tp=2"}, 4);
   EXPECT_EQ(state_of(run, "attn.c_attn.weight"), "row [2, 64] fsdp@1, column [2, 3, 64] tp@2 fsdp@2");
 }
 
 TEST(OptimizerState, OfEmbeddingsKeepsThirtyTwoBits) {
-  const Run gpt2 = job_of("gpt2", {"finetuning_type=full", "optim=adamw_8bit"});
+  const auto gpt2 = job_of("gpt2", {"finetuning_type=full", "optim=adamw_8bit"});
   EXPECT_EQ(state_of(gpt2, "wte.weight"), "m [256, 64], v [256, 64]");
   EXPECT_EQ(state_of(gpt2, "wpe.weight"), "m [128, 64], v [128, 64]");
   EXPECT_THAT(state_of(gpt2, "mlp.c_fc.weight"), testing::StartsWith("m_codes [2, 64, "));
-  const Run llama = job_of("llama", {"finetuning_type=full", "optim=lion_8bit"});
+  const auto llama = job_of("llama", {"finetuning_type=full", "optim=lion_8bit"});
   EXPECT_EQ(state_of(llama, "embed_tokens.weight"), "m [256, 64]");
   EXPECT_THAT(state_of(llama, "lm_head.weight"), testing::StartsWith("m_codes [256, 64]"));
 }

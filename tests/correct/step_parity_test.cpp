@@ -63,7 +63,7 @@ struct Training {
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", devices.count());
+  const auto run = make_run(recipe, repository.config(), "config.json", devices.count());
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.rows_per_micro_batch(),
@@ -71,14 +71,14 @@ Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps)
                                .shuffle = false,
                                .lengths = {40}});
   const Executable step = devices.compile(build_train_step(run, 40));
-  Training run{{}, {}, load_state(devices, run, repository, true)};
+  Training out{{}, {}, load_state(devices, run, repository, true)};
   const Schedule schedule{recipe.lr_scheduler_type, warmup, steps};
   for (int64_t s = 0; s < steps; ++s) {
-    const StepOutcome outcome = run_step(devices, run, step, run.state, batches.at(s), rate * schedule.multiplier(s));
-    run.losses.push_back(outcome.loss);
-    run.norms.push_back(outcome.grad_norm);
+    const StepOutcome outcome = run_step(devices, run, step, out.state, batches.at(s), rate * schedule.multiplier(s));
+    out.losses.push_back(outcome.loss);
+    out.norms.push_back(outcome.grad_norm);
   }
-  return run;
+  return out;
 }
 
 void expect_close(const std::vector<double>& got, const Json& wanted, double tolerance) {
@@ -97,7 +97,7 @@ TEST_P(Parity, LogitsOfTheBase) {
   const Recipe recipe = base_recipe(folder());
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(folder());
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   const SafetensorsFile recorded = SafetensorsFile::open(folder() / "logits.safetensors");
   for (const char* name : {"17", "40"}) {
     const std::vector<int32_t> ids = reference()["sequences"][name];

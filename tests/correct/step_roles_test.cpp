@@ -71,7 +71,7 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
 
 TEST(Roles, OnlyTablesOfPositionsEnd) {
   for (const std::string& model : all_models()) {
-    const Run run = job_of(model, {});
+    const auto run = job_of(model, {});
     const auto length = static_cast<size_t>(run.model.config.max_position_embeddings) + 1;
     const std::vector<Example> rows{{std::vector<int32_t>(length, 1), std::vector<int32_t>(length, 1), "rows.jsonl:1"}};
     bool ends = false;
@@ -86,7 +86,7 @@ TEST(Roles, OnlyTablesOfPositionsEnd) {
 
 // Freeze-tuning cuts stacks: a part of the layers has a name of its own and the whole's role.
 TEST(Roles, OfAPartOfTheLayers) {
-  const Run run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
+  const auto run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
   std::set<std::string> names;
   for (const auto* params : {&run.frozen, &run.trained})
     for (const Param& param : *params)

@@ -26,7 +26,7 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
   const bool experts = make_model(repository.config(), "config.json").config.num_experts > 0;
   recipe.mesh = {{"fsdp", experts ? 2 : 4}, {"ep", experts ? 2 : 1}, {"tp", 2}};
   Devices devices(device_request(recipe));
-  const Run run = make_run(recipe, repository.config(), "config.json", 8);
+  const auto run = make_run(recipe, repository.config(), "config.json", 8);
   const TempFolder folder;
   write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
   const ModelRepository written = ModelRepository::open(folder.path());
@@ -56,7 +56,7 @@ TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
     recipe.mesh = {{"fsdp", 2}, {"ep", 2}, {"tp", 2}};
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
     Devices devices(device_request(recipe));
-    const Run run = make_run(recipe, repository.config(), "config.json", 8);
+    const auto run = make_run(recipe, repository.config(), "config.json", 8);
     const TempFolder folder;
     write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
     const SafetensorsFile got = SafetensorsFile::open(folder / "adapter_model.safetensors");

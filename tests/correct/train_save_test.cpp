@@ -110,11 +110,11 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
-    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
     // f32 weights and two moments, and the f32 adapter once more; the result is one adapter.
     const int64_t parameters = run.count(run.trained);
-    const RunLength run{.total_steps = total, .save_every = every};
-    return (disk_needed(run, run, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
+    const RunLength length{.total_steps = total, .save_every = every};
+    return (disk_needed(run, length, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));
   };
   EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10);
   EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10) << "one at the end";
@@ -129,17 +129,17 @@ TEST(DiskNeeded, ALimitIsNamedOnlyWhereItHelps) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const RunLength run{.total_steps = 100, .save_every = 1};
+  const RunLength length{.total_steps = 100, .save_every = 1};
   // `room` checkpoints and the result fit on the disk, where `present` are already.
   auto limit = [&](int64_t own, double room, int64_t present) {
     recipe.save_total_limit = own;
-    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
     const int64_t parameters = run.count(run.trained);
     const auto free = static_cast<int64_t>((16 * room + 4) * static_cast<double>(parameters));
     const std::optional<int64_t> found = save_total_limit_within(run, present, free);
     if (found) {
       recipe.save_total_limit = *found;
-      EXPECT_LE(disk_needed(make_run(recipe, repository.config(), "config.json", 1), run, 0, present), free);
+      EXPECT_LE(disk_needed(make_run(recipe, repository.config(), "config.json", 1), length, 0, present), free);
     }
     return found.value_or(0);
   };

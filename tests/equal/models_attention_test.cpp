@@ -104,7 +104,7 @@ TEST(Windows, ByLayer) {
   const Recipe recipe = reference_recipe("llama");
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Run run = make_run(recipe, repository.config(), "config.json", 1);
+  auto run = make_run(recipe, repository.config(), "config.json", 1);
   Program program;
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);
@@ -142,7 +142,7 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   recipe.finetuning_type = "full";
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   Program program;
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);

@@ -74,7 +74,7 @@ RowLosses evaluate(const std::string& model, const std::vector<Example>& example
   recipe.finetuning_type = "full";
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", 1);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
   const Batches batches(examples,
                         {.sequences = rows, .max_length = 40, .packing = packing, .shuffle = false, .lengths = {40}});
   const Executable executable = devices.compile(build_eval_step(run, rows, 40));

@@ -125,7 +125,7 @@ TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;
   recipe.gradient_checkpointing = "none";
-  const Run run = make_run(recipe, wide_config(), "config.json", 1);
+  const auto run = make_run(recipe, wide_config(), "config.json", 1);
   Program program = build_train_step(run, 8);
   for (int32_t id = 0; id < program.block().size(); ++id)
     for (const Shape& shape : program.block().node(id).results)

@@ -23,7 +23,7 @@ Run job_for(const Recipe& recipe) {
 }
 
 std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
-  const Run run = job_for(recipe);
+  const auto run = job_for(recipe);
   try {
     require_fit(run, memory_table(run, 40, {.peak = peak}, limit, "cpu (1 device)"));
   } catch (const DoesNotFit& error) {

@@ -79,7 +79,7 @@ class OtherRun : public testing::Test {
     int64_t devices = 1;
     for (const auto& [axis, size] : recipe.mesh) devices *= size;
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-    const Run run = make_run(recipe, repository.config(), "config.json", devices);
+    const auto run = make_run(recipe, repository.config(), "config.json", devices);
     return user_error([&] {
       check_meta(*state_, run);
       check_base(*state_, base_identity(run, repository));
@@ -162,7 +162,7 @@ TEST_F(OtherRun, ABaseOfOtherWeightsIsRefusedByBothPaths) {
                     HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start afresh")));
   StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as before there was a digest
   const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
-  const Run run = make_run(other, repository.config(), "config.json", 1);
+  const auto run = make_run(other, repository.config(), "config.json", 1);
   EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(run, repository)); }),
             "no error");
 }
@@ -181,7 +181,7 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto error = [&] {
-    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
     return user_error([&] { const OutputFolder made = check_output(run); });
   };
   EXPECT_EQ(error(), "no error");
@@ -196,7 +196,7 @@ TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   auto error = [&]() -> std::string {
-    const Run run = make_run(recipe, repository.config(), "config.json", 1);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
     try {
       require_disk(run, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
     } catch (const DoesNotFit& error) {
