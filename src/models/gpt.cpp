@@ -114,12 +114,12 @@ Family gpt_family(const std::string& model_type, const std::string& architecture
   Family family;
   family.fan_in_fan_out = fan_in_fan_out;
   family.params = fan_in_fan_out ? gpt_params<true> : gpt_params<false>;
-  family.forward = fan_in_fan_out ? forward<true> : forward<false>;
+  family.forward = fan_in_fan_out ? gpt_forward<true> : gpt_forward<false>;
   family.model_type = model_type;
   family.architecture = architecture;
   const size_t end = std::min(architecture.find("LMHead"), architecture.find("For"));
   family.classifier.architecture = architecture.substr(0, end) + "ForSequenceClassification";
-  family.layer_prefix = kLayer;
+  family.layer_prefix = kGptLayer;
   family.ignored = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"};
   return family;
 }
