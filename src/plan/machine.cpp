@@ -1,5 +1,7 @@
 #include "plan/machine.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "plan/target_file.h"
 #include "run/assumed_devices.h"
@@ -83,14 +85,27 @@ std::optional<Machine> Machine::grown(int64_t times) const {
   return Machine(*target_, plugin_, hosts_ * times, per_host);
 }
 
+namespace {
+
+// Kernels run one after the other, so the largest workspace counts. The compiler does not see it.
+CompiledStep with_workspace(CompiledStep step, const Program& program) {
+  int64_t workspace = 0;
+  for (const KernelUse& use : program.kernels()) workspace = std::max(workspace, use.cost.workspace);
+  step.memory.temp += workspace;
+  step.memory.peak += workspace;
+  return step;
+}
+
+}  // namespace
+
 CompiledStep Machine::compile(const Program& program, bool tf32) const {
   if (here_ != nullptr) {
     const Executable executable = here_->compile(program);
-    return {executable.memory_stats(), executable.program().optimized_program()};
+    return with_workspace({executable.memory_stats(), executable.program().optimized_program()}, program);
   }
   const CompiledProgram compiled =
       topology_->compile(program.text(tf32), {.num_partitions = static_cast<int>(program.mesh().size())});
-  return {compiled.memory_stats(), compiled.optimized_program()};
+  return with_workspace({compiled.memory_stats(), compiled.optimized_program()}, program);
 }
 
 }  // namespace fettle

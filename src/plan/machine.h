@@ -26,7 +26,7 @@ MachineSize machine_size(const Request& request);
 
 // What the compiler made of a program.
 struct CompiledStep {
-  MemoryStats memory;
+  MemoryStats memory;     // with the workspace of the kernels
   std::string optimized;  // bytes for read_hlo()
 };
 

@@ -14,8 +14,9 @@ Tensor f(Dims dims) {
   return Block::current().parameter({DType::kF32, std::move(dims)});
 }
 
-Tensor product() {
-  return dot_general(f({2, 3, 4}), f({4, 5}), {.lhs_contracting = {2}, .rhs_contracting = {0}});
+Tensor matrices() {
+  return dot_general(full(1, {DType::kF32, {2, 3, 4}}), full(1, {DType::kF32, {4, 5}}),
+                     {.lhs_contracting = {2}, .rhs_contracting = {0}});
 }
 
 // Carries a, b, c and slices of xs, dead_xs; captures w and dead. Carry 1 feeds itself alone, carry 2 feeds carry 0.
@@ -34,7 +35,7 @@ Tensor loop() {
 
 std::vector<FlopsCase> flops_cases() {
   return {
-      {Op::kDotGeneral, product, 2 * 2 * 3 * 5 * 4},
+      {Op::kDotGeneral, matrices, 2 * 2 * 3 * 5 * 4},
       {Op::kDotGeneral,
        [] {
          return dot_general(f({7, 2, 3}), f({3, 7, 5}),
@@ -45,7 +46,7 @@ std::vector<FlopsCase> flops_cases() {
        [] {
          return scan(6, {}, {},
                      [](const Tensor&, const Tensors&, const Tensors&) -> ScanStep {
-                       return {{}, {product() + product()}};
+                       return {{}, {matrices() + matrices()}};
                      })
              .ys[0];
        },

@@ -319,5 +319,20 @@ TEST(Cost, LibrariesProductsAreRead) {
   EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre("unheard_of"));
 }
 
+TEST(Cost, KernelsOfOursStateTheirs) {
+  HloBuilder build;
+  build.computation("main");
+  const int64_t a = build.parameter(0, {kBF16, {16, 64}});
+  hlo::Instruction& made = build.add("custom-call", {{kBF16, {16, 64}}}, {a});
+  made.set_custom_call_target("fettle_kernel");
+  auto& attributes = *made.mutable_frontend_attributes()->mutable_map();
+  attributes["fettle_flops"] = "12345";
+  EXPECT_EQ(cost_of_last(build).flops_bf16, 12345);
+  EXPECT_EQ(cost_of_last(build).memory_bytes, 2 * 2 * 16 * 64) << "operands and results, unless it says otherwise";
+  attributes["fettle_bytes"] = "77";
+  EXPECT_EQ(cost_of_last(build).memory_bytes, 77);
+  EXPECT_TRUE(cost_of_last(build).counted);
+}
+
 }  // namespace
 }  // namespace fettle

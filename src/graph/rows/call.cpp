@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 
 #include "graph/custom_call.h"
 #include "graph/rows/rows.h"
@@ -63,14 +64,33 @@ std::string one_or_tuple(const std::vector<std::string>& types) {
   return types.size() == 1 ? types[0] : fmt::format("({})", fmt::join(types, ", "));
 }
 
-std::string plain_call(const CustomCall& call, const std::vector<std::string>& operands,
+// What one of `shards` equal calls costs, for the plan, which reads the compiled program.
+std::string cost_text(const CustomCall& call, int64_t shards) {
+  std::vector<std::string> parts;
+  if (call.cost.flops > 0) parts.push_back(fmt::format("fettle_flops = \"{}\"", call.cost.flops / shards));
+  if (call.cost.bytes > 0) parts.push_back(fmt::format("fettle_bytes = \"{}\"", call.cost.bytes / shards));
+  return parts.empty() ? "" : fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
+}
+
+// How many devices compute something different: devices along an axis that no partition names do the same work.
+int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
+  std::set<std::string> axes;
+  for (const std::vector<Partition>& side : {call.in, call.out})
+    for (const Partition& partition : side)
+      for (const std::vector<std::string>& dim : partition.dims) axes.insert(dim.begin(), dim.end());
+  int64_t shards = 1;
+  for (const std::string& axis : axes) shards *= mesh.size_of(axis);
+  return shards;
+}
+
+std::string plain_call(const CustomCall& call, int64_t shards, const std::vector<std::string>& operands,
                        const std::vector<std::string>& types, const std::vector<std::string>& results) {
   std::vector<std::string> config;
   for (const auto& [name, value] : call.attributes)
     config.push_back(fmt::format("{} = {}", name, attribute_text(value)));
-  return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}}} : ({}) -> {}",
-                     symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), fmt::join(types, ", "),
-                     one_or_tuple(results));
+  return fmt::format("stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{{}}}{}}} : ({}) -> {}",
+                     symbol(call.target), fmt::join(operands, ", "), fmt::join(config, ", "), cost_text(call, shards),
+                     fmt::join(types, ", "), one_or_tuple(results));
 }
 
 // The call itself on one device; on a mesh a region in which every device calls it with its own shards.
@@ -78,7 +98,7 @@ std::string call_text(NodeText& n, Printer& printer) {
   const CustomCall& call = call_of(n.node.attributes);
   std::vector<std::string> results;
   for (const Shape& shape : n.node.results) results.push_back(mlir_type(shape));
-  if (!printer.sharded()) return plain_call(call, n.operands, n.types, results);
+  if (!printer.sharded()) return plain_call(call, 1, n.operands, n.types, results);
 
   const MeshAxes& mesh = printer.options().mesh;
   printer.name_results(n);
@@ -104,7 +124,7 @@ std::string call_text(NodeText& n, Printer& printer) {
                   fmt::join(declared, ", "));
   text +=
       fmt::format("{}  {} = {} loc(\"{}\")\n", printer.indent, count == 1 ? name : fmt::format("{}:{}", name, count),
-                  plain_call(call, arguments, local, local_results), n.node.path);
+                  plain_call(call, shards_of(call, mesh), arguments, local, local_results), n.node.path);
   text += fmt::format("{}  sdy.return {} : {}\n", printer.indent, fmt::join(returned, ", "),
                       fmt::join(local_results, ", "));
   return text + fmt::format("{}}} : ({}) -> ({})", printer.indent, fmt::join(n.types, ", "), fmt::join(results, ", "));

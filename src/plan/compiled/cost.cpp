@@ -102,6 +102,21 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
+// What a kernel of ours states of one call on one device (graph/rows/call.cpp); -1: nothing.
+int64_t stated(const HloInstruction& call, const char* what) {
+  const auto at = call.frontend_attributes.find(what);
+  return at == call.frontend_attributes.end() ? -1 : number(at->second);
+}
+
+bool add_stated_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
+  const int64_t flops = stated(call, "fettle_flops");
+  if (flops < 0 || call.operands.empty()) return false;
+  const HloInstruction& first = operand(computation, call, 0);
+  if (first.results.empty()) return false;
+  add_flops(cost, static_cast<double>(flops), first.results[0]);
+  return true;
+}
+
 // Products in cuBLAS and hipBLASLt, and attention in cuDNN; the names are the same with every vendor.
 bool add_library_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const std::string& target = call.custom_call_target;
@@ -152,11 +167,13 @@ void add_arithmetic(const HloModule& module, const HloComputation& computation, 
       add_flops(cost, 2.0 * static_cast<double>(instruction.results[0].elements()) * each, widest);
     }
   } else if (instruction.opcode == "custom-call") {
-    if (!add_library_flops(computation, instruction, cost)) cost.counted = false;
+    if (!add_stated_flops(computation, instruction, cost) && !add_library_flops(computation, instruction, cost))
+      cost.counted = false;
   }
 }
 
 double memory_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
+  if (const int64_t bytes = stated(instruction, "fettle_bytes"); bytes >= 0) return static_cast<double>(bytes);
   const double result = instruction.bytes();
   if (kSlices.contains(instruction.opcode)) return 2 * result;
   if (instruction.opcode == "dynamic-update-slice" && instruction.operands.size() > 1)

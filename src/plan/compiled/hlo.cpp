@@ -105,6 +105,7 @@ HloInstruction read_instruction(const hlo::Module& module, const hlo::Instructio
   to.fusion_kind = from.fusion_kind();
   to.custom_call_target = from.custom_call_target();
   to.backend_config = backend_config(module, from);
+  for (const auto& [key, value] : from.frontend_attributes().map()) to.frontend_attributes[key] = value;
   if (from.opcode() == "while") to.trip_count = known_trip_count(to.backend_config);
   to.groups = device_groups(from);
   for (const auto& pair : from.source_target_pairs()) to.pairs.emplace_back(pair.source(), pair.target());

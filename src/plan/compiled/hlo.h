@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,7 @@ struct HloInstruction {
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
   std::string backend_config;
+  std::map<std::string, std::string> frontend_attributes;  // as the program's text had them: "fettle_flops"
   // Of a collective: the devices (partition numbers) that exchange with each other, written out whatever form the
   // compiler gave. Empty: all devices in one group. A collective-permute has pairs (source, target) instead.
   std::vector<std::vector<int64_t>> groups;
