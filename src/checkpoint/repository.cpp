@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <functional>
-#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -95,7 +95,30 @@ void add_modules(const Json& named, std::vector<std::string>& modules) {
   modules.push_back(name.substr(0, name.find('.')));
 }
 
-// The files of remote code: what the configs' auto_map names, and what those import from beside them.
+// The modules beside a Python file that it imports: "name" for each line "from .name import ...".
+std::vector<std::string> relative_imports(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  auto skip_blanks = [&](std::string_view line) {
+    return line.substr(std::min(line.find_first_not_of(kBlanks), line.size()));
+  };
+  std::vector<std::string> modules;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = skip_blanks(text.substr(begin, end - begin));
+    if (!line.starts_with("from ") && !line.starts_with("from\t")) continue;
+    line = skip_blanks(line.substr(4));
+    if (!line.starts_with('.')) continue;
+    line.remove_prefix(1);
+    const std::string_view name = line.substr(0, line.find_first_of(kBlanks));
+    const bool is_name = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return c < 0x80 && (std::isalnum(c) || c == '_');
+    });
+    if (is_name && skip_blanks(line.substr(name.size())).starts_with("import")) modules.emplace_back(name);
+  }
+  return modules;
+}
+
+// The files of remote code: those that auto_map in the configs names, and those that they import from beside them.
 std::set<std::string> remote_code(const fs::path& folder) {
   std::vector<std::string> modules;
   for (const char* name : {"config.json", "tokenizer_config.json"}) {
@@ -103,7 +126,6 @@ std::set<std::string> remote_code(const fs::path& folder) {
     const Json config = read_json_file(folder / name);
     if (config.is_object() && config.contains("auto_map")) add_modules(config["auto_map"], modules);
   }
-  static const std::regex kImport("(^|\n)[ \t]*from[ \t]+\\.([A-Za-z0-9_]+)[ \t]+import");
   std::set<std::string> files;
   while (!modules.empty()) {
     const std::string name = modules.back() + ".py";
@@ -111,8 +133,7 @@ std::set<std::string> remote_code(const fs::path& folder) {
     std::ifstream file(folder / name);
     if (!file || !files.insert(name).second) continue;
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    for (std::sregex_iterator found(text.begin(), text.end(), kImport); found != std::sregex_iterator(); ++found)
-      modules.push_back((*found)[2]);
+    for (std::string& module : relative_imports(text)) modules.push_back(std::move(module));
   }
   return files;
 }

@@ -85,5 +85,21 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   EXPECT_EQ(read_text(both / "config.json"), config);
 }
 
+// The search for imports must not recurse over the characters of a line.
+TEST(Repository, FollowsImportsThroughALargeFile) {
+  TempFolder folder;
+  const fs::path from = folder / "from", to = folder / "to";
+  write_text(from / "config.json", R"({"auto_map": {"AutoModel": "modeling_x.Model"}})");
+  write_text(from / "modeling_x.py", "import torch\n" + std::string(5'000'000, ' ') +
+                                         "\n  from\t.layers_x  import Layer\nfrom .gone.y import Z\nfrom .not_one\n");
+  write_text(from / "layers_x.py", "from .norms_x import " + std::string(5'000'000, 'x'));
+  write_text(from / "norms_x.py", "# from .other_x import Other\n");
+  write_text(from / "other_x.py", "");
+  write_text(from / "not_one.py", "");
+  fs::create_directories(to);
+  copy_model_files(from, to);
+  EXPECT_THAT(list_tree(to), testing::ElementsAre("config.json", "layers_x.py", "modeling_x.py", "norms_x.py"));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -120,6 +120,28 @@ TEST_F(Files, BadPatternsAndBehaviours) {
   EXPECT_SAYS(error_of(start + R"("pattern": {"Glob": "a"}, "behavior": "Isolated"}})"), "pre_tokenizer.pattern");
 }
 
+// Each of these patterns can match the text in more ways than any machine can try.
+TEST_F(Files, PatternsThatBacktrackWithoutEndAreRefused) {
+  const std::string text = std::string(5000, 'x') + "b";
+  for (const std::string pattern : {"(x+)+$", "(?:x|x)+$", "(x+x+)+[yz]", "(?:x*)*[yz]", "(.*)*[yz]"}) {
+    SCOPED_TRACE(pattern);
+    write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"x": 0, "b": 1}, "merges": []}, "pre_tokenizer":)"
+                            R"({"type": "Split", "pattern": {"Regex": ")" +
+                                pattern + R"("}, "behavior": "Isolated"}})");
+    const Tokenizer tokenizer = Tokenizer::open(dir_);
+    EXPECT_EQ(tokenizer.encode("b", false), std::vector<int32_t>{1});
+    try {
+      tokenizer.encode(text, false);
+      ADD_FAILURE() << "no UserError";
+    } catch (const UserError& error) {
+      const std::string message = error.what();
+      EXPECT_SAYS(message, (dir_ / "tokenizer.json").string() + ": pre_tokenizer.pattern.Regex");
+      EXPECT_SAYS(message, "the pattern '" + pattern + "' needs more than");
+      EXPECT_SAYS(message, "a text of 5001 bytes; rewrite it");
+    }
+  }
+}
+
 TEST_F(Files, MergesOfMissingTokens) {
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": ["a b", "a c"])")), "merge 1 ('a' and 'c') needs the token 'c'");
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [["b", "a"]])")), "needs the token 'ba'");

@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/text/regex.h"
 
+#include <fmt/format.h>
 #include <pcre2.h>
 
 #include <algorithm>
@@ -18,7 +19,14 @@ constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackMost = 256 << 20;
 constexpr uint32_t kHeapMostKib = 1 << 20;
 
-// What a thread needs to match: PCRE2's offsets and the JIT's stack.
+// The steps that one attempt to match may take. Hugging Face's engine gives up after as many. Long texts get more,
+// since an honest pattern may take a few steps for each byte.
+uint32_t step_limit(size_t text_bytes) {
+  constexpr size_t kSteps = 10'000'000, kStepsPerByte = 16;
+  return static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text_bytes, UINT32_MAX));
+}
+
+// What a thread needs to match: the offsets that PCRE2 returns, its limits, and the stack of its JIT code.
 struct Workspace {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
@@ -26,7 +34,6 @@ struct Workspace {
 
   Workspace() {
     pcre2_jit_stack_assign(context, nullptr, stack);
-    pcre2_set_match_limit(context, UINT32_MAX);
     pcre2_set_heap_limit(context, kHeapMostKib);
   }
   ~Workspace() {
@@ -45,7 +52,8 @@ struct Regex::Variant {
 
 struct Regex::Code {
   std::string pattern;
-  Variant ascii;  // without code where the pattern has no meaning in ASCII alone
+  std::string where;  // the file and field that the pattern stands in
+  Variant ascii;      // without code where the pattern has no meaning in ASCII alone
   Variant usual;
   Variant all;
 
@@ -57,6 +65,7 @@ struct Regex::Code {
 Regex::Regex(std::string_view pattern, std::string_view where) {
   auto code = std::make_shared<Code>();
   code->pattern = pattern;
+  code->where = where;
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   int error = 0;
@@ -122,6 +131,7 @@ Regex Regex::of_field(const JsonField& field) {
 bool Regex::find(const Variant& variant, std::string_view text, size_t from, size_t last_end, size_t& start,
                  size_t& end) const {
   thread_local Workspace workspace;
+  pcre2_set_match_limit(workspace.context, step_limit(text.size()));
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   auto interpret = [&](uint32_t options) {
     return pcre2_match(variant.code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, workspace.data,
@@ -133,9 +143,18 @@ bool Regex::find(const Variant& variant, std::string_view text, size_t from, siz
                     : interpret(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = interpret(PCRE2_NO_JIT);
     if (found == PCRE2_ERROR_NOMATCH) return false;
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT) {
+      throw UserError(
+          "{}: the pattern '{}' needs more than {} to match a text of {} bytes; rewrite it so that no part can match "
+          "the "
+          "same text in many ways: a repetition within a repetition, as in (a+)+, is the usual cause",
+          code_->where, code_->pattern,
+          found == PCRE2_ERROR_MATCHLIMIT ? fmt::format("{} steps", step_limit(text.size())) : "1 GB of memory",
+          text.size());
+    }
     if (found < 0) {
-      throw UserError("the pattern '{}' gave up on a text of {} bytes (PCRE2 error {})", code_->pattern, text.size(),
-                      found);
+      throw UserError("{}: the pattern '{}' failed on a text of {} bytes (PCRE2 error {})", code_->where,
+                      code_->pattern, text.size(), found);
     }
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(workspace.data);
     start = offsets[0];

@@ -24,7 +24,8 @@ class Regex {
   // Reads {"String": ...} or {"Regex": ...}.
   static Regex of_field(const JsonField& field);
 
-  // Calls visit(start, end, is_match) for stretches that cover all of `text` (valid UTF-8) in order.
+  // Calls visit(start, end, is_match) for stretches that cover all of `text` (valid UTF-8) in order. Throws UserError
+  // naming file, field and pattern when a match takes too many steps (10 million, and 16 more for each byte).
   template <typename Visit>
   void cover(std::string_view text, Visit visit) const {
     if (text.empty()) return;

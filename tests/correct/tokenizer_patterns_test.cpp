@@ -1,0 +1,69 @@
+// Patterns match the characters that they match in Hugging Face's engine (tests/reference/tokenizer/properties.json),
+// and long texts do not count as patterns out of control.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/text/regex.h"
+#include "tokenizer/text/unicode.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+// Counts characters and hashes their code points: 64-bit FNV-1a of 4 bytes each, little endian.
+struct Characters {
+  int64_t count = 0;
+  uint64_t hash = 0xCBF29CE484222325;
+
+  void add(char32_t c) {
+    ++count;
+    for (int byte = 0; byte < 4; ++byte) hash = (hash ^ ((c >> 8 * byte) & 0xFF)) * 0x100000001B3;
+  }
+};
+
+TEST(Patterns, PropertiesHoldTheReferencesCharacters) {
+  constexpr char kMark = '\x01';  // stands between the characters
+  std::vector<std::string> texts(1);
+  int in_text = 0;
+  for (char32_t c = 2; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    append_utf8(texts.back(), c);
+    texts.back() += kMark;
+    if (++in_text % 64 == 0) texts.emplace_back();
+  }
+  std::ifstream file(FETTLE_SOURCE_DIR "/tests/reference/tokenizer/properties.json");
+  const json recorded = json::parse(file);
+  ASSERT_GT(recorded["properties"].size(), 30u);
+  for (const json& row : recorded["properties"]) {
+    const auto pattern = row["pattern"].get<std::string>();
+    const Regex regex("(?:" + pattern + ")(?=\\x01)|\\x01", "test");
+    Characters found;
+    for (const std::string& text : texts) {
+      regex.cover(text, [&](size_t start, size_t, bool is_match) {
+        if (is_match && text[start] != kMark) found.add(next_char(text, start));
+      });
+    }
+    EXPECT_EQ(found.count, row["characters"].get<int64_t>()) << pattern;
+    EXPECT_EQ(found.hash, row["fnv1a"].get<uint64_t>()) << pattern;
+  }
+}
+
+TEST(Patterns, LongTextsAreMatchedToTheirEnd) {
+  std::string text;
+  for (int i = 0; i < 2'000'000; ++i) text += i % 3 == 0 ? "\xC3\xA9" : "ab";
+  for (const char* pattern : {R"((?:a|b|é)+)", R"((?:ab|é)++)", R"([^\s]+(?!\S))", R"(\w+?$)"}) {
+    size_t matches = 0, end = 0;
+    Regex(pattern, "test").cover(text, [&](size_t, size_t stop, bool is_match) {
+      matches += is_match;
+      end = stop;
+    });
+    EXPECT_EQ(matches, 1u) << pattern;
+    EXPECT_EQ(end, text.size()) << pattern;
+  }
+}
+
+}  // namespace
+}  // namespace fettle
