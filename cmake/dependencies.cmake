@@ -24,16 +24,24 @@ endif()
 add_library(fettle_headers INTERFACE)
 target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)
 
-# The reader of compiled programs, made from the fields that the plan names.
+# fettle_proto(FOLDER/NAME) makes the library fettle_NAME_proto with the header <NAME.pb.h> from src/FOLDER/NAME.proto.
 set(fettle_proto_folder ${CMAKE_BINARY_DIR}/proto)
 file(MAKE_DIRECTORY ${fettle_proto_folder})
-add_custom_command(
-  OUTPUT ${fettle_proto_folder}/hlo.pb.cc ${fettle_proto_folder}/hlo.pb.h
-  COMMAND protobuf::protoc --cpp_out=${fettle_proto_folder} --proto_path=${CMAKE_SOURCE_DIR}/src/plan/compiled hlo.proto
-  DEPENDS ${CMAKE_SOURCE_DIR}/src/plan/compiled/hlo.proto)
-add_library(fettle_hlo_proto STATIC ${fettle_proto_folder}/hlo.pb.cc)
-target_include_directories(fettle_hlo_proto SYSTEM PUBLIC ${fettle_proto_folder})
-target_link_libraries(fettle_hlo_proto PUBLIC protobuf::libprotobuf-lite)
+function(fettle_proto path)
+  get_filename_component(name ${path} NAME)
+  get_filename_component(folder ${CMAKE_SOURCE_DIR}/src/${path} DIRECTORY)
+  set(made ${fettle_proto_folder}/${name})
+  add_custom_command(
+    OUTPUT ${made}.pb.cc ${made}.pb.h
+    COMMAND protobuf::protoc --cpp_out=${fettle_proto_folder} --proto_path=${folder} ${name}.proto
+    DEPENDS ${folder}/${name}.proto)
+  add_library(fettle_${name}_proto STATIC ${made}.pb.cc)
+  target_include_directories(fettle_${name}_proto SYSTEM PUBLIC ${fettle_proto_folder})
+  target_link_libraries(fettle_${name}_proto PUBLIC protobuf::libprotobuf-lite)
+endfunction()
+fettle_proto(plan/compiled/hlo)
+fettle_proto(runtime/compile_options)
+fettle_proto(tokenizer/models/sentencepiece)
 
 # The Arrow library, from the set-up's cache.
 if(NOT EXISTS ${FETTLE_CACHE}/lib/libparquet.so.2600)
