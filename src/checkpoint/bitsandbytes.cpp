@@ -34,9 +34,10 @@ void check_map(const StoredTensor& stored, const std::string& name, const std::v
 
 // The settings in a ".quant_state" tensor.
 nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
-  const auto bytes = stored.file->bytes(*stored.entry);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  auto state = parse_json_or_discard<nlohmann::json>(text);
+  nlohmann::json state;
+  stored.file->with_bytes(*stored.entry, [&](std::span<const std::byte> bytes) {
+    state = parse_json_or_discard<nlohmann::json>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  });
   if (!state.is_object())
     throw UserError("{}: '{}' is no JSON object of a quantised weight's settings", stored.file->path().string(), name);
   return state;

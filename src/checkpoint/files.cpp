@@ -43,13 +43,20 @@ std::string remedy(int error_number, const fs::path& path) {
   }
 }
 
+// Reads a byte of each page.
+void touch(std::span<const std::byte> bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (size_t at = 0; at < bytes.size(); at += page) (void)*static_cast<const volatile std::byte*>(&bytes[at]);
+  if (!bytes.empty()) (void)*static_cast<const volatile std::byte*>(&bytes.back());
+}
+
 // Grows the range to whole pages, which madvise wants.
-void advise(const std::byte* data, int64_t size, int64_t offset, int64_t bytes, int advice) {
-  if (bytes <= 0 || data == nullptr) return;
+void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
+  if (bytes <= 0 || file.empty()) return;
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t begin = offset / page * page;
-  const int64_t end = std::min(size, offset + bytes);
-  if (begin < end) madvise(const_cast<std::byte*>(data) + begin, static_cast<size_t>(end - begin), advice);
+  const int64_t end = std::min(static_cast<int64_t>(file.size()), offset + bytes);
+  if (begin < end) madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), advice);
 }
 
 }  // namespace
@@ -67,38 +74,28 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   struct stat status {};
   int error_number = fstat(fd, &status) != 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : 0;
   if (error_number == 0 && !S_ISREG(status.st_mode)) error_number = EINVAL;
-  if (error_number == 0 && status.st_size > 0) {
-    void* map = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-      error_number = errno;
-    } else {
-      data_ = static_cast<const std::byte*>(map);
-      size_ = status.st_size;
-    }
+  if (error_number != 0) {
+    ::close(fd);
+  } else {
+    mapping_ = FileMapping(fd, error_number);
   }
-  ::close(fd);
   if (error_number != 0) throw_file_error("read", path, error_number);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+void MappedFile::check() const {
+  if (mapping_.intact()) return;
+  throw UserError(
+      "{}: the file became shorter, or its disk failed, while Fettle was reading it; stop the program that writes to "
+      "it, "
+      "fetch the file again and start again (dmesg shows disk errors)",
+      path_.string());
 }
 
 void MappedFile::will_need(int64_t offset, int64_t bytes) const {
-  advise(data_, size_, offset, bytes, MADV_WILLNEED);
+  advise(mapping_.bytes(), offset, bytes, MADV_WILLNEED);
 }
 void MappedFile::release(int64_t offset, int64_t bytes) const {
-  advise(data_, size_, offset, bytes, MADV_DONTNEED);
+  advise(mapping_.bytes(), offset, bytes, MADV_DONTNEED);
 }
 
 OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
@@ -132,9 +129,16 @@ void OutputFile::fail(int error_number) {
 
 void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
   internal_check(fd_ >= 0, "OutputFile::write after finish: {}", path_.string());
+  bool touched = false;
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30), offset);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFAULT && !touched) {
+      // The bytes come from a mapped file that lost them. Reading them here marks that mapping (base/file_mapping.h).
+      touch(bytes);
+      touched = true;
+      continue;
+    }
     if (n <= 0) fail(n < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
@@ -149,7 +153,9 @@ void OutputFile::finish() {
 
 std::string read_file(const fs::path& path) {
   const MappedFile map(path);
-  return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
+  std::string text(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
+  map.check();
+  return text;
 }
 
 void write_file(const fs::path& path, std::string_view content) {

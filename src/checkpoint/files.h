@@ -9,26 +9,26 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_mapping.h"
+
 namespace fettle {
 
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);  // throws UserError: missing, a folder, not readable
-  MappedFile(MappedFile&&) noexcept;
-  MappedFile& operator=(MappedFile&&) noexcept;
-  ~MappedFile();
-
   const std::filesystem::path& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  // Call check() after reading these bytes and before using what was read.
+  std::span<const std::byte> bytes() const { return mapping_.bytes(); }
+  // Throws UserError when bytes that were read may be wrong: the file was cut short meanwhile, or its disk failed.
+  void check() const;
   // Starts reading [offset, offset + bytes) ahead, and gives its pages back to the system after use.
   void will_need(int64_t offset, int64_t bytes) const;
   void release(int64_t offset, int64_t bytes) const;
 
  private:
   std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  int64_t size_ = 0;
+  FileMapping mapping_;
 };
 
 // A new file, written at any offset. Move-only; removed again unless finish() was called.

@@ -122,8 +122,10 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
     if (entry.shape.dtype == shape.dtype && entry.dense() && is_one_run(box, dims)) {
       int64_t first = 0;
       for (size_t d = 0; d < dims.size(); ++d) first = first * dims[d] + box.start[d];
-      builder.write(piece.part, piece.offset,
-                    file->bytes(entry).subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
+      file->with_bytes(entry, [&](std::span<const std::byte> all) {
+        builder.write(piece.part, piece.offset,
+                      all.subspan(static_cast<size_t>(first * width), static_cast<size_t>(bytes)));
+      });
     } else {
       const std::span<std::byte> staged = staging(bytes);
       file->read_slice(entry, box, shape.dtype, staged.data());

@@ -230,7 +230,10 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   if (!header.starts_with('{')) refuse_file(path, "the header does not start with '{{'");
 
   HeaderReader reader;
-  if (!Json::sax_parse(header.begin(), header.end(), &reader)) refuse_file(path, "{}", reader.failure);
+  if (!Json::sax_parse(header.begin(), header.end(), &reader)) {
+    map.check();
+    refuse_file(path, "{}", reader.failure);
+  }
   const int64_t data_start = 8 + static_cast<int64_t>(header_bytes);
   const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_start;
   std::vector<TensorEntry> entries;
@@ -240,6 +243,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
   check_cover(path, entries, data_start, data_bytes);
+  map.check();
   return {std::move(map), std::move(entries), std::move(reader.metadata)};
 }
 

@@ -16,7 +16,7 @@ const TensorEntry* TensorFile::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &entries_[found->second];
 }
 
-std::span<const std::byte> TensorFile::bytes(const TensorEntry& entry) const {
+std::span<const std::byte> TensorFile::dense_bytes(const TensorEntry& entry) const {
   internal_check(entry.dense(), "'{}' of {} is not dense", entry.name, path().string());
   return map_.bytes().subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.bytes));
 }
@@ -29,11 +29,13 @@ void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, 
                  [&](int64_t source, int64_t target, int64_t count) {
                    convert_elements(data + source * byte_size(from), from, out + target * byte_size(to), to, count);
                  });
+    map_.check();
     return;
   }
   for_each_element(box, entry.shape.dims, entry.strides, [&](int64_t source, int64_t target) {
     convert_elements(data + source * byte_size(from), from, out + target * byte_size(to), to, 1);
   });
+  map_.check();
 }
 
 HostArray TensorFile::read(const TensorEntry& entry) const {

@@ -33,8 +33,13 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // A dense tensor's mapped bytes, little endian, possibly unaligned.
-  std::span<const std::byte> bytes(const TensorEntry& entry) const;
+  // Calls use(bytes) with a dense tensor's mapped bytes: little endian, possibly unaligned, valid during the call. Then
+  // throws UserError when the file lost bytes meanwhile, as every reading member does: what `use` made is wrong then.
+  template <typename Use>
+  void with_bytes(const TensorEntry& entry, Use use) const {
+    use(dense_bytes(entry));
+    map_.check();
+  }
   // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes convert; else equal dtypes only).
   // Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
   void read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const;
@@ -50,6 +55,8 @@ class TensorFile {
   TensorFile(MappedFile map, std::vector<TensorEntry> entries);
 
  private:
+  std::span<const std::byte> dense_bytes(const TensorEntry& entry) const;
+
   MappedFile map_;
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;

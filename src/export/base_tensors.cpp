@@ -104,8 +104,8 @@ void ValueReader::quantise() {
 void ValueReader::take_stored(const BaseTensors& tensors) {
   const StoredQuantised stored =
       find_quantised(find_in(tensors.repository_), tensor_.name, *tensor_.quantised, format_);
-  const auto bytes = stored.codes.file->bytes(*stored.codes.entry);
-  codes_.assign(bytes.begin(), bytes.end());
+  stored.codes.file->with_bytes(*stored.codes.entry,
+                                [&](std::span<const std::byte> bytes) { codes_.assign(bytes.begin(), bytes.end()); });
   const HostArray absmax = stored.absmax.file->read(*stored.absmax.entry);
   if (!format_.nested) {
     absmax_.assign(absmax.as<float>().begin(), absmax.as<float>().end());

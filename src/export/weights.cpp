@@ -52,7 +52,7 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::ve
   const Dims& dims = from.shape.dims;
   if (changes.empty() && dtype == entry->shape.dtype && from.quantised == nullptr) {
     if (entry->dense()) {
-      writer.write(from.name, file->bytes(*entry));
+      file->with_bytes(*entry, [&](std::span<const std::byte> bytes) { writer.write(from.name, bytes); });
     } else {
       const HostArray values = file->read(*entry);
       writer.write(from.name, {values.data(), static_cast<size_t>(values.bytes())});

@@ -40,7 +40,7 @@ std::string digest(const StoredTensor& tensor, size_t blocks) {
   const TensorFile& file = *tensor.file;
   std::string out;
   if (tensor.entry->dense()) {
-    out = digest(file.bytes(*tensor.entry), blocks);
+    file.with_bytes(*tensor.entry, [&](std::span<const std::byte> bytes) { out = digest(bytes, blocks); });
   } else {
     const HostArray dense = file.read(*tensor.entry);
     out = digest({dense.data(), static_cast<size_t>(dense.bytes())}, blocks);

@@ -64,7 +64,8 @@ void copy_adapter(const fs::path& from, const fs::path& to) {
     shapes.emplace_back(adapter_key(tensor.module, tensor.part), tensor.entry->shape);
   SafetensorsWriter writer = begin_adapter(to, adapter.config, shapes);
   for (const AdapterTensor& tensor : adapter.tensors)
-    writer.write(adapter_key(tensor.module, tensor.part), adapter.file.bytes(*tensor.entry));
+    adapter.file.with_bytes(*tensor.entry,
+                            [&](auto bytes) { writer.write(adapter_key(tensor.module, tensor.part), bytes); });
   writer.finish();
 }
 

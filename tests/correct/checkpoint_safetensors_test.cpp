@@ -46,9 +46,10 @@ void copy(const std::filesystem::path& from, const std::filesystem::path& to, bo
   if (backwards) std::reverse(shapes.begin(), shapes.end());
   SafetensorsWriter writer(to, shapes, file.metadata());
   for (const auto& [name, shape] : shapes) {
-    const std::span<const std::byte> bytes = file.bytes(*file.find(name));
-    for (size_t at = 0; at < bytes.size(); at += piece)
-      writer.write(name, bytes.subspan(at, std::min(piece, bytes.size() - at)), static_cast<int64_t>(at));
+    file.with_bytes(*file.find(name), [&, &name = name](std::span<const std::byte> bytes) {
+      for (size_t at = 0; at < bytes.size(); at += piece)
+        writer.write(name, bytes.subspan(at, std::min(piece, bytes.size() - at)), static_cast<int64_t>(at));
+    });
   }
   writer.finish();
 }

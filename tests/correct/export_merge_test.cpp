@@ -49,8 +49,9 @@ std::map<std::string, std::pair<DType, std::vector<std::byte>>> tensors(const fs
   std::map<std::string, std::pair<DType, std::vector<std::byte>>> out;
   for (const std::string& name : repository.names()) {
     const StoredTensor stored = repository.find(name);
-    const auto bytes = stored.file->bytes(*stored.entry);
-    out[name] = {stored.entry->shape.dtype, {bytes.begin(), bytes.end()}};
+    stored.file->with_bytes(*stored.entry, [&](auto bytes) {
+      out[name] = {stored.entry->shape.dtype, {bytes.begin(), bytes.end()}};
+    });
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "data/batches/batches.h"
 #include "data/batches/mix.h"
 #include "data/dataset.h"
 #include "data/store/row_pipeline.h"
@@ -43,6 +44,26 @@ TEST(TokenStore, IsNoneWhereThereIsNone) {
     folder.write("a/store.json", text);
     EXPECT_EQ(TokenStore::open(folder.path() / "a", &problem), nullptr);
     EXPECT_EQ(problem, "store.json is damaged");
+  }
+}
+
+TEST(TokenStore, FilesThatLoseBytesAreNoticed) {
+  for (const char* name : {"tokens", "rows"}) {
+    const TestFolder folder;
+    const auto place = folder.path() / "store";
+    TokenWriter writer(folder.path() / "draft");
+    const std::vector<int32_t> ids(1000, 7);
+    const Example example{.input_ids = ids, .labels = ids, .source = "x"};
+    for (int64_t i = 0; i < 1000; ++i) writer.add(example, 0, i + 1);
+    const Batches batches(Examples(writer.finish({}, place), {"rows.jsonl"}), {.rows = 8, .lengths = {1000}});
+    EXPECT_NO_THROW(batches.at(0));
+    std::filesystem::resize_file(place / name, 4096);
+    try {
+      for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) batches.at(step);
+      ADD_FAILURE() << name;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("the stored tokens became shorter"), std::string::npos) << error.what();
+    }
   }
 }
 

@@ -212,7 +212,9 @@ void StateReader::verify(const std::string& name, Shard& shard) {
   const MappedFile& file = files_[shard.file];
   const std::span<const std::byte> bytes =
       file.bytes().subspan(static_cast<size_t>(shard.offset), static_cast<size_t>(shard.bytes));
-  if (xxh3_128(bytes) != shard.checksum)
+  const std::string found = xxh3_128(bytes);
+  reading([&] { return file.check(), 0; });
+  if (found != shard.checksum)
     refuse_state(file.path(), fmt::format("the {} bytes at offset {} ({} of '{}') do not match their checksum",
                                           shard.bytes, shard.offset, shard.box.to_string(), name));
   shard.verified = true;
@@ -240,7 +242,9 @@ void StateReader::read_slice(const std::string& name, const Box& box, std::byte*
   for (Shard& shard : tensor.shards) {
     if (intersect(box, shard.box).elements() == 0) continue;
     verify(name, shard);
-    copy_common(shard.box, files_[shard.file].bytes().data() + shard.offset, box, out, byte_size(tensor.shape.dtype));
+    const MappedFile& file = files_[shard.file];
+    copy_common(shard.box, file.bytes().data() + shard.offset, box, out, byte_size(tensor.shape.dtype));
+    file.check();
   }
 }
 

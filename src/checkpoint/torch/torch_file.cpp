@@ -88,6 +88,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
   }
   std::stable_sort(entries.begin(), entries.end(),
                    [](const TensorEntry& a, const TensorEntry& b) { return a.offset < b.offset; });
+  map.check();
   return {std::move(map), std::move(entries)};
 }
 

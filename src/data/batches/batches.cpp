@@ -249,6 +249,7 @@ Batch Batches::at(int64_t step) const {
       if (options_.mismatched && r % 2 == 1) batch.sources[r] += " with another's reply";
     }
   }
+  examples_.check();
   return batch;
 }
 

@@ -88,6 +88,10 @@ Example Examples::operator[](int64_t i) const {
   return example;
 }
 
+void Examples::check() const {
+  for (const Part& part : parts_) part.store->check();
+}
+
 void Examples::append(const Examples& more) {
   const int64_t before = stored();
   if ((more.chosen_ || chosen_) && !chosen_) {

@@ -31,6 +31,8 @@ class Examples {
   uint64_t digest(int64_t i) const;                 // equal for rows of equal tokens, labels, preference and classes
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
+  // As TokenStore::check, of all stores.
+  void check() const;
 
   // The rows of `more` behind these.
   void append(const Examples& more);

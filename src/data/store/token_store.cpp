@@ -1,9 +1,6 @@
 #include "data/store/token_store.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -99,6 +96,7 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
   const json& info = file["store"];
   if (info.value("format", 0) != kFormat) return damaged("store.json");
   std::shared_ptr<TokenStore> store(new TokenStore);
+  store->folder_ = folder;
   store->report_ = info.value("report", json());
   store->classes_per_row_ = info.value("classes_per_row", int64_t{0});
   for (const char* name : {"tokens", "rows", "classes"}) {
@@ -106,13 +104,13 @@ std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, std::
     const fs::path path = folder / name;
     const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (handle < 0) return failed(name);
-    struct stat status {};
-    const bool sized = fstat(handle, &status) == 0;
-    const auto bytes = static_cast<size_t>(status.st_size);
-    void* data = sized && bytes > 0 ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, handle, 0) : nullptr;
-    ::close(handle);
-    if (!sized || data == MAP_FAILED) return failed(name);
-    if (data != nullptr) store->mappings_.push_back({data, bytes});
+    int reason = 0;
+    FileMapping mapping(handle, reason);
+    errno = reason;
+    if (reason != 0) return failed(name);
+    const void* data = mapping.bytes().data();
+    const size_t bytes = mapping.bytes().size();
+    store->mappings_.push_back(std::move(mapping));
     const std::optional<uint64_t> found = checksum(path);
     if (!found) return failed(name);
     const json expected = info.value(name, json());
@@ -158,8 +156,16 @@ std::shared_ptr<const TokenStore> TokenStore::of(const std::vector<Example>& exa
   return store;
 }
 
-TokenStore::~TokenStore() {
-  for (const Mapping& mapping : mappings_) munmap(mapping.data, mapping.bytes);
+void TokenStore::check() const {
+  for (const FileMapping& mapping : mappings_)
+    if (!mapping.intact()) throw_lost();
+}
+
+void TokenStore::throw_lost() const {
+  throw UserError(
+      "{}: the stored tokens became shorter, or their disk failed, while Fettle was reading them; start again: Fettle "
+      "makes them anew (dmesg shows disk errors)",
+      folder_.string());
 }
 
 TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_mapping.h"
 #include "data/example.h"
 
 namespace fettle {
@@ -55,14 +56,15 @@ class TokenStore {
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
   // Rows kept in this process's memory.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
-  ~TokenStore();
   TokenStore(const TokenStore&) = delete;
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   const StoredRow& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
   std::span<const Token> tokens(int64_t i) const {
     const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
-    return tokens_.subspan(begin, rows_[static_cast<size_t>(i)].end - begin);
+    const uint64_t end = rows_[static_cast<size_t>(i)].end;
+    if (begin > end || end > tokens_.size()) throw_lost();
+    return tokens_.subspan(begin, end - begin);
   }
   // As Example::classes, NaN for each when the row has no label.
   std::span<const float> classes(int64_t i) const {
@@ -71,14 +73,16 @@ class TokenStore {
   int64_t classes_per_row() const { return classes_per_row_; }
   const nlohmann::json& report() const { return report_; }
 
+  // Throws UserError when rows that were read may be wrong because the store's files lost bytes meanwhile. Call it
+  // after reading rows and before using what was read.
+  void check() const;
+
  private:
   TokenStore() = default;
+  [[noreturn]] void throw_lost() const;
 
-  struct Mapping {
-    void* data = nullptr;
-    size_t bytes = 0;
-  };
-  std::vector<Mapping> mappings_;
+  std::filesystem::path folder_;
+  std::vector<FileMapping> mappings_;
   std::vector<Token> kept_tokens_;
   std::vector<StoredRow> kept_rows_;
   std::vector<float> kept_classes_;

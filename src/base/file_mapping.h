@@ -1,0 +1,38 @@
+// Defines FileMapping: a read-only mapping of an open file that notices when the file loses bytes.
+//
+// A read of mapped bytes that the file no longer has raises SIGBUS, which ends a process. The same happens when the
+// disk cannot read them. The first FileMapping installs a handler: it puts zeros in place of the bytes and marks the
+// mapping. So whoever reads mapped bytes must ask afterwards whether the mapping is still intact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace fettle {
+
+// Move-only; const members may be called from any thread.
+class FileMapping {
+ public:
+  FileMapping() = default;  // maps nothing
+  // Maps the whole file `descriptor` and takes the descriptor over. On failure `error_number` is set to errno and
+  // nothing is mapped; else it is 0. A file without bytes is mapped as an empty span.
+  FileMapping(int descriptor, int& error_number);
+  FileMapping(FileMapping&&) noexcept;
+  FileMapping& operator=(FileMapping&&) noexcept;
+  ~FileMapping();
+
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  // False when bytes that were read may be zeros because the file became shorter or could not be read.
+  bool intact() const;
+
+ private:
+  struct Range;
+
+  int descriptor_ = -1;
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+  Range* range_ = nullptr;  // what the signal handler knows of this mapping
+};
+
+}  // namespace fettle

@@ -1,0 +1,137 @@
+// Files that lose bytes while they are mapped: an error that names the file, never SIGBUS and never zeros taken for
+// values.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <csignal>
+
+#include "base/file_mapping.h"
+#include "checkpoint/load.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/saved/state.h"
+#include "correct/runtime_programs.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kRows = 4096, kColumns = 1024;  // 16 MB of f32: several pieces of the streamed load
+
+class Truncated : public testing::Test {
+ protected:
+  Truncated() {
+    SafetensorsWriter writer(path_, {{"a", shape_}, {"b", shape_}});
+    const std::vector<std::byte> ones(static_cast<size_t>(shape_.bytes()), std::byte{1});
+    writer.write("a", ones);
+    writer.write("b", ones);
+    writer.finish();
+    file_.emplace(SafetensorsFile::open(path_));
+  }
+
+  void cut_off(int64_t bytes) { fs::resize_file(path_, fs::file_size(path_) - static_cast<uintmax_t>(bytes)); }
+  std::string read_error(const std::string& name) {
+    return user_error([&] { file_->read(*file_->find(name)); });
+  }
+
+  TempFolder folder_;
+  fs::path path_ = folder_ / "model.safetensors";
+  Shape shape_{DType::kF32, {kRows, kColumns}};
+  std::optional<SafetensorsFile> file_;
+};
+
+TEST_F(Truncated, ReadingNamesTheFile) {
+  EXPECT_EQ(read_error("b"), "no error");
+  fs::resize_file(path_, 4096);
+  const auto says_so =
+      AllOf(HasSubstr(path_.string() + ": the file became shorter"), HasSubstr("fetch the file again"));
+  EXPECT_THAT(read_error("b"), says_so);
+  EXPECT_THAT(read_error("a"), says_so) << "the next read too";
+}
+
+// No signal is raised for the rest of a file's last page: it reads as zeros.
+TEST_F(Truncated, AFewBytesLessAreNoticed) {
+  cut_off(5);
+  EXPECT_THAT(read_error("b"), HasSubstr(path_.string() + ": the file became shorter"));
+}
+
+TEST_F(Truncated, OtherFilesStayReadable) {
+  const fs::path other = folder_ / "other.safetensors";
+  fs::copy_file(path_, other);
+  const SafetensorsFile intact = SafetensorsFile::open(other);
+  fs::resize_file(path_, 4096);
+  EXPECT_NE(read_error("a"), "no error");
+  const HostArray values = intact.read(*intact.find("b"));
+  EXPECT_EQ(std::count(values.data(), values.data() + values.bytes(), std::byte{1}), values.bytes());
+  // A mapping that takes the place of the lost one starts anew.
+  file_.reset();
+  fs::copy_file(other, path_, fs::copy_options::overwrite_existing);
+  file_.emplace(SafetensorsFile::open(path_));
+  EXPECT_EQ(read_error("a"), "no error");
+}
+
+// The kernel reads the mapped bytes here: it reports an error instead of raising a signal.
+TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
+  fs::resize_file(path_, 4096);
+  const std::string error = user_error([&] {
+    OutputFile copy(folder_ / "copy.bin");
+    file_->with_bytes(*file_->find("b"), [&](std::span<const std::byte> bytes) { copy.write(0, bytes); });
+    copy.finish();
+  });
+  EXPECT_THAT(error, HasSubstr(path_.string() + ": the file became shorter"));
+  EXPECT_FALSE(fs::exists(folder_ / "copy.bin"));
+}
+
+TEST_F(Truncated, TheStreamedLoadStops) {
+  const WeightRow row{"b", {kRows, kColumns}, {}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {  // copied as they are, and converted
+    std::atomic<int> pieces{0};
+    const std::string error = user_error([&] {
+      load_row(
+          eight_devices(), row, ModelConfig{}, dtype, Layout::sharded(row.dims, {8}, {{0}, {}}),
+          [&](const std::string& name) {
+            return StoredTensor{&*file_, file_->find(name)};
+          },
+          [&](int64_t) {
+            if (++pieces == 1) fs::resize_file(path_, 4096);
+          });
+    });
+    EXPECT_THAT(error, HasSubstr(path_.string() + ": the file became shorter"));
+    EXPECT_GE(pieces, 1);
+  }
+}
+
+TEST(TruncatedState, ReadingSaysTheCheckpointIsDamaged) {
+  TempFolder folder;
+  StateWriter writer(folder / "state");
+  writer.add("w", HostArray::zeros({DType::kF32, {1 << 20}}));
+  writer.finish({{"step", 1}});
+  StateReader reader(folder / "state");
+  fs::resize_file(folder / "state/shards-00001.bin", 4096);
+  EXPECT_THAT(([&] { reader.read("w"); }),
+              testing::ThrowsMessage<DamagedState>(
+                  AllOf(HasSubstr("shards-00001.bin: the file became shorter"), HasSubstr("checkpoint is damaged"))));
+}
+
+// Errors in memory that is not a FileMapping's end the process as before.
+TEST_F(Truncated, OtherBusErrorsStillKill) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const int descriptor = open(path_.c_str(), O_RDONLY);
+        const size_t bytes = fs::file_size(path_);
+        const void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        fs::resize_file(path_, 4096);
+        std::_Exit(*(static_cast<const volatile char*>(data) + bytes - 1));
+      },
+      testing::KilledBySignal(SIGBUS), "");
+}
+
+}  // namespace
+}  // namespace fettle
