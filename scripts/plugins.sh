@@ -6,6 +6,7 @@
 #   plugins/rocm/xla_rocm_plugin.so  takes ROCm's libraries from this machine; where there are none, plugins/rocm/stand-ins/
 #                                    lets it load to compile, not to run
 set -euo pipefail
+umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}
 staging=$cache/staging-plugins
@@ -59,7 +60,7 @@ install_rocm() {
 }
 
 [[ $(uname -m) == x86_64 ]] || die "the pinned plugins are for x86_64, this is $(uname -m)"
-mkdir -p "$cache/plugins" || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
+{ mkdir -p -m 700 "$cache" && mkdir -p "$cache/plugins"; } || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
 exec 9>"$cache/lock"
 flock 9
 trap 'rm -rf "$staging"' EXIT

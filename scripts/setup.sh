@@ -4,6 +4,7 @@
 # same time or after an interruption;
 # does nothing, and needs no network, when all is there.
 set -euo pipefail
+umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}
 
@@ -107,7 +108,7 @@ fetch_archives() {
   touch "$stamp"
 }
 
-mkdir -p "$cache" || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
+mkdir -p -m 700 "$cache" || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
 exec 9>"$cache/lock"
 flock --nonblock 9 || { echo "setup: waiting for another set-up" >&2 && flock 9; }
 install_packages

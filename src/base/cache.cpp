@@ -10,10 +10,31 @@
 
 namespace fettle {
 
+namespace {
+
+// The absolute path in the variable; nothing when it is unset or empty.
+std::optional<std::filesystem::path> folder_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  std::filesystem::path folder(value);
+  if (folder.is_absolute()) return folder;
+  throw UserError("{} is '{}', wanted an absolute path: Fettle loads code from the cache there", variable, value);
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> find_cache() {
+  if (const auto folder = folder_in("FETTLE_CACHE")) return folder;
+  if (const auto home = folder_in("HOME")) return *home / ".cache/fettle";
+  return std::nullopt;
+}
+
 std::filesystem::path cache_folder(std::string_view kind) {
-  if (const char* folder = std::getenv("FETTLE_CACHE")) return std::filesystem::path(folder) / kind;
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "." : home) / ".cache/fettle" / kind;
+  if (const auto cache = find_cache()) return *cache / kind;
+  throw UserError(
+      "there is no place for the cache: neither FETTLE_CACHE nor HOME is set; set FETTLE_CACHE to a folder of your "
+      "own, "
+      "or turn the cache off (compile_cache: off and data_cache: off)");
 }
 
 ContentKey::ContentKey() : state_(XXH3_createState(), XXH3_freeState) {

@@ -6,12 +6,16 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace fettle {
 
-// $FETTLE_CACHE/`kind`, else ~/.cache/fettle/`kind`.
+// $FETTLE_CACHE, else $HOME/.cache/fettle; nothing when neither variable is set. Throws UserError for a relative path:
+// code is loaded from the cache, and the working directory may be anyone's.
+std::optional<std::filesystem::path> find_cache();
+// The cache's folder `kind`. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
 
 // XXH3 (128 bits) of fields, each with its length, so that two lists of fields never run together.

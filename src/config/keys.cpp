@@ -303,7 +303,9 @@ std::vector<Key> hardware_keys() {
       {.name = "compile_cache",
        .group = Group::kHardware,
        .member = &Recipe::compile_cache,
-       .help = "Folder of compiled programs; empty takes the default, off keeps none.",
+       .help =
+           "Folder of compiled programs, at most 10 GB of them ($FETTLE_COMPILE_CACHE_GB); empty takes the default, "
+           "off keeps none.",
        .spellings = {{"false", "off"}, {"none", "off"}}},
   };
 }

@@ -3,16 +3,22 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
+#include <vector>
 
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/private_files.h"
 #include "base/process_name.h"
+#include "base/size_text.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -52,7 +58,7 @@ std::optional<std::string> read_entry(const fs::path& path) {
 // False when the folder or the disk does not take it.
 bool write_entry(const fs::path& path, const std::string& program) {
   std::error_code error;
-  fs::create_directories(path.parent_path(), error);
+  if (!make_private_folder(path.parent_path())) return false;
   const fs::path partial = fmt::format("{}.{}.partial", path.string(), ProcessName::own().text());
   Header header{{}, program.size(), XXH3_64bits(program.data(), program.size())};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -68,7 +74,50 @@ bool write_entry(const fs::path& path, const std::string& program) {
 
 }  // namespace
 
-CompileCache::CompileCache(fs::path folder) : folder_(std::move(folder)) {}
+CompileCache::CompileCache(fs::path folder, int64_t limit) : folder_(std::move(folder)), limit_(limit) {}
+
+int64_t CompileCache::default_limit() {
+  constexpr double kDefault = 10, kMost = 1e9;
+  const char* text = std::getenv("FETTLE_COMPILE_CACHE_GB");
+  if (text == nullptr || *text == '\0') return static_cast<int64_t>(kDefault * 1e9);
+  char* end = nullptr;
+  const double gigabytes = std::strtod(text, &end);
+  if (*end != '\0' || !(gigabytes >= 0 && gigabytes <= kMost)) {
+    throw UserError("FETTLE_COMPILE_CACHE_GB is '{}', wanted a number of GB, such as 10 (0: no limit)", text);
+  }
+  return gigabytes == 0 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(gigabytes * 1e9);
+}
+
+// Removes programs, least recently used first, until the rest fit into the limit. `newest` stays: it is in use.
+void CompileCache::make_room(const fs::path& newest) const {
+  struct Entry {
+    fs::file_time_type used;
+    int64_t bytes;
+    fs::path path;
+  };
+  std::vector<Entry> entries;
+  int64_t total = 0;
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(folder_, error)) {
+    // Another process may remove files meanwhile: what cannot be read is passed over.
+    const auto used = file.last_write_time(error);
+    const auto bytes = error ? 0 : static_cast<int64_t>(file.file_size(error));
+    if (error) continue;
+    const bool partial = file.path().extension() == ".partial";
+    if (partial && fs::file_time_type::clock::now() - used > std::chrono::hours(24)) {
+      fs::remove(file.path(), error);  // a stopped process left it behind
+    } else if (partial || file.path().extension() == ".pjrt") {
+      total += bytes;
+      if (!partial && file.path() != newest) entries.push_back({used, bytes, file.path()});
+    }
+  }
+  std::ranges::sort(entries, {}, &Entry::used);
+  for (size_t i = 0; i < entries.size() && total > limit_; ++i) {
+    fs::remove(entries[i].path, error);
+    total -= entries[i].bytes;
+    debug("compile cache: {} removed to stay below {}", entries[i].path.string(), size_text(limit_));
+  }
+}
 
 fs::path CompileCache::file_of(const Client& client, const std::string& module_text,
                                const CompileOptions& options) const {
@@ -85,10 +134,14 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
 Executable CompileCache::compile(const Client& client, const std::string& module_text, Signature signature,
                                  const CompileOptions& options) {
   const fs::path path = file_of(client, module_text, options);
-  if (const std::optional<std::string> stored = read_entry(path)) {
+  const std::string distrusted = distrust(path);
+  if (!distrusted.empty()) warn("compile cache: the stored program is not used: {}", distrusted);
+  if (const std::optional<std::string> stored = distrusted.empty() ? read_entry(path) : std::nullopt) {
     try {
       Executable loaded = client.load(*stored, signature);
       ++hits_;
+      std::error_code ignored;
+      fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // the time of the last use
       return loaded;
     } catch (const DeviceError& error) {
       debug("compile cache: {} does not load, compiling anew: {}", path.string(), error.what());
@@ -97,7 +150,9 @@ Executable CompileCache::compile(const Client& client, const std::string& module
   ++misses_;
   Executable compiled = client.compile(module_text, std::move(signature), options);
   try {
-    if (!write_entry(path, compiled.program().serialize())) {
+    if (write_entry(path, compiled.program().serialize())) {
+      make_room(path);
+    } else {
       warn("compile cache: {} cannot be written, the program is not kept", path.string());
     }
   } catch (const DeviceError& error) {

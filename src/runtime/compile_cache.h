@@ -1,6 +1,7 @@
 // Defines CompileCache: compiled programs kept in a folder between runs.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -13,9 +14,16 @@ namespace fettle {
 // A file is written beside its name and renamed, and carries a checksum: a damaged, truncated or foreign file is
 // compiled anew. A folder that cannot be written is not an error (a warning is logged). Several processes may share a
 // folder.
+//
+// Programs are code that runs in this process. So folders are made for this user alone, and a file that another user
+// could have changed is not loaded (a warning names it and the remedy).
 class CompileCache {
  public:
-  explicit CompileCache(std::filesystem::path folder);
+  // The files together take at most `limit` bytes: storing a program removes those that were used the longest ago.
+  explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
+
+  // $FETTLE_COMPILE_CACHE_GB, 10 GB without it; "0" means no limit. Throws UserError when it is not a number.
+  static int64_t default_limit();
 
   // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
@@ -27,7 +35,10 @@ class CompileCache {
                                 const CompileOptions& options) const;
 
  private:
+  void make_room(const std::filesystem::path& newest) const;
+
   std::filesystem::path folder_;
+  int64_t limit_;
   int hits_ = 0;
   int misses_ = 0;
 };

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <limits>
 
 #include "correct/runtime_programs.h"
+#include "environment.h"
 #include "runtime/compile_cache.h"
 
 namespace fettle {
@@ -94,6 +96,82 @@ TEST_F(Cache, AFolderThatCannotBeWrittenOnlyCostsTime) {
   CompileCache cache(folder / "programs");
   expect_right_step(cache.compile(eight_devices(), kStepText, step_signature(), options));
   EXPECT_EQ(cache.misses(), 1);
+}
+
+TEST_F(Cache, TheProgramsUsedTheLongestAgoMakeRoom) {
+  const std::string text(kStepText);
+  const auto compile = [&](CompileCache& cache, int spaces) {
+    cache.compile(eight_devices(), text + std::string(static_cast<size_t>(spaces), ' '), step_signature(), options);
+  };
+  const auto file_of = [&](int spaces) {
+    return CompileCache(folder).file_of(eight_devices(), text + std::string(static_cast<size_t>(spaces), ' '), options);
+  };
+  CompileCache unlimited(folder);
+  for (int i = 0; i < 3; ++i) compile(unlimited, i);
+  ASSERT_EQ(files().size(), 3u);
+  const auto bytes = static_cast<int64_t>(fs::file_size(file_of(0)));
+  const auto now = fs::file_time_type::clock::now();
+  for (int i = 0; i < 3; ++i) fs::last_write_time(file_of(i), now - std::chrono::hours(9 - i));
+  std::ofstream(folder / "left_behind.partial") << "by a stopped process";
+  fs::last_write_time(folder / "left_behind.partial", now - std::chrono::hours(25));
+  std::ofstream(folder / "notes.txt") << "not the cache's";
+
+  CompileCache limited(folder, bytes * 7 / 2);  // three programs fit
+  compile(limited, 0);                          // a use: program 1 is now the one used the longest ago
+  EXPECT_EQ(limited.hits(), 1);
+  compile(limited, 3);
+  EXPECT_TRUE(fs::exists(file_of(0)));
+  EXPECT_FALSE(fs::exists(file_of(1)));
+  EXPECT_TRUE(fs::exists(file_of(2)));
+  EXPECT_TRUE(fs::exists(file_of(3)));
+  EXPECT_FALSE(fs::exists(folder / "left_behind.partial"));
+  EXPECT_TRUE(fs::exists(folder / "notes.txt"));
+
+  CompileCache tiny(folder, 1);
+  compile(tiny, 4);
+  EXPECT_TRUE(fs::exists(file_of(4))) << "the program in use stays";
+  EXPECT_EQ(files().size(), 2u) << "it and notes.txt";
+}
+
+TEST_F(Cache, TheLimitIsTenGigabytesOrTheEnvironments) {
+  const auto limit = [](const std::optional<std::string>& text) {
+    const Environment variable("FETTLE_COMPILE_CACHE_GB", text);
+    return CompileCache::default_limit();
+  };
+  EXPECT_EQ(limit(std::nullopt), 10'000'000'000);
+  EXPECT_EQ(limit("2.5"), 2'500'000'000);
+  EXPECT_EQ(limit("0"), std::numeric_limits<int64_t>::max());
+  for (const char* bad : {"many", "-1", "10GB", "nan"}) {
+    try {
+      limit(bad);
+      ADD_FAILURE() << bad;
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find("FETTLE_COMPILE_CACHE_GB is '" + std::string(bad) + "', wanted"), 0u);
+    }
+  }
+}
+
+TEST_F(Cache, ProgramsThatOthersMayWriteAreNotLoaded) {
+  CompileCache first(folder);
+  first.compile(eight_devices(), kStepText, step_signature(), options);
+  EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all) << "the folder was made for this user alone";
+  const fs::path file = files().at(0);
+  fs::permissions(file, fs::perms::group_write, fs::perm_options::add);
+  CompileCache second(folder);
+  testing::internal::CaptureStderr();
+  expect_right_step(second.compile(eight_devices(), kStepText, step_signature(), options));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(second.hits(), 0);
+  EXPECT_NE(said.find("the stored program is not used: " + file.string() + " can be written by other users"),
+            std::string::npos)
+      << said;
+  CompileCache third(folder);
+  third.compile(eight_devices(), kStepText, step_signature(), options);
+  EXPECT_EQ(third.hits(), 1) << "the program was compiled anew and replaced";
+  fs::permissions(folder, fs::perms::others_write, fs::perm_options::add);
+  CompileCache fourth(folder);
+  fourth.compile(eight_devices(), kStepText, step_signature(), options);
+  EXPECT_EQ(fourth.hits(), 0) << "another user could replace files in this folder";
 }
 
 }  // namespace

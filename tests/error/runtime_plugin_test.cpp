@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "environment.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/topology.h"
@@ -55,6 +56,39 @@ TEST_F(PluginError, UnknownNameListsThePlacesLookedAt) {
   expect_contains(text, "\"abacus\"");
   expect_contains(text, folder.string());
   EXPECT_TRUE(Plugin::find("abacus").empty());
+}
+
+TEST_F(PluginError, NoPluginIsTakenFromTheWorkingDirectory) {
+  const Environment cache("FETTLE_CACHE", std::nullopt), home("HOME", std::nullopt);
+  const fs::path place = folder / ".cache/fettle/plugins/abacus";
+  fs::create_directories(place);
+  fs::copy_file(FETTLE_OLD_PLUGIN, place / "plugin.so");
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  EXPECT_TRUE(Plugin::find("abacus").empty());
+  const std::string text = device_error([] { Plugin::load("abacus"); });
+  fs::current_path(before);
+  expect_contains(text, "there is no cache to look in: neither FETTLE_CACHE nor HOME is set");
+}
+
+TEST_F(PluginError, CachedPluginsThatOthersMayWriteAreNotLoaded) {
+  const Environment cache("FETTLE_CACHE", folder.string());
+  const fs::path place = folder / "plugins/abacus", plugin = place / "plugin.so";
+  fs::create_directories(place);
+  fs::copy_file(FETTLE_OLD_PLUGIN, plugin);
+  fs::permissions(plugin, fs::perms::owner_all);
+  fs::permissions(place, fs::perms::owner_all);
+  expect_contains(device_error([] { Plugin::load("abacus"); }), "speaks PJRT API");  // it was loaded
+  const auto refused = [&](const fs::path& path) {
+    const std::string text = device_error([] { Plugin::load("abacus"); });
+    expect_contains(text, "Fettle does not load " + plugin.string() + ": " + path.string());
+    expect_contains(text, "chmod go-w " + path.string());
+  };
+  fs::permissions(plugin, fs::perms::group_write, fs::perm_options::add);
+  refused(plugin);
+  fs::permissions(plugin, fs::perms::owner_all);
+  fs::permissions(place, fs::perms::others_write, fs::perm_options::add);
+  refused(place);
 }
 
 TEST_F(PluginError, TextFile) {

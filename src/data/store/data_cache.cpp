@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/private_files.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -42,9 +43,7 @@ std::string today() {
 }
 
 bool can_write(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  return !error && access(folder.c_str(), W_OK | X_OK) == 0;
+  return make_private_folder(folder) && access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
 }  // namespace

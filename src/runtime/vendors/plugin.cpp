@@ -10,8 +10,10 @@
 #include <mutex>
 #include <vector>
 
+#include "base/cache.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/private_files.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors/vendor.h"
 
@@ -39,10 +41,18 @@ std::vector<fs::path> search_folders() {
     folders.push_back(program.parent_path() / "plugins");
     folders.push_back(program.parent_path().parent_path() / "plugins");
   }
-  const std::string cache = environment("FETTLE_CACHE");
-  folders.push_back((cache.empty() ? fs::path(environment("HOME")) / ".cache" / "fettle" : fs::path(cache)) /
-                    "plugins");
+  if (const auto cache = find_cache()) folders.push_back(*cache / "plugins");
   return folders;
+}
+
+// Throws when another user could have put code into a file of the cache. Plugins elsewhere were chosen by whoever set
+// FETTLE_PLUGIN_PATH, wrote the recipe or installed the program.
+void check_trust(const fs::path& file) {
+  const auto cache = find_cache();
+  if (!cache || file.lexically_relative(*cache).native().starts_with("..")) return;
+  if (const std::string reason = distrust(file); !reason.empty()) {
+    throw DeviceError("Fettle does not load {}: {}", file.string(), reason);
+  }
 }
 
 // The shared objects directly in `folder` whose name contains `word`, sorted, so that the choice is the same each time.
@@ -139,6 +149,7 @@ bool load_stand_ins(const fs::path& folder) {
   bool any = false;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
+    check_trust(entry.path());
     any = dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr || any;
   }
   return any;
@@ -221,12 +232,14 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   const Vendor* named = vendor_named(name_or_path.empty() ? "cpu" : name_or_path);
   fs::path path = is_path(name_or_path) ? fs::path(name_or_path) : find(name_or_path);
   if (path.empty()) {
-    throw DeviceError("no PJRT plugin {} found in {}; {}",
+    throw DeviceError("no PJRT plugin {} found in {}{}; {}",
                       name_or_path.empty() ? "at all" : fmt::format("\"{}\"", name_or_path), list_of(search_folders()),
+                      find_cache() ? "" : " (there is no cache to look in: neither FETTLE_CACHE nor HOME is set)",
                       (named != nullptr ? *named : unknown_vendor()).remedy);
   }
   const Vendor& vendor = vendor_of_file(path.filename().string());
   check_file(path, vendor);
+  check_trust(path);
   path = fs::canonical(path);
 
   static std::mutex mutex;

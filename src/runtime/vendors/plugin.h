@@ -23,9 +23,10 @@ class Plugin {
   // looked for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/ beside the
   // executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as <folder>/<name>/*.so or a
   // <folder>/*<name>*.so. Throws DeviceError with the places looked at and the remedy: nothing found, not a shared
-  // object, a library missing, no GetPjrtApi in it, an API older than this program needs.
+  // object, a library missing, no GetPjrtApi in it, an API older than this program needs. Also for a plugin in
+  // the cache that another user could have changed.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
-  // Where load() would find the plugin; empty when nowhere. Loads nothing, throws nothing.
+  // Where load() would find the plugin; empty when nowhere. Loads nothing; throws UserError as find_cache() does.
   static std::filesystem::path find(const std::string& name_or_path);
 
   Plugin(const Plugin&) = delete;
