@@ -89,12 +89,12 @@ TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
 }
 
 TEST_F(Truncated, TheStreamedLoadStops) {
-  const WeightRow row{"b", {kRows, kColumns}, {}};
+  const Param param{"b", {kRows, kColumns}, {}, Role::kNorm};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {  // copied as they are, and converted
     std::atomic<int> pieces{0};
     const std::string error = user_error([&] {
-      load_row(
-          eight_devices(), row, ModelConfig{}, dtype, Layout::sharded(row.dims, {8}, {{0}, {}}),
+      load_param(
+          eight_devices(), param, dtype, Layout::sharded(param.dims, {8}, {{0}, {}}),
           [&](const std::string& name) {
             return StoredTensor{&*file_, file_->find(name)};
           },
