@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "checkpoint/load.h"
-#include "step/devices.h"
+#include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/state/load_meter.h"
 #include "step/state/placement.h"
@@ -34,7 +34,7 @@ int64_t status_bytes(const std::string& key) {
 }
 
 void drop_from_page_cache(const ModelRepository& repository) {
-  for (const SafetensorsFile& file : repository.files()) {
+  for (const TensorFile& file : repository.files()) {
     const int fd = open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
     const bool dropped = fd >= 0 && fdatasync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0;
     close(fd);
@@ -67,7 +67,7 @@ class Sampler {
 
 void load(const Recipe& recipe, bool cold) {
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Devices devices(recipe);
+  Devices devices(device_request(recipe));
   const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
   check_weights(repository, job.model);
   if (cold) drop_from_page_cache(repository);

@@ -89,7 +89,7 @@ TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
 }
 
 TEST_F(Truncated, TheStreamedLoadStops) {
-  const Param param{.hf_name = "b", .dims = {kRows, kColumns}, .role = Role::kNorm};
+  const Param param{"b", {kRows, kColumns}, {}, Role::kNorm};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {  // copied as they are, and converted
     std::atomic<int> pieces{0};
     const std::string error = user_error([&] {
