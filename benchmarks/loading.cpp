@@ -77,11 +77,10 @@ void load(const Recipe& recipe, bool cold) {
   LoadMeter meter(repository.total_bytes());
   Sampler memory(written);
   const auto start = std::chrono::steady_clock::now();
-  for (const WeightRow& row : job.frozen) {
-    const Dims dims = stacked_shape(row, job.model.config, DType::kF32).dims;
-    arrays.push_back(load_row(
-        devices.client(), row, job.model.config, job.frozen_dtype,
-        layout_of(job.partition(row), dims, job.sharding.mesh()),
+  for (const Param& param : job.frozen) {
+    const Dims dims = stacked_shape(param, DType::kF32).dims;
+    arrays.push_back(load_param(
+        devices.client(), param, job.frozen_dtype, layout_of(job.partition(param), dims, job.sharding.mesh()),
         [&](const std::string& name) { return repository.find(name); },
         [&](int64_t bytes) {
           written += bytes;

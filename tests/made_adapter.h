@@ -19,18 +19,18 @@ inline void make_adapter(const std::filesystem::path& to, const Model& model, co
   config.target_parameters = options.parameters;
   config.modules_to_save = options.saved;
   config.use_dora = options.dora;
-  std::vector<WeightRow> rows = lora_rows(model, options);
-  for (const WeightRow& row : saved_rows(model, options)) rows.push_back(row);
+  std::vector<Param> params = lora_params(model, options);
+  for (const Param& param : saved_params(model, options)) params.push_back(param);
   NamedShapes shapes;
   std::map<std::string, HostArray> values;
-  for (const WeightRow& row : rows)
-    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
-      const std::string name = "base_model.model." + row.stored_name(i);
-      shapes.emplace_back(name, Shape{DType::kF32, row.stored_dims()});
+  for (const Param& param : params)
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string name = "base_model.model." + param.stored_name(i);
+      shapes.emplace_back(name, Shape{DType::kF32, param.stored_dims()});
       HostArray array = to_array(random_value(shapes.back().second, ++seed * 7919, -0.1, 0.1));
-      if (is_magnitude(row))
+      if (param.role == Role::kLoraMagnitude)
         for (float& value : array.as<float>()) value = 1 + value;
-      if (edit) edit(row.stored_name(i), array);
+      if (edit) edit(param.stored_name(i), array);
       values.emplace(name, std::move(array));
     }
   SafetensorsWriter writer = begin_adapter(to, config, shapes);

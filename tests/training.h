@@ -89,11 +89,11 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     result.norms.push_back(outcome.grad_norm);
     for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);
   }
-  for (const WeightRow& row : job.trained) {
-    result.layers[row.name] = job.layers_of(row);
-    result.trained[row.name] = to_value(state.buffers.at(trained_input(row)).download());
-    if (state.buffers.contains("m/" + row.name))
-      result.moments[row.name] = to_value(state.buffers.at("m/" + row.name).download());
+  for (const Param& param : job.trained) {
+    result.layers[param.hf_name] = job.layers_of(param);
+    result.trained[param.hf_name] = to_value(state.buffers.at(trained_input(param)).download());
+    if (state.buffers.contains("m/" + param.hf_name))
+      result.moments[param.hf_name] = to_value(state.buffers.at("m/" + param.hf_name).download());
   }
   return result;
 }

@@ -10,11 +10,12 @@
 namespace fettle {
 namespace {
 
-// The module of a row: the first part of its name within a layer ("mlp"), or the last before the parameter's.
-std::string module_of(const Model& model, const WeightRow& row) {
+// The module of a parameter: the first part of its name within a layer ("mlp"), or the last before the parameter's.
+std::string module_of(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
-  if (row.stacked()) return row.name.substr(prefix.size(), row.name.find('.', prefix.size()) - prefix.size());
-  const std::string module = row.name.substr(0, row.name.rfind('.'));
+  if (param.stacked())
+    return param.hf_name.substr(prefix.size(), param.hf_name.find('.', prefix.size()) - prefix.size());
+  const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
   return module.substr(module.rfind('.') + 1);
 }
 
@@ -28,14 +29,14 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
 
 }  // namespace
 
-FrozenAndTrained freeze_rows(const Model& model, const FreezeOptions& options) {
+FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options) {
   const int64_t all = model.config.num_hidden_layers;
   if (options.layers == 0) throw UserError("freeze_trainable_layers: 0 layers leave nothing to train; set 1 or more");
   const int64_t begin = options.layers > 0 ? std::max<int64_t>(0, all - options.layers) : 0;
   const int64_t end = options.layers > 0 ? all : std::min(all, -options.layers);
 
   std::set<std::string> in_layers{"all"}, outside;
-  for (const WeightRow& row : model.weights) (row.stacked() ? in_layers : outside).insert(module_of(model, row));
+  for (const Param& param : model.params) (param.stacked() ? in_layers : outside).insert(module_of(model, param));
   check_names("freeze_trainable_modules", options.modules, in_layers, model);
   check_names("freeze_extra_modules", options.extra, outside, model);
   auto named = [](const std::vector<std::string>& names, const std::string& name) {
@@ -43,17 +44,17 @@ FrozenAndTrained freeze_rows(const Model& model, const FreezeOptions& options) {
   };
 
   FrozenAndTrained out;
-  for (const WeightRow& row : model.weights) {
-    const std::string module = module_of(model, row);
-    if (!row.stacked()) {
-      (named(options.extra, module) ? out.trained : out.frozen).push_back(row);
+  for (const Param& param : model.params) {
+    const std::string module = module_of(model, param);
+    if (!param.stacked()) {
+      (named(options.extra, module) ? out.trained : out.frozen).push_back(param);
       continue;
     }
     const bool wanted = named(options.modules, "all") || named(options.modules, module);
     for (const auto& [first, last] : {std::pair{int64_t{0}, begin}, {begin, end}, {end, all}}) {
       if (first == last) continue;
-      WeightRow part = row;
-      if (last - first < all) part.first_layer = first, part.layers = last - first;
+      Param part = param;
+      part.layers = {first, last - first, all};
       (wanted && first == begin ? out.trained : out.frozen).push_back(part);
     }
   }

@@ -14,13 +14,13 @@ struct FreezeOptions {
   std::vector<std::string> extra = {};         // outside of the layers: "embed_tokens", "norm", "lm_head"
 };
 
-// All rows of the model. Stacks are cut where training begins or ends, so that what is frozen has neither gradients nor
-// optimizer state.
+// All parameters of the model. Stacks are cut where training begins or ends, so that what is frozen has neither
+// gradients nor optimizer state.
 struct FrozenAndTrained {
-  std::vector<WeightRow> frozen, trained;
+  std::vector<Param> frozen, trained;
 };
 
 // Throws UserError listing the names when one matches none, and when nothing is left to train.
-FrozenAndTrained freeze_rows(const Model& model, const FreezeOptions& options);
+FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

@@ -66,8 +66,9 @@ Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
 }
 
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
+  const std::vector<std::string> linears = model.linears();
   std::vector<std::string> out;
-  for (const std::string& linear : model.family->linears) {
+  for (const std::string& linear : linears) {
     const bool wanted = std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
       return target == "all" || target == "all-linear" || target == linear || linear.ends_with("." + target);
     });
@@ -80,38 +81,50 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
                          });
     if (!matches)
       throw UserError("lora_target: '{}' names no linear layer of {}; there are all, {}", target,
-                      model.family->model_type, fmt::join(model.family->linears, ", "));
+                      model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
 }
 
-std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options) {
-  std::vector<WeightRow> rows;
+std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
+  std::vector<Param> params;
   for (const std::string& module : options.modules) {
     const std::string name = model.family->layer_prefix + module;
-    const WeightRow& base = model.row(name + ".weight");
+    const Param& base = model.linear(module);
     const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
-    rows.push_back({name + ".lora_A.weight", {options.rank, base.dims[in]}, {"rank", base.axes[in]}});
-    WeightRow magnitude{name + kMagnitude, base.dims, base.axes, Init::kOnes, base.fused};
+    params.push_back({.hf_name = name + ".lora_A.weight",
+                      .dims = {options.rank, base.dims[in]},
+                      .axes = {"rank", base.axes[in]},
+                      .role = Role::kLoraA,
+                      .layers = base.layers,
+                      .init = Init::kUniformByFanIn});
+    Param magnitude{.hf_name = name + kMagnitude,
+                    .dims = base.dims,
+                    .axes = base.axes,
+                    .role = Role::kLoraMagnitude,
+                    .layers = base.layers,
+                    .init = Init::kOnes,
+                    .fused = base.fused};
     magnitude.dims.erase(magnitude.dims.begin() + in);
     magnitude.axes.erase(magnitude.axes.begin() + in);
     if (in == 0 && magnitude.fused > 0) --magnitude.fused;
-    WeightRow b = magnitude;
-    b.name = name + ".lora_B.weight";
+    Param b = magnitude;
+    b.hf_name = name + ".lora_B.weight";
+    b.role = Role::kLoraB;
     b.init = Init::kZeros;
     b.dims.push_back(options.rank);
     b.axes.push_back("rank");
-    rows.push_back(b);
-    if (options.dora) rows.push_back(magnitude);
+    params.push_back(b);
+    if (options.dora) params.push_back(magnitude);
   }
-  for (WeightRow& row : expert_pair_rows(model, options)) rows.push_back(std::move(row));
-  return rows;
+  for (Param& param : expert_lora_params(model, options)) params.push_back(std::move(param));
+  return params;
 }
 
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
   if (model.config.num_experts == 0)
     throw UserError("target_parameters: {} has no experts; its linear layers are {}, named in lora_target",
-                    model.family->model_type, fmt::join(model.family->linears, ", "));
+                    model.family->model_type, fmt::join(model.linears(), ", "));
   const std::vector<std::string> all{kGateUp, kDown};
   std::vector<std::string> out;
   auto means = [](const std::string& target, const std::string& name) {
@@ -140,27 +153,32 @@ std::optional<ExpertPairs> expert_pairs(const LoraOptions& options) {
   return pairs;
 }
 
-std::vector<WeightRow> expert_pair_rows(const Model& model, const LoraOptions& options) {
+std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
   const ModelConfig& c = model.config;
-  std::vector<WeightRow> rows;
+  const LayerRange layers{0, c.num_hidden_layers, c.num_hidden_layers};
+  std::vector<Param> params;
   for (const std::string& parameter : options.parameters) {
     const std::string name = model.family->layer_prefix + pair_of_parameter(options, parameter);
     const bool down = parameter == kDown;
     const int64_t in = down ? c.intermediate_size : c.hidden_size;
     // Halves of gate_up are gate and up, each of which tp would split: it stays whole.
     const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
-    rows.push_back({name + ".lora_A.weight",
-                    {c.num_experts, options.rank, in},
-                    {"experts", "rank", down ? "mlp" : "embed"},
-                    Init::kNormal,
-                    0});
-    rows.push_back({name + ".lora_B.weight",
-                    {out, options.rank, c.num_experts},
-                    {down ? "embed" : "", "rank", "experts"},
-                    Init::kZeros,
-                    1});
+    params.push_back({.hf_name = name + ".lora_A.weight",
+                      .dims = {c.num_experts, options.rank, in},
+                      .axes = {"experts", "rank", down ? "mlp" : "embed"},
+                      .role = Role::kLoraA,
+                      .layers = layers,
+                      .init = Init::kUniformByFanIn,
+                      .fused = 0});
+    params.push_back({.hf_name = name + ".lora_B.weight",
+                      .dims = {out, options.rank, c.num_experts},
+                      .axes = {down ? "embed" : "", "rank", "experts"},
+                      .role = Role::kLoraB,
+                      .layers = layers,
+                      .init = Init::kZeros,
+                      .fused = 1});
   }
-  return rows;
+  return params;
 }
 
 Tensor has_pairs(const LoraOptions& options, const Tensor& layer) {
@@ -172,46 +190,38 @@ Tensor has_pairs(const LoraOptions& options, const Tensor& layer) {
   return found;
 }
 
-bool is_lora(const WeightRow& row) {
-  return row.name.find(".lora_") != std::string::npos;
-}
-
-bool is_magnitude(const WeightRow& row) {
-  return row.name.ends_with(kMagnitude);
-}
-
 bool saved_with(std::string_view parameter, std::string_view saved) {
   for (size_t end = parameter.rfind('.'); end != std::string_view::npos && end > 0; end = parameter.rfind('.', end - 1))
     if (parameter.substr(0, end).ends_with(saved)) return true;
   return false;
 }
 
-std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options) {
-  std::vector<WeightRow> rows;
+std::vector<Param> saved_params(const Model& model, const LoraOptions& options) {
+  std::vector<Param> params;
   std::vector<bool> matched(options.saved.size(), false);
   std::set<std::string> modules;
-  for (const WeightRow& row : model.weights) {
-    const std::string module = row.name.substr(0, row.name.rfind('.'));
+  for (const Param& param : model.params) {
+    const std::string module = param.hf_name.substr(0, param.hf_name.rfind('.'));
     modules.insert(module.substr(module.rfind('.') + 1));
     bool wanted = false;
     for (size_t i = 0; i < options.saved.size(); ++i)
-      if (saved_with(row.name, options.saved[i])) matched[i] = wanted = true;
+      if (saved_with(param.hf_name, options.saved[i])) matched[i] = wanted = true;
     if (!wanted) continue;
     for (const std::string& linear : options.modules)
       if (module == model.family->layer_prefix + linear)
         throw UserError("additional_target: {} has an adapter; name the other layers in lora_target", linear);
-    if (model.config.tie_word_embeddings && row.name == model.family->embedding)
+    if (model.config.tie_word_embeddings && param.role == Role::kTokenEmbedding)
       throw UserError(
           "additional_target: in this model {} is also the head (tie_word_embeddings), and PEFT would train a copy of "
           "it apart; train it with finetuning_type: freeze and freeze_extra_modules",
           module);
-    rows.push_back(row);
+    params.push_back(param);
   }
   for (size_t i = 0; i < matched.size(); ++i)
     if (!matched[i])
       throw UserError("additional_target: '{}' names no module of {}; there are {}", options.saved[i],
                       model.family->model_type, fmt::join(modules, ", "));
-  return rows;
+  return params;
 }
 
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(

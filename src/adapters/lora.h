@@ -43,25 +43,23 @@ std::string pair_of_parameter(const LoraOptions& options, const std::string& par
 // What Forward::expert_pairs is; none without parameters.
 std::optional<ExpertPairs> expert_pairs(const LoraOptions& options);
 
-// Rows of the pairs of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's files have
-// them as [E r, in] and [out, r E].
-std::vector<WeightRow> expert_pair_rows(const Model& model, const LoraOptions& options);
+// The pairs of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's files have them as
+// [E r, in] and [out, r E].
+std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
-// Rows of the pairs, of experts too, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its
-// input, B and the magnitude as its output. Rows of layers that have no pair are there, hold anything and do nothing.
-std::vector<WeightRow> lora_rows(const Model& model, const LoraOptions& options);
-bool is_lora(const WeightRow& row);       // one of lora_rows
-bool is_magnitude(const WeightRow& row);  // ... DoRA's
+// The pairs, of experts too, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B and
+// the magnitude as its output. Layers without a pair have a place in the stack, which holds anything and does nothing.
+std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Whether the layer (i32) is one of options.layers, which must not be empty.
 Tensor has_pairs(const LoraOptions& options, const Tensor& layer);
 
 // Whether the parameter is part of a module that `saved` names, as PEFT matches: one whose name ends so.
 bool saved_with(std::string_view parameter, std::string_view saved);
 
-// Rows of the base that `saved` means: of modules whose name ends so, as PEFT matches. Throws UserError listing the
-// modules when a name matches none, when it has a pair of its own, or when the head would be trained apart from the
+// Parameters of the base that `saved` means: of modules whose name ends so, as PEFT matches. Throws UserError listing
+// the modules when a name matches none, when it has a pair of its own, or when the head would be trained apart from the
 // embedding it is tied to.
-std::vector<WeightRow> saved_rows(const Model& model, const LoraOptions& options);
+std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
 
 // Where a dropout mask comes from: the same for any mesh.
 struct DropoutKey {

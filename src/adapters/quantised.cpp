@@ -40,15 +40,20 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
 
 }  // namespace
 
-QuantisedWeight quantised_weight(const WeightRow& base, const Quantisation& format, const ShardingRules& rules) {
-  internal_check(base.dims.size() >= 2, "{}: {} is no matrix to quantise", base.name, to_string(base.dims));
+QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules) {
+  internal_check(base.dims.size() >= 2, "{}: {} is no matrix to quantise", base.hf_name, to_string(base.dims));
   QuantisedWeight out{base, format, {}};
-  auto row = [&](const std::string& part, Dims dims, LogicalAxes axes, DType dtype) {
-    out.parts.push_back({.name = base.name + part, .dims = std::move(dims), .axes = std::move(axes), .dtype = dtype});
+  auto add = [&](const std::string& part, Dims dims, LogicalAxes axes, DType dtype) {
+    out.parts.push_back({.hf_name = base.hf_name + part,
+                         .dims = std::move(dims),
+                         .axes = std::move(axes),
+                         .role = Role::kQuantisedParts,
+                         .layers = base.layers,
+                         .dtype = dtype});
   };
   if (!format.four_bits()) {
-    row("", base.dims, base.axes, DType::kI8);
-    row(".absmax", {base.dims.begin(), base.dims.end() - 1}, {base.axes.begin(), base.axes.end() - 1}, DType::kF32);
+    add("", base.dims, base.axes, DType::kI8);
+    add(".absmax", {base.dims.begin(), base.dims.end() - 1}, {base.axes.begin(), base.axes.end() - 1}, DType::kF32);
     return out;
   }
   const int64_t blocks = blocks_of(product(base.dims), Quantisation::kBlock);
@@ -61,11 +66,11 @@ QuantisedWeight quantised_weight(const WeightRow& base, const Quantisation& form
     axes = base.axes;
     if (rules.fitting(axes, absmax).dims.back() != rules.fitting(axes, base.dims).dims.back()) axes.back() = "";
   }
-  row("", codes, axes, DType::kU8);
-  row(".absmax", absmax, axes, format.nested ? DType::kU8 : DType::kF32);
+  add("", codes, axes, DType::kU8);
+  add(".absmax", absmax, axes, format.nested ? DType::kU8 : DType::kF32);
   if (!format.nested) return out;
-  row(".nested_absmax", {blocks_of(blocks, Quantisation::kNestedBlock)}, {""}, DType::kF32);
-  row(".nested_offset", {1}, {""}, DType::kF32);
+  add(".nested_absmax", {blocks_of(blocks, Quantisation::kNestedBlock)}, {""}, DType::kF32);
+  add(".nested_offset", {1}, {""}, DType::kF32);
   return out;
 }
 
@@ -92,9 +97,9 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
                                              DType held, const ShardingRules& rules) {
   if (weights.empty()) return {};
   const std::vector<std::string> batch = rules.partition({"batch"}, {rules.mesh().size()}, "the batch").dims[0];
-  auto gathered = [batch, &rules](const Tensor& x, const WeightRow& row) {
+  auto gathered = [batch, &rules](const Tensor& x, const Param& param) {
     if (rules.mesh().size() == 1) return x;
-    Partition partition = rules.partition(row.axes, row.dims, row.name);
+    Partition partition = rules.partition(param.axes, param.dims, param.hf_name);
     for (std::vector<std::string>& axes : partition.dims)
       std::erase_if(axes, [&](const std::string& axis) { return std::ranges::find(batch, axis) != batch.end(); });
     return sharding_constraint(x, partition);
@@ -102,8 +107,8 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
   return [weights, prefix, held, gathered](Layer& layer) {
     for (const QuantisedWeight& weight : weights) {
       std::vector<Tensor> parts;
-      for (const WeightRow& row : weight.parts) parts.push_back(gathered(layer[row.name.substr(prefix.size())], row));
-      layer.weights[weight.base.name.substr(prefix.size())] = convert(dequantise(weight, parts), held);
+      for (const Param& part : weight.parts) parts.push_back(gathered(layer[part.hf_name.substr(prefix.size())], part));
+      layer.weights[weight.base.hf_name.substr(prefix.size())] = convert(dequantise(weight, parts), held);
     }
   };
 }

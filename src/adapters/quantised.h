@@ -1,4 +1,5 @@
-// Defines how a quantised weight lies in a program: the rows that it is made of, and the weight made of them again.
+// Defines how a quantised weight lies in a program: the parameters that it is made of, and the weight made of them
+// again.
 #pragma once
 
 #include <vector>
@@ -17,15 +18,15 @@ namespace fettle {
 // They are split over devices as the base is. Where blocks of 64 do not fill rows, codes and absmax are one run and
 // whole on every device.
 struct QuantisedWeight {
-  WeightRow base;
+  Param base;
   Quantisation format;
-  std::vector<WeightRow> parts;  // in the order above
+  std::vector<Param> parts;  // in the order above
 
   bool by_rows() const { return !format.four_bits() || base.dims.back() % Quantisation::kBlock == 0; }
 };
 
 // The parts of `base`. A last dim whose blocks do not divide over the devices stays whole on them.
-QuantisedWeight quantised_weight(const WeightRow& base, const Quantisation& format, const ShardingRules& rules);
+QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);
 
 // The weight of one layer's parts: f32 with the base's dims.
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);

@@ -58,14 +58,14 @@ void check_row_major(const FindTensor& find, const std::string& name) {
 
 }  // namespace
 
-StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const WeightRow& row,
+StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
                                const Quantisation& format) {
   StoredQuantised out;
   auto get = [&](const std::string& tensor) {
     out.names.insert(tensor);
     return find(tensor);
   };
-  const Dims dims = row.stored_dims();
+  const Dims dims = param.stored_dims();
   const int64_t elements = product(dims);
   out.codes = get(name);
   if (!format.four_bits()) {

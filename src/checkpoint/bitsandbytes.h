@@ -20,9 +20,9 @@ struct StoredQuantised {
   std::set<std::string> names;  // of all its tensors
 };
 
-// The tensors of the weight `name`, which has row.stored_dims(). Throws UserError when one is missing or is not of the
-// format: another type, block size, map or shape.
-StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const WeightRow& row,
+// The tensors of the weight `name`, which has param.stored_dims(). Throws UserError when one is missing or is not of
+// the format: another type, block size, map or shape.
+StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
                                const Quantisation& format);
 
 }  // namespace fettle

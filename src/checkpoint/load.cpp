@@ -32,11 +32,11 @@ double uniform(uint64_t key, uint64_t index) {
   return static_cast<double>((mix(key + index * 0x9e3779b97f4a7c15ull) >> 11) + 1) * 0x1p-53;
 }
 
-double initial_value(const WeightRow& row, const ModelConfig& config, uint64_t key, uint64_t index) {
-  if (row.init == Init::kZeros) return 0;
-  if (row.init == Init::kOnes) return 1;
-  if (row.name.ends_with(".lora_A.weight"))
-    return (2 * uniform(key, index) - 1) / std::sqrt(static_cast<double>(row.dims.back()));
+double initial_value(const Param& param, const ModelConfig& config, uint64_t key, uint64_t index) {
+  if (param.init == Init::kZeros) return 0;
+  if (param.init == Init::kOnes) return 1;
+  if (param.init == Init::kUniformByFanIn)
+    return (2 * uniform(key, index) - 1) / std::sqrt(static_cast<double>(param.dims.back()));
   const double radius = std::sqrt(-2 * std::log(uniform(key, 2 * index)));
   return config.initializer_range * radius * std::cos(2 * std::numbers::pi * uniform(key, 2 * index + 1));
 }
@@ -56,45 +56,45 @@ void for_each_element(const Box& box, const Dims& dims, Visit visit) {
   }
 }
 
-void check_against_row(const StoredTensor& stored, const WeightRow& row, const std::string& name) {
+void check_against_param(const StoredTensor& stored, const Param& param, const std::string& name) {
   const Dims& dims = stored.entry->shape.dims;
-  if (row.head && dims.size() == row.dims.size() && dims != row.dims)
+  if (param.of_classifier() && dims.size() == param.dims.size() && dims != param.dims)
     throw UserError(
         "{}: '{}' is a head of {} labels, this run wants {}; set num_labels: {}, or take the model without "
         "that head",
-        stored.file->path().string(), name, dims[0], row.dims[0], dims[0]);
-  if (stored.entry->shape.dims != row.stored_dims())
+        stored.file->path().string(), name, dims[0], param.dims[0], dims[0]);
+  if (stored.entry->shape.dims != param.stored_dims())
     throw UserError("{}: '{}' is {}, but config.json makes it {}; the weights and the config are not of one model",
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
-                    to_string(row.stored_dims()));
+                    to_string(param.stored_dims()));
   if (!is_float(stored.entry->shape.dtype))
     throw UserError("{}: '{}' holds {}, which is not a float type and, by config.json, not quantised",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
 }
 
-// The tensor as the row has it: fused parts apart, over the same bytes.
-TensorEntry as_row(TensorEntry entry, const WeightRow& row) {
-  entry.shape.dims = row.dims;
-  if (row.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
-  if (row.fused >= 0 && !entry.dense())
-    entry.strides.insert(entry.strides.begin() + row.fused, entry.strides[row.fused] * row.dims[row.fused + 1]);
+// The tensor as the parameter has it: fused parts apart, over the same bytes.
+TensorEntry as_param(TensorEntry entry, const Param& param) {
+  entry.shape.dims = param.dims;
+  if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
+  if (param.fused >= 0 && !entry.dense())
+    entry.strides.insert(entry.strides.begin() + param.fused, entry.strides[param.fused] * param.dims[param.fused + 1]);
   return entry;
 }
 
 }  // namespace
 
-std::string name_of_layer(const std::string& row, int64_t layer) {
-  const size_t at = row.find("{}");
-  return at == std::string::npos ? row : row.substr(0, at) + std::to_string(layer) + row.substr(at + 2);
+std::string name_of_layer(const std::string& name, int64_t layer) {
+  const size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.substr(0, at) + std::to_string(layer) + name.substr(at + 2);
 }
 
-std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& config, const FindTensor& find) {
+std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find) {
   std::vector<LayerTensor> layers;
-  for (int64_t i = 0; i < row.stored_count(config); ++i) {
-    const std::string name = row.stored_name(i);
+  for (int64_t i = 0; i < param.stored_count(); ++i) {
+    const std::string name = param.stored_name(i);
     const StoredTensor stored = find(name);
-    check_against_row(stored, row, name);
-    layers.push_back({stored.file, as_row(*stored.entry, row)});
+    check_against_param(stored, param, name);
+    layers.push_back({stored.file, as_param(*stored.entry, param)});
   }
   return layers;
 }
@@ -135,11 +135,9 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
   return builder.finish();
 }
 
-DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                      const Layout& layout, const FindTensor& find, const LoadProgress& progress,
-                      const std::string& memory_kind) {
-  return load_layers(client, stacked_shape(row, config, dtype), layout, find_layers(row, config, find), progress,
-                     memory_kind);
+DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
+                        const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind) {
+  return load_layers(client, stacked_shape(param, dtype), layout, find_layers(param, find), progress, memory_kind);
 }
 
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
@@ -155,17 +153,17 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
   return builder.finish();
 }
 
-DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                        const Layout& layout, uint64_t seed, const std::string& memory_kind) {
-  const uint64_t key = XXH3_64bits_withSeed(row.name.data(), row.name.size(), seed);
-  const Shape shape = stacked_shape(row, config, dtype);
+DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
+                          const Layout& layout, uint64_t seed, const std::string& memory_kind) {
+  const uint64_t key = XXH3_64bits_withSeed(param.hf_name.data(), param.hf_name.size(), seed);
+  const Shape shape = stacked_shape(param, dtype);
   return fill_in_pieces(
       client, shape, layout,
       [&](const Box& box, std::byte* out) {
         int64_t next = 0;
         for_each_element(box, shape.dims, [&](int64_t index) {
           store_float(out, dtype, next++,
-                      static_cast<float>(initial_value(row, config, key, static_cast<uint64_t>(index))));
+                      static_cast<float>(initial_value(param, config, key, static_cast<uint64_t>(index))));
         });
       },
       memory_kind);
@@ -174,27 +172,29 @@ DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelC
 void check_weights(const ModelRepository& repository, const Model& model) {
   std::set<std::string> used;
   const FindTensor find = [&](const std::string& name) { return repository.find(name); };
-  for (const WeightRow& row : model.weights)
-    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
-      const std::string name = row.stored_name(i);
-      if (row.head && !repository.contains(name)) continue;
-      if (model.config.quantisation && model.is_linear(row)) {
-        used.merge(find_quantised(find, name, row, *model.config.quantisation).names);
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string name = param.stored_name(i);
+      if (param.of_classifier() && !repository.contains(name)) continue;
+      if (model.config.quantisation && param.role == Role::kLinear) {
+        used.merge(find_quantised(find, name, param, *model.config.quantisation).names);
         continue;
       }
       const StoredTensor stored = repository.find(name);
-      check_against_row(stored, row, name);
+      check_against_param(stored, param, name);
       used.insert(stored.entry->name);
     }
   const std::vector<std::string>& others = model.family->classifier.others;
+  auto is_ignored = [&](const std::string& name) {
+    return std::ranges::any_of(model.family->ignored, [&](const std::string& known) {
+      return known.starts_with('*') ? name.ends_with(known.substr(1)) : name == known;
+    });
+  };
   for (const std::string& name : repository.names()) {
-    // Buffers of older checkpoints, and the tied head stored twice, carry nothing new.
     const bool harmless =
-        name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-        name.ends_with("embeddings.position_ids") ||
-        (model.classifies() &&
-         std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); })) ||
-        (model.config.tie_word_embeddings && name == model.family->head);
+        is_ignored(name) || (model.classifies() && std::ranges::any_of(others, [&](const std::string& other) {
+                               return name.starts_with(other);
+                             }));
     if (!used.contains(name) && !harmless)
       throw UserError(
           "{}: tensor '{}' has no place in a {} model with this config.json; the weights and the config are "

@@ -15,22 +15,22 @@
 
 namespace fettle {
 
-// Where one layer's tensor of a row comes from.
+// Where one layer's tensor of a parameter comes from.
 using FindTensor = std::function<StoredTensor(const std::string& name)>;
 // Told the bytes read as they go, from several threads.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
-// A row's name for one layer: {} replaced by its number.
-std::string name_of_layer(const std::string& row, int64_t layer);
+// hf_name for one layer: {} replaced by its number.
+std::string name_of_layer(const std::string& name, int64_t layer);
 
-// A stored tensor with the dims that the row has of it.
+// A stored tensor with the dims that the parameter has of it.
 struct LayerTensor {
   const TensorFile* file;
   TensorEntry entry;
 };
-// The tensors of the row, in the order in which they lie in its array. Throws UserError when a tensor's shape is not
-// the row's.
-std::vector<LayerTensor> find_layers(const WeightRow& row, const ModelConfig& config, const FindTensor& find);
+// The tensors of the parameter, in the order in which they lie in its array. Throws UserError when a tensor's shape is
+// not the parameter's.
+std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find);
 // Them as one device array, numbered by its first dims (layers, experts); without such a dim there is one.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
@@ -40,23 +40,21 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 inline constexpr int kReaders = 8;
 
 // In all that follows `memory_kind` is ArgInfo's: where the array lies.
-// The row as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape is not the row's.
-DeviceBuffer load_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                      const Layout& layout, const FindTensor& find, const LoadProgress& progress,
-                      const std::string& memory_kind = "");
+// The parameter as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape is not the
+// parameter's.
+DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
+                        const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
-// Random values as Hugging Face initialises: normal with config.initializer_range, zeros or ones, by the row's Init.
-// lora_A rows are Kaiming-uniform (a = sqrt 5): uniform in +-1/sqrt(in). A function of seed, name and global index
-// alone.
-DeviceBuffer random_row(const Client& client, const WeightRow& row, const ModelConfig& config, DType dtype,
-                        const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
+// Random values by the parameter's Init, as Hugging Face initialises. A function of seed, name and global index alone.
+DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
+                          const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
 
 // A device array whose pieces `fill` writes, called from several threads at once.
 DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layout& layout, const FillBox& fill,
                             const std::string& memory_kind = "");
 
-// Checks that every row is in the repository with its shape, and that every floating tensor of it is used by a row.
-// Throws UserError naming the tensor. Reads headers only.
+// Checks that every parameter is in the repository with its shape, and that every floating tensor of it is used by a
+// parameter. Throws UserError naming the tensor. Reads headers only.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

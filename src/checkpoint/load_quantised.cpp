@@ -47,10 +47,10 @@ class Quantiser {
   Quantiser(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
             const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress,
             const std::string& memory_kind)
-      : weight_(weight), layers_(find_layers(weight.base, config, find)), progress_(progress), work_(layers_.size()) {
+      : weight_(weight), layers_(find_layers(weight.base, find)), progress_(progress), work_(layers_.size()) {
     lead_ = weight.base.stacked() ? 1 : 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
-      shapes_.push_back(stacked_shape(weight.parts[i], config, *weight.parts[i].dtype));
+      shapes_.push_back(stacked_shape(weight.parts[i], *weight.parts[i].dtype));
       builders_.emplace_back(client, shapes_[i], layouts[i], memory_kind);
     }
   }
@@ -155,9 +155,8 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
                                       const LoadProgress& progress, const std::string& memory_kind) {
   std::vector<std::vector<LayerTensor>> tensors(weight.parts.size());
   std::vector<float> offsets;
-  for (int64_t layer = 0; layer < layers_held(weight.base, config); ++layer) {
-    const StoredQuantised stored =
-        find_quantised(find, name_of_layer(weight.base.name, layer), weight.base, weight.format);
+  for (int64_t layer = 0; layer < weight.base.layer_count(); ++layer) {
+    const StoredQuantised stored = find_quantised(find, weight.base.stored_name(layer), weight.base, weight.format);
     const StoredTensor* parts[] = {&stored.codes, &stored.absmax, &stored.nested_absmax};
     for (size_t i = 0; i < weight.parts.size() && i < 3; ++i) {
       TensorEntry entry = *parts[i]->entry;
@@ -168,7 +167,7 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
   }
   std::vector<DeviceBuffer> out;
   for (size_t i = 0; i < weight.parts.size(); ++i) {
-    const Shape shape = stacked_shape(weight.parts[i], config, *weight.parts[i].dtype);
+    const Shape shape = stacked_shape(weight.parts[i], *weight.parts[i].dtype);
     if (i < 3)
       out.push_back(load_layers(client, shape, layouts[i], tensors[i], progress, memory_kind));
     else

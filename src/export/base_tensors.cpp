@@ -22,27 +22,27 @@ FindTensor find_in(const ModelRepository& repository) {
 BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
                          const std::optional<Quantisation>& format, TensorNames names)
     : repository_(repository), model_(model), format_(format) {
-  std::map<std::string, const WeightRow*> quantised;
+  std::map<std::string, const Param*> quantised;
   std::set<std::string> parts;
   if (format)
-    for (const WeightRow& row : model.weights)
-      if (model.is_linear(row))
-        for (int64_t layer = 0; layer < layers_held(row, model.config); ++layer) {
-          const std::string name = name_of_layer(row.name, layer);
-          quantised[name] = &row;
-          if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, row, *format).names);
+    for (const Param& param : model.params)
+      if (param.role == Role::kLinear)
+        for (int64_t layer = 0; layer < param.layer_count(); ++layer) {
+          const std::string name = param.stored_name(layer);
+          quantised[name] = &param;
+          if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
-  std::map<std::string, std::string> of_rows;  // by what they are stored as
-  if (names == TensorNames::kOfRows)
-    for (const WeightRow& row : model.weights)
-      for (int64_t i = 0; i < row.stored_count(model.config); ++i)
-        if (const std::string name = row.stored_name(i); repository.contains(name))
-          of_rows[repository.find(name).entry->name] = name;
+  std::map<std::string, std::string> of_params;  // by what they are stored as
+  if (names == TensorNames::kOfParams)
+    for (const Param& param : model.params)
+      for (int64_t i = 0; i < param.stored_count(); ++i)
+        if (const std::string name = param.stored_name(i); repository.contains(name))
+          of_params[repository.find(name).entry->name] = name;
   for (const TensorFile& file : repository.files())
     for (const TensorEntry& entry : file.entries()) {
-      const auto row = of_rows.find(entry.name);
-      if (names == TensorNames::kOfRows && row == of_rows.end()) continue;
-      const std::string& name = row == of_rows.end() ? entry.name : row->second;
+      const auto param = of_params.find(entry.name);
+      if (names == TensorNames::kOfParams && param == of_params.end()) continue;
+      const std::string& name = param == of_params.end() ? entry.name : param->second;
       const auto at = quantised.find(name);
       if (at == quantised.end() && parts.contains(entry.name)) continue;
       BaseTensor tensor{name, entry.shape, {&file, &entry}};

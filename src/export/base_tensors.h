@@ -15,12 +15,12 @@ struct BaseTensor {
   std::string name;
   Shape shape;  // of the floats, where there are only codes of them
   StoredTensor stored;
-  const WeightRow* quantised = nullptr;  // the row of a weight that goes through codes
+  const Param* quantised = nullptr;  // of a weight that goes through codes
 };
 
-// All tensors as they are stored, or those that the model's rows have, under the rows' names (of a classifier that is
+// All tensors as they are stored, or those of the model's parameters, under their names (of a classifier that is
 // made of another model).
-enum class TensorNames { kStored, kOfRows };
+enum class TensorNames { kStored, kOfParams };
 
 // Refers to the repository and the model. `format`: of the linear layers, in the checkpoint or by the recipe.
 class BaseTensors {

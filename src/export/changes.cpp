@@ -25,12 +25,12 @@ HostArray transposed(const HostArray& x) {
 }
 
 // Their shapes are the model's, which base has been checked against.
-void check_expert_pair(const AdapterFolder& adapter, const WeightRow& row, int64_t layer) {
-  const TensorEntry* entry = adapter.file.find("base_model.model." + row.stored_name(layer));
-  if (entry == nullptr || entry->shape.dims != row.stored_dims())
+void check_expert_pair(const AdapterFolder& adapter, const Param& param, int64_t layer) {
+  const TensorEntry* entry = adapter.file.find("base_model.model." + param.stored_name(layer));
+  if (entry == nullptr || entry->shape.dims != param.stored_dims())
     throw UserError("{}: {} is {}, wanted {}; it is another model's adapter", adapter.file.path().string(),
-                    row.stored_name(layer), entry == nullptr ? "missing" : entry->shape.to_string(),
-                    to_string(row.stored_dims()));
+                    param.stored_name(layer), entry == nullptr ? "missing" : entry->shape.to_string(),
+                    to_string(param.stored_dims()));
 }
 
 bool of_experts(const AdapterFolder& adapter, const AdapterTensor& tensor) {
@@ -94,9 +94,9 @@ std::map<std::string, Changes::ExpertWeight> Changes::expert_weights(const Model
   if (c.num_experts == 0) return out;
   const std::vector<std::string> parameters = expert_parameters(model, {"gate_up_proj", "down_proj"});
   auto add = [&](const std::string& module, const std::string& parameter, int64_t first_row) {
-    const WeightRow& row = model.row(model.family->layer_prefix + module + ".weight");
-    for (int64_t i = 0; i < row.stored_count(c); ++i)
-      out[row.stored_name(i)] = {parameter, i / c.num_experts, i % c.num_experts, c.num_experts, first_row};
+    const Param& param = model.linear(module);
+    for (int64_t i = 0; i < param.stored_count(); ++i)
+      out[param.stored_name(i)] = {parameter, i / c.num_experts, i % c.num_experts, c.num_experts, first_row};
   };
   add(c.experts.gate, parameters[0], 0);
   add(c.experts.up, parameters[0], c.intermediate_size);
@@ -112,8 +112,8 @@ Changes::Changes(const BaseTensors& base, const std::vector<AdapterFolder>& adap
   for (const AdapterFolder& adapter : adapters_) {
     const bool experts = !adapter.config.target_parameters.empty();
     options_.push_back(experts ? adapter_options(adapter, model) : LoraOptions{});
-    for (const WeightRow& row : expert_pair_rows(model, options_.back()))
-      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) check_expert_pair(adapter, row, layer);
+    for (const Param& param : expert_lora_params(model, options_.back()))
+      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) check_expert_pair(adapter, param, layer);
   }
   for (const AdapterFolder& adapter : adapters_)
     for (const AdapterTensor& tensor : adapter.tensors) check(base, adapter, tensor);

@@ -18,7 +18,7 @@
 #include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/state/adapter_arrays.h"
-#include "step/state/quantised_rows.h"
+#include "step/state/quantised_params.h"
 
 namespace fettle {
 namespace {
@@ -54,27 +54,27 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
 }
 
 // Not so where the base model was saved alone: adapters call modules as the whole model does.
-bool named_as_rows(const ModelRepository& base, const Model& model) {
-  const std::string name = model.weights.front().stored_name(0);
+bool named_as_params(const ModelRepository& base, const Model& model) {
+  const std::string name = model.params.front().stored_name(0);
   return base.find(name).entry->name == name;
 }
 
 // The head that the base lacks comes from the last adapter that has it.
 void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
-  for (const WeightRow& row : model.weights) {
-    if (!row.head || tensors.contains(row.name)) continue;
+  for (const Param& param : model.params) {
+    if (!param.of_classifier() || tensors.contains(param.hf_name)) continue;
     const TensorEntry* found = nullptr;
     for (const AdapterFolder& adapter : adapters | std::views::reverse)
-      if (const TensorEntry* entry = adapter.find(row.name, AdapterPart::kSaved)) {
-        if (entry->shape.dims != row.stored_dims())
+      if (const TensorEntry* entry = adapter.find(param.hf_name, AdapterPart::kSaved)) {
+        if (entry->shape.dims != param.stored_dims())
           throw UserError("{}: '{}' is {}, wanted {}; it is another model's adapter", adapter.file.path().string(),
-                          row.name, entry->shape.to_string(), to_string(row.stored_dims()));
-        tensors.add(row.name, {&adapter.file, found = entry});
+                          param.hf_name, entry->shape.to_string(), to_string(param.stored_dims()));
+        tensors.add(param.hf_name, {&adapter.file, found = entry});
         break;
       }
     if (found == nullptr)
       throw UserError("neither the base nor {} has '{}'; train the adapter with it in additional_target",
-                      adapters.back().file.path().string(), row.name);
+                      adapters.back().file.path().string(), param.hf_name);
   }
 }
 
@@ -108,7 +108,7 @@ ExportReport run_export(const Recipe& recipe) {
 
   BaseTensors tensors(
       base, model, quantisation_of(recipe, model.config, recipe.model_name_or_path),
-      merges && (classifier || !named_as_rows(base, model)) ? TensorNames::kOfRows : TensorNames::kStored);
+      merges && (classifier || !named_as_params(base, model)) ? TensorNames::kOfParams : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<Changes> changes;

@@ -48,56 +48,40 @@ namespace {
 
 const std::string kLayer = "model.layers.{}.";
 
-void add_norm(std::vector<WeightRow>& rows, const ModelConfig& c, const std::string& name, int64_t size) {
-  rows.push_back({name + ".weight", {size}, {"norm"}, c.norm == Norm::kRmsPlusOne ? Init::kZeros : Init::kOnes});
-  if (c.norm == Norm::kLayer) rows.push_back({name + ".bias", {size}, {"norm"}, Init::kZeros});
+void add_norm(ParamList& list, const ModelConfig& c, const std::string& module, int64_t size) {
+  list.norm(module, size, c.norm == Norm::kRmsPlusOne ? Init::kZeros : Init::kOnes, c.norm == Norm::kLayer);
 }
 
-// [out, in] and, if wanted, its bias. `parts` > 1: as many fused modules of `out` each.
-void add_linear(std::vector<WeightRow>& rows, const std::string& name, int64_t out, const char* out_axis, int64_t in,
-                const char* in_axis, bool bias, int64_t parts = 1) {
-  const std::string bias_axis = std::string(out_axis) == "embed" ? "norm" : out_axis;
-  WeightRow weight{name + ".weight", {out, in}, {out_axis, in_axis}};
-  WeightRow offset{name + ".bias", {out}, {bias_axis}, Init::kZeros};
-  if (parts > 1)
-    for (WeightRow* row : {&weight, &offset}) {
-      row->dims.insert(row->dims.begin(), parts);
-      row->axes.insert(row->axes.begin(), "");
-      row->fused = 0;
-    }
-  rows.push_back(weight);
-  if (bias) rows.push_back(offset);
-}
-
-void add_attention(std::vector<WeightRow>& rows, const ModelConfig& c) {
-  const int64_t d = c.hidden_size, q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
-  const std::string attn = kLayer + "self_attn.";
+void add_attention(ParamList& list, const ModelConfig& c) {
+  const SizedAxis d{c.hidden_size, "embed"}, q{c.num_attention_heads * c.head_dim, "heads"},
+      kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
+  const LinearOptions options{.bias = c.attention_bias};
   if (!c.fused_qkv.empty()) {
     // Parts as large as k and v: q is q / kv of them.
-    add_linear(rows, attn + c.fused_qkv, kv, "kv_heads", d, "embed", c.attention_bias, q / kv + 2);
+    list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
-    add_linear(rows, attn + "q_proj", q, "heads", d, "embed", c.attention_bias);
-    add_linear(rows, attn + "k_proj", kv, "kv_heads", d, "embed", c.attention_bias);
-    add_linear(rows, attn + "v_proj", kv, "kv_heads", d, "embed", c.attention_bias);
+    list.linear("self_attn.q_proj", q, d, options);
+    list.linear("self_attn.k_proj", kv, d, options);
+    list.linear("self_attn.v_proj", kv, d, options);
   }
-  add_linear(rows, attn + "o_proj", d, "embed", q, "heads", c.attention_bias && !c.qkv_bias_only);
+  list.linear("self_attn.o_proj", d, q, {.bias = c.attention_bias && !c.qkv_bias_only});
   if (c.qk_norm) {
-    add_norm(rows, c, attn + "q_norm", c.head_dim);
-    add_norm(rows, c, attn + "k_norm", c.head_dim);
+    add_norm(list, c, "self_attn.q_norm", c.head_dim);
+    add_norm(list, c, "self_attn.k_norm", c.head_dim);
   }
 }
 
-void add_mlp(std::vector<WeightRow>& rows, const ModelConfig& c) {
-  if (c.mlp == Mlp::kExperts) return add_expert_rows(rows, c, kLayer);
-  const int64_t d = c.hidden_size, f = c.intermediate_size;
-  const std::string mlp = kLayer + "mlp.";
-  if (c.mlp == Mlp::kFusedGated) add_linear(rows, mlp + "gate_up_proj", f, "mlp", d, "embed", c.mlp_bias, 2);
+void add_mlp(ParamList& list, const ModelConfig& c) {
+  if (c.mlp == Mlp::kExperts) return add_expert_params(list, c);
+  const SizedAxis d{c.hidden_size, "embed"}, f{c.intermediate_size, "mlp"};
+  const LinearOptions options{.bias = c.mlp_bias};
+  if (c.mlp == Mlp::kFusedGated) list.linear("mlp.gate_up_proj", f, d, {.bias = c.mlp_bias, .parts = 2});
   if (c.mlp == Mlp::kGated) {
-    add_linear(rows, mlp + "gate_proj", f, "mlp", d, "embed", c.mlp_bias);
-    add_linear(rows, mlp + "up_proj", f, "mlp", d, "embed", c.mlp_bias);
+    list.linear("mlp.gate_proj", f, d, options);
+    list.linear("mlp.up_proj", f, d, options);
   }
-  if (c.mlp == Mlp::kPlain) add_linear(rows, mlp + "c_fc", f, "mlp", d, "embed", c.mlp_bias);
-  add_linear(rows, mlp + (c.mlp == Mlp::kPlain ? "c_proj" : "down_proj"), d, "embed", f, "mlp", c.mlp_bias);
+  if (c.mlp == Mlp::kPlain) list.linear("mlp.c_fc", f, d, options);
+  list.linear(c.mlp == Mlp::kPlain ? "mlp.c_proj" : "mlp.down_proj", d, f, options);
 }
 
 // What differs from layer to layer, seen from inside the loop over them.
@@ -158,8 +142,8 @@ Tensor self_attention(const Forward& f, const LayerKinds& kinds, const Layer& la
   const ModelConfig& c = f.config;
   auto [q, k, v] = project(f, layer, x_BTD);
   if (c.qk_norm) {
-    q = norm(c, layer.weights, "self_attn.q_norm", q);
-    k = norm(c, layer.weights, "self_attn.k_norm", k);
+    q = norm(c, layer, "self_attn.q_norm", q);
+    k = norm(c, layer, "self_attn.k_norm", k);
   }
   AttentionOptions options{.scale = c.attention_scale, .softcap = c.attention_softcap, .window = kinds.window(layer)};
   if (options.scale == 0) options.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
@@ -197,20 +181,23 @@ Tensor mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
 
 }  // namespace
 
-std::vector<WeightRow> decoder_weights(const ModelConfig& c) {
+std::vector<Param> decoder_params(const ModelConfig& c) {
   const int64_t d = c.hidden_size;
-  std::vector<WeightRow> rows{{"model.embed_tokens.weight", {c.vocab_size, d}, {"vocab", "embed"}}};
-  add_norm(rows, c, kLayer + "input_layernorm", d);
-  add_attention(rows, c);
-  add_norm(rows, c, kLayer + "post_attention_layernorm", d);
+  ParamList list(kLayer, c.num_hidden_layers);
+  list.embedding("model.embed_tokens", c.vocab_size, d);
+  list.in_layers();
+  add_norm(list, c, "input_layernorm", d);
+  add_attention(list, c);
+  add_norm(list, c, "post_attention_layernorm", d);
   if (c.post_norms) {
-    add_norm(rows, c, kLayer + "pre_feedforward_layernorm", d);
-    add_norm(rows, c, kLayer + "post_feedforward_layernorm", d);
+    add_norm(list, c, "pre_feedforward_layernorm", d);
+    add_norm(list, c, "post_feedforward_layernorm", d);
   }
-  add_mlp(rows, c);
-  add_norm(rows, c, "model.norm", d);
-  if (!c.tie_word_embeddings) rows.push_back({"lm_head.weight", {c.vocab_size, d}, {"vocab", "embed"}});
-  return rows;
+  add_mlp(list, c);
+  list.outside();
+  add_norm(list, c, "model.norm", d);
+  if (!c.tie_word_embeddings) list.head("lm_head", c.vocab_size, d);
+  return list.take();
 }
 
 Tensor decoder_forward(Forward& f) {
@@ -218,7 +205,7 @@ Tensor decoder_forward(Forward& f) {
   const LayerKinds kinds(f);
   const Tensor x_BTD = embed(f, f.weights.at("model.embed_tokens.weight"), f.tokens);
   const Tensor out_BTD = run_layers(f, kLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-    auto normal = [&](const std::string& name, const Tensor& value) { return norm(c, layer.weights, name, value); };
+    auto normal = [&](const std::string& name, const Tensor& value) { return norm(c, layer, name, value); };
     const Tensor mixed = self_attention(f, kinds, layer, normal("input_layernorm", x), cache);
     if (!c.post_norms) {
       const Tensor y = x + mixed;
@@ -236,14 +223,11 @@ Family decoder_family(const std::string& model_type, const std::string& architec
   return {.model_type = model_type,
           .architecture = architecture,
           .layer_prefix = kLayer,
-          .embedding = "model.embed_tokens.weight",
-          .head = "lm_head.weight",
           .fan_in_fan_out = false,
           .read = read,
-          .weights = decoder_weights,
+          .params = decoder_params,
           .forward = decoder_forward,
-          .linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
-                      "mlp.up_proj", "mlp.down_proj"},
+          .ignored = {"*rotary_emb.inv_freq", "lm_head.weight"},
           .classifier = {.architecture = name + "ForSequenceClassification"}};
 }
 

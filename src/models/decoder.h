@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-std::vector<WeightRow> decoder_weights(const ModelConfig& config);
+std::vector<Param> decoder_params(const ModelConfig& config);
 Tensor decoder_forward(Forward& f);
 // Reads the fields these families have in common.
 ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);

@@ -67,33 +67,25 @@ ModelConfig read_encoder_config(const ConfigReader& r) {
   return c;
 }
 
-std::vector<WeightRow> encoder_weights(const ModelConfig& c, const std::string& prefix) {
-  const int64_t d = c.hidden_size, f = c.intermediate_size;
-  const std::string embedding = prefix + "embeddings.", layer = layers(prefix);
-  std::vector<WeightRow> rows{
-      {embedding + "word_embeddings.weight", {c.vocab_size, d}, {"vocab", "embed"}},
-      {embedding + "position_embeddings.weight", {c.first_position + c.max_position_embeddings, d}, {"", "embed"}},
-      {embedding + "token_type_embeddings.weight", {c.type_vocab_size, d}, {"", "embed"}},
-  };
-  auto add_norm = [&](const std::string& name) {
-    rows.push_back({name + ".weight", {d}, {"norm"}, Init::kOnes});
-    rows.push_back({name + ".bias", {d}, {"norm"}, Init::kZeros});
-  };
-  auto add_linear = [&](const std::string& name, int64_t out, const char* out_axis, int64_t in, const char* in_axis) {
-    rows.push_back({layer + name + ".weight", {out, in}, {out_axis, in_axis}});
-    const std::string axis = std::string(out_axis) == "embed" ? "norm" : out_axis;
-    rows.push_back({layer + name + ".bias", {out}, {axis}, Init::kZeros});
-  };
-  add_norm(embedding + "LayerNorm");
-  add_linear("attention.self.query", d, "heads", d, "embed");
-  add_linear("attention.self.key", d, "heads", d, "embed");
-  add_linear("attention.self.value", d, "heads", d, "embed");
-  add_linear("attention.output.dense", d, "embed", d, "heads");
-  add_norm(layer + "attention.output.LayerNorm");
-  add_linear("intermediate.dense", f, "mlp", d, "embed");
-  add_linear("output.dense", d, "embed", f, "mlp");
-  add_norm(layer + "output.LayerNorm");
-  return rows;
+std::vector<Param> encoder_params(const ModelConfig& c, const std::string& prefix) {
+  const SizedAxis d{c.hidden_size, "embed"}, heads{c.hidden_size, "heads"}, f{c.intermediate_size, "mlp"};
+  const std::string embeddings = prefix + "embeddings.";
+  ParamList list(layers(prefix), c.num_hidden_layers);
+  list.embedding(embeddings + "word_embeddings", c.vocab_size, d.size);
+  list.embedding(embeddings + "position_embeddings", c.first_position + c.max_position_embeddings, d.size,
+                 Role::kPositionEmbedding);
+  list.embedding(embeddings + "token_type_embeddings", c.type_vocab_size, d.size, Role::kTypeEmbedding);
+  list.norm(embeddings + "LayerNorm", d.size, Init::kOnes, true);
+  list.in_layers();
+  list.linear("attention.self.query", heads, d, {.bias = true});
+  list.linear("attention.self.key", heads, d, {.bias = true});
+  list.linear("attention.self.value", heads, d, {.bias = true});
+  list.linear("attention.output.dense", d, heads, {.bias = true});
+  list.norm("attention.output.LayerNorm", d.size, Init::kOnes, true);
+  list.linear("intermediate.dense", f, d, {.bias = true});
+  list.linear("output.dense", d, f, {.bias = true});
+  list.norm("output.LayerNorm", d.size, Init::kOnes, true);
+  return list.take();
 }
 
 Tensor encoder_forward(Forward& f, const std::string& prefix) {
@@ -101,7 +93,7 @@ Tensor encoder_forward(Forward& f, const std::string& prefix) {
   internal_check(!f.cache, "{} has no cache", c.model_type);
   const Tensor x_BTD = embeddings(f, prefix);
   return run_layers(f, layers(prefix), x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
-    auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer.weights, name, value); };
+    auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer, name, value); };
     const Tensor y = normal("attention.output.LayerNorm", x + encoder_self_attention(f, layer, x));
     const Tensor inner = activation(c.hidden_act, linear(f, layer, "intermediate.dense", y));
     const Tensor hidden = f.sharding.constrain(inner, {"batch", "length", "act_mlp"});
@@ -110,19 +102,14 @@ Tensor encoder_forward(Forward& f, const std::string& prefix) {
 }
 
 Family encoder_family(const std::string& model_type, const std::string& architecture, const std::string& prefix,
-                      std::vector<WeightRow> (*weights)(const ModelConfig& config), Tensor (*forward)(Forward& f)) {
+                      std::vector<Param> (*params)(const ModelConfig& config), Tensor (*forward)(Forward& f)) {
   return {.model_type = model_type,
           .architecture = architecture,
           .layer_prefix = layers(prefix),
-          .embedding = prefix + "embeddings.word_embeddings.weight",
-          .head = "",
-          .other_embeddings = {prefix + "embeddings.position_embeddings.weight",
-                               prefix + "embeddings.token_type_embeddings.weight"},
           .read = read_encoder_config,
-          .weights = weights,
+          .params = params,
           .forward = forward,
-          .linears = {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
-                      "intermediate.dense", "output.dense"},
+          .ignored = {"*embeddings.position_ids"},
           .classifier = {},
           .encoder = true};
 }

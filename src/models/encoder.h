@@ -9,8 +9,8 @@ namespace fettle {
 ModelConfig read_encoder_config(const ConfigReader& reader);
 // A Family that lacks its head: `prefix` is "bert." or "roberta.", which a checkpoint of the encoder alone leaves out.
 Family encoder_family(const std::string& model_type, const std::string& architecture, const std::string& prefix,
-                      std::vector<WeightRow> (*weights)(const ModelConfig& config), Tensor (*forward)(Forward& f));
-std::vector<WeightRow> encoder_weights(const ModelConfig& config, const std::string& prefix);
+                      std::vector<Param> (*params)(const ModelConfig& config), Tensor (*forward)(Forward& f));
+std::vector<Param> encoder_params(const ModelConfig& config, const std::string& prefix);
 Tensor encoder_forward(Forward& f, const std::string& prefix);
 
 }  // namespace fettle

@@ -14,13 +14,14 @@ namespace {
 
 const std::string kGptLayer = "transformer.h.{}.";
 
-WeightRow qkv_row(const ModelConfig& c, bool conv1d) {
-  const int64_t d = c.hidden_size, h = c.head_dim;
-  const std::string name = kGptLayer + "attn.c_attn.weight";
-  if (conv1d) return {name, {d, 3, d}, {"embed", "", "heads"}, Init::kNormal, 1};
+// q, k and v in one: of Conv1D as three parts, else as rows of heads.
+void add_qkv(ParamList& list, const ModelConfig& c, bool conv1d) {
+  const SizedAxis d{c.hidden_size, "embed"};
+  const std::string name = "attn.c_attn";
+  if (conv1d) return list.linear(name, {d.size, "heads"}, d, {.bias = true, .in_first = true, .parts = 3});
   // One key head cannot be split: every device has all of it, and q with it.
-  if (c.num_key_value_heads == 1) return {name, {d + 2 * h, d}, {"", "embed"}};
-  return {name, {3 * d, d}, {"heads", "embed"}};
+  if (c.num_key_value_heads == 1) return list.linear(name, {d.size + 2 * c.head_dim, ""}, d, {.bias = true});
+  list.linear(name, {3 * d.size, "heads"}, d, {.bias = true});
 }
 
 struct GptHeads {
@@ -69,38 +70,24 @@ ModelConfig read_gpt_config(const ConfigReader& r, const std::string& default_ac
 
 namespace {
 
-// The linear weights are [in, out].
 template <bool kConv1d>
-std::vector<WeightRow> gpt_weights(const ModelConfig& c) {
-  const int64_t d = c.hidden_size, f = c.intermediate_size;
-  std::vector<WeightRow> rows{
-      {"transformer.wte.weight", {c.vocab_size, d}, {"vocab", "embed"}},
-      {"transformer.wpe.weight", {c.max_position_embeddings, d}, {"", "embed"}},
-  };
-  auto add_norm = [&](const std::string& name) {
-    rows.push_back({name + ".weight", {d}, {"norm"}, Init::kOnes});
-    rows.push_back({name + ".bias", {d}, {"norm"}, Init::kZeros});
-  };
-  auto add_linear = [&](const std::string& name, int64_t out, const char* out_axis, int64_t in, const char* in_axis) {
-    if (kConv1d)
-      rows.push_back({name + ".weight", {in, out}, {in_axis, out_axis}});
-    else
-      rows.push_back({name + ".weight", {out, in}, {out_axis, in_axis}});
-    rows.push_back({name + ".bias", {out}, {std::string(out_axis) == "embed" ? "norm" : out_axis}, Init::kZeros});
-  };
-  add_norm(kGptLayer + "ln_1");
-  const WeightRow qkv = qkv_row(c, kConv1d);
-  rows.push_back(qkv);
-  WeightRow bias{kGptLayer + "attn.c_attn.bias", {qkv.dims[0]}, {qkv.axes[0]}, Init::kZeros};
-  if (kConv1d) bias.dims = {3, d}, bias.axes = {"", "heads"}, bias.fused = 0;
-  rows.push_back(bias);
-  add_linear(kGptLayer + "attn.c_proj", d, "embed", d, "heads");
-  add_norm(kGptLayer + "ln_2");
-  add_linear(kGptLayer + "mlp.c_fc", f, "mlp", d, "embed");
-  add_linear(kGptLayer + "mlp.c_proj", d, "embed", f, "mlp");
-  add_norm("transformer.ln_f");
-  if (!c.tie_word_embeddings) rows.push_back({"lm_head.weight", {c.vocab_size, d}, {"vocab", "embed"}});
-  return rows;
+std::vector<Param> gpt_params(const ModelConfig& c) {
+  const SizedAxis d{c.hidden_size, "embed"}, heads{c.hidden_size, "heads"}, f{c.intermediate_size, "mlp"};
+  const LinearOptions options{.bias = true, .in_first = kConv1d};
+  ParamList list(kGptLayer, c.num_hidden_layers);
+  list.embedding("transformer.wte", c.vocab_size, d.size);
+  list.embedding("transformer.wpe", c.max_position_embeddings, d.size, Role::kPositionEmbedding);
+  list.in_layers();
+  list.norm("ln_1", d.size, Init::kOnes, true);
+  add_qkv(list, c, kConv1d);
+  list.linear("attn.c_proj", d, heads, options);
+  list.norm("ln_2", d.size, Init::kOnes, true);
+  list.linear("mlp.c_fc", f, d, options);
+  list.linear("mlp.c_proj", d, f, options);
+  list.outside();
+  list.norm("transformer.ln_f", d.size, Init::kOnes, true);
+  if (!c.tie_word_embeddings) list.head("lm_head", c.vocab_size, d.size);
+  return list.take();
 }
 
 template <bool kConv1d>
@@ -110,11 +97,11 @@ Tensor gpt_forward(Forward& f) {
   const Tensor places = convert(take(f.weights.at("transformer.wpe.weight"), f.positions), f.compute);
   const Tensor x_BTD = embed(f, f.weights.at("transformer.wte.weight"), f.tokens) + places;
   const Tensor out_BTD = run_layers(f, kGptLayer, x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache* cache) {
-    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer.weights, "ln_1", x), kConv1d);
+    const Tensor qkv = linear(f, layer, "attn.c_attn", norm(c, layer, "ln_1", x), kConv1d);
     const auto [q, k, v] = split_heads(f, qkv, kConv1d);
     const Tensor mixed = reshape(attention(f, q, k, v, options, cache), x.dims());
     const Tensor y = x + linear(f, layer, "attn.c_proj", mixed, kConv1d);
-    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer.weights, "ln_2", y), kConv1d);
+    const Tensor inner = linear(f, layer, "mlp.c_fc", norm(c, layer, "ln_2", y), kConv1d);
     const Tensor hidden = f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
     return y + linear(f, layer, "mlp.c_proj", hidden, kConv1d);
   });
@@ -126,17 +113,14 @@ Tensor gpt_forward(Forward& f) {
 Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out) {
   Family family;
   family.fan_in_fan_out = fan_in_fan_out;
-  family.weights = fan_in_fan_out ? gpt_weights<true> : gpt_weights<false>;
+  family.params = fan_in_fan_out ? gpt_params<true> : gpt_params<false>;
   family.forward = fan_in_fan_out ? gpt_forward<true> : gpt_forward<false>;
   family.model_type = model_type;
   family.architecture = architecture;
   const size_t end = std::min(architecture.find("LMHead"), architecture.find("For"));
   family.classifier.architecture = architecture.substr(0, end) + "ForSequenceClassification";
   family.layer_prefix = kGptLayer;
-  family.embedding = "transformer.wte.weight";
-  family.head = "lm_head.weight";
-  family.other_embeddings = {"transformer.wpe.weight"};
-  family.linears = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
+  family.ignored = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"};
   return family;
 }
 

@@ -11,32 +11,10 @@
 
 namespace fettle {
 
-Dims WeightRow::stored_dims() const {
-  Dims out = dims;
-  if (of_experts()) out.erase(out.begin());
-  if (fused < 0) return out;
-  out[fused] *= out[fused + 1];
-  out.erase(out.begin() + fused + 1);
-  return out;
-}
-
-bool WeightRow::of_experts() const {
-  const size_t layer = name.find("{}");
-  return layer != std::string::npos && name.find("{}", layer + 2) != std::string::npos;
-}
-
-int64_t WeightRow::stored_count(const ModelConfig& config) const {
-  return layers_held(*this, config) * (of_experts() ? dims[0] : 1);
-}
-
-std::string WeightRow::stored_name(int64_t index) const {
-  std::string out = name;
-  auto fill = [&](int64_t number) {
-    if (const size_t at = out.find("{}"); at != std::string::npos) out.replace(at, 2, std::to_string(number));
-  };
-  fill(first_layer + (of_experts() ? index / dims[0] : index));
-  if (of_experts()) fill(index % dims[0]);
-  return out;
+const Tensor& Weights::at(const std::string& name) const {
+  const auto at = entries_.find(name);
+  internal_check(at != entries_.end(), "the program has no weight '{}'", name);
+  return at->second.value;
 }
 
 const Tensor& Layer::operator[](const std::string& name) const {
@@ -65,26 +43,33 @@ const Family& family_of(const nlohmann::json& config, const std::string& file) {
   throw UserError("{}: model_type '{}' is not supported; supported are {}", file, type, fmt::join(known, ", "));
 }
 
-const WeightRow& Model::row(const std::string& name) const {
-  for (const WeightRow& row : weights)
-    if (row.name == name) return row;
-  throw InternalError("no weight '{}' in {}", name, family->model_type);
+const Param& Model::param(const std::string& hf_name) const {
+  const auto found = std::ranges::find(params, hf_name, &Param::hf_name);
+  internal_check(found != params.end(), "no parameter '{}' in {}", hf_name, family->model_type);
+  return *found;
 }
 
-bool Model::is_linear(const WeightRow& row) const {
-  return std::ranges::any_of(family->linears, [&](const std::string& linear) {
-    return row.name == family->layer_prefix + linear + ".weight";
-  });
+std::vector<std::string> Model::linears() const {
+  static const std::string kWeight = ".weight";
+  std::vector<std::string> out;
+  for (const Param& param : params)
+    if (param.role == Role::kLinear) {
+      const size_t first = family->layer_prefix.size();
+      out.push_back(param.hf_name.substr(first, param.hf_name.size() - first - kWeight.size()));
+    }
+  return out;
 }
 
-bool Model::is_embedding(const WeightRow& row) const {
-  return row.name == family->embedding ||
-         std::ranges::find(family->other_embeddings, row.name) != family->other_embeddings.end();
+const Param& Model::head() const {
+  const Role role = config.tie_word_embeddings ? Role::kTokenEmbedding : Role::kHead;
+  const auto found = std::ranges::find(params, role, &Param::role);
+  internal_check(found != params.end() && !classifies(), "{} has no head for tokens", family->model_type);
+  return *found;
 }
 
 int64_t Model::parameters() const {
   int64_t total = 0;
-  for (const WeightRow& row : weights) total += product(row.dims) * (row.stacked() ? config.num_hidden_layers : 1);
+  for (const Param& param : params) total += product(param.dims) * param.layer_count();
   return total;
 }
 
@@ -118,19 +103,23 @@ void check_use(const Family& family, const nlohmann::json& config, const std::st
         file, architecture_of(config));
 }
 
-// The head's rows in the place of the language model's.
+// The classifier's head in the place of the language model's.
 void make_classifier(Model& model, int64_t num_labels) {
   model.config.num_labels = num_labels;
   model.config.tie_word_embeddings = false;
   const ClassifierHead& head = model.family->classifier;
   const int64_t d = model.config.hidden_size;
-  std::erase_if(model.weights, [&](const WeightRow& row) { return row.name == model.family->head; });
+  std::erase_if(model.params, [](const Param& param) { return param.role == Role::kHead; });
   for (const std::string& module : head.modules) {
     const int64_t out = module == head.modules.back() ? num_labels : d;
-    model.weights.push_back({.name = module + ".weight", .dims = {out, d}, .axes = {"", "embed"}, .head = true});
+    model.params.push_back(
+        {.hf_name = module + ".weight", .dims = {out, d}, .axes = {"", "embed"}, .role = Role::kClassifier});
     if (head.bias)
-      model.weights.push_back(
-          {.name = module + ".bias", .dims = {out}, .axes = {"norm"}, .init = Init::kZeros, .head = true});
+      model.params.push_back({.hf_name = module + ".bias",
+                              .dims = {out},
+                              .axes = {"norm"},
+                              .role = Role::kClassifierBias,
+                              .init = Init::kZeros});
   }
 }
 
@@ -140,29 +129,9 @@ Model make_model(const nlohmann::json& config, const std::string& file, int64_t 
   Model model{&family_of(config, file), {}, {}};
   check_use(*model.family, config, file, num_labels);
   model.config = model.family->read(ConfigReader(config, file));
-  model.weights = model.family->weights(model.config);
+  model.params = model.family->params(model.config);
   if (num_labels > 0) make_classifier(model, num_labels);
   return model;
-}
-
-std::string stack_name(const WeightRow& row) {
-  return row.layers == 0 ? row.name : fmt::format("{}[{}:{}]", row.name, row.first_layer, row.first_layer + row.layers);
-}
-
-int64_t layers_held(const WeightRow& row, const ModelConfig& config) {
-  return !row.stacked() ? 1 : row.layers > 0 ? row.layers : config.num_hidden_layers;
-}
-
-Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype) {
-  Shape shape{dtype, row.dims};
-  if (row.stacked()) shape.dims.insert(shape.dims.begin(), layers_held(row, config));
-  return shape;
-}
-
-LogicalAxes stacked_axes(const WeightRow& row) {
-  LogicalAxes axes = row.axes;
-  if (row.stacked()) axes.insert(axes.begin(), "layers");
-  return axes;
 }
 
 }  // namespace fettle

@@ -13,55 +13,38 @@
 
 #include "graph/scan.h"
 #include "models/config.h"
+#include "models/param.h"
 #include "sharding/rules.h"
 
 namespace fettle {
 
-// How a weight starts when a model is trained from random values.
-enum class Init { kNormal, kZeros, kOnes };
-
 // Where a classifier's head reads the hidden states of a row.
 enum class Pooled { kFirst, kLast };
 
-// A kind of weight. `name` is Hugging Face's, with {} for the layer number; stacked kinds are one program parameter
-// [L, ...]. Read both ways: load fills the stack from the names, export writes the names from the stack. A second {}
-// is the expert's number: dims[0] tensors a layer.
-struct WeightRow {
-  std::string name;  // "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;         // of one layer's
-  LogicalAxes axes;
-  Init init = Init::kNormal;
-  // Modules fused into one (q|k|v, gate|up) keep their parts apart, so that each is split over devices by itself:
-  // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
-  int fused = -1;
-  // A stack of some layers only, when `layers` is above 0: so many from first_layer on.
-  int64_t first_layer = 0, layers = 0;
-  // Of the row's own; nothing: what the job gives all rows.
-  std::optional<DType> dtype = {};
-  // Of a classifier's head: a checkpoint may lack it, and it then starts as `init` says.
-  bool head = false;
+// A model's parameters as values of a graph, an adapter's too. Those of the layers are stacks [L, ...], all cut at the
+// same layers.
+class Weights {
+ public:
+  struct Entry {
+    Param param;
+    Tensor value;
+  };
 
-  Dims stored_dims() const;  // of one tensor in the checkpoint
-  bool of_experts() const;
-  // Dims of the parameter that number the checkpoint's tensors: 0, 1 (layers) or 2 (and experts).
-  int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
-  // The checkpoint's tensors in the parameter's order.
-  int64_t stored_count(const ModelConfig& config) const;
-  std::string stored_name(int64_t index) const;
-  bool stacked() const { return name.find("{}") != std::string::npos; }
+  // Replaces one of the same stack_name.
+  void set(const Param& param, Tensor value) { entries_.insert_or_assign(param.stack_name(), Entry{param, value}); }
+  // By stack_name.
+  const Tensor& at(const std::string& name) const;
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::map<std::string, Entry> entries_;
 };
-
-// Names the row among the weights of a program: its name, with "[2:4]" behind it when it holds some layers only.
-std::string stack_name(const WeightRow& row);
-
-// Weights in a graph, by stack_name (an adapter's too); a stacked one is [L, ...]. All stacks are cut at the same
-// layers.
-using Weights = std::map<std::string, Tensor>;
 
 // The weights of the layer at hand, named as within the layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;  // i32, which layer
-  Weights weights;
+  std::map<std::string, Tensor> weights;
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
@@ -101,8 +84,8 @@ struct Forward {
   // Makes a layer's weights of what is held for them (quantised ones). Null: they are held as they are.
   std::function<void(Layer&)> unpack;
 
-  // The layer's slice of a stack (named by stack_name) that lies in the host's memory. Null: all lie on the device.
-  std::function<Tensor(const std::string& stack, const Tensor& slice)> fetch;
+  // The layer's slice of a stack that lies in the host's memory. Null: all lie on the device.
+  std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
   Tensor tokens, positions, segments;
   Tensor token_types;  // of encoders: 0, or 1 in the second text of a pair; null: all 0
@@ -124,17 +107,15 @@ struct ClassifierHead {
 
 struct Family {
   std::string model_type;
-  std::string architecture;                        // "LlamaForCausalLM"; of an encoder its base, "BertModel"
-  std::string layer_prefix;                        // "model.layers.{}."
-  std::string embedding;                           // row that is also the head when tied
-  std::string head;                                // row of the untied head, [V, D]
-  std::vector<std::string> other_embeddings = {};  // rows looked up by positions or token types
-  bool fan_in_fan_out = false;                     // linear weights are [in, out] (Conv1D)
+  std::string architecture;     // "LlamaForCausalLM"; of an encoder its base, "BertModel"
+  std::string layer_prefix;     // "model.layers.{}."
+  bool fan_in_fan_out = false;  // linear weights are [in, out] (Conv1D)
   ModelConfig (*read)(const ConfigReader& reader);
-  std::vector<WeightRow> (*weights)(const ModelConfig& config);
+  std::vector<Param> (*params)(const ModelConfig& config);
   Tensor (*forward)(Forward& f);  // the normalised last hidden states [B, T, D]
-  // Names of the linear layers inside a layer, in order; what LoRA's `all` means.
-  std::vector<std::string> linears;
+  // Tensors that a checkpoint may have and that say nothing new: buffers of older versions, the head tied to the
+  // embedding stored again. "*" stands for any beginning.
+  std::vector<std::string> ignored = {};
   ClassifierHead classifier;
   bool encoder = false;  // sees whole rows at once: classifies only
 };
@@ -147,24 +128,20 @@ const Family& family_of(const nlohmann::json& config, const std::string& file);
 struct Model {
   const Family* family;
   ModelConfig config;
-  std::vector<WeightRow> weights;
+  std::vector<Param> params;
 
-  const WeightRow& row(const std::string& name) const;
+  const Param& param(const std::string& hf_name) const;
+  // The weight of a linear layer, by its name within a layer.
+  const Param& linear(const std::string& module) const { return param(family->layer_prefix + module + ".weight"); }
+  // Names of the linear layers inside a layer, in order.
+  std::vector<std::string> linears() const;
   bool classifies() const { return config.num_labels > 0; }
-  // The row that gives the logits of tokens. Not of a classifier.
-  const std::string& head() const { return config.tie_word_embeddings ? family->embedding : family->head; }
-  bool is_linear(const WeightRow& row) const;  // the weight of one of family->linears
-  bool is_embedding(const WeightRow& row) const;
+  // What gives the logits of tokens. Not of a classifier.
+  const Param& head() const;
   int64_t parameters() const;
 };
 // num_labels above 0: a classifier with so many, whose head is in the place of the language model's. Throws UserError
 // when the family cannot be it, or when config.json is one of a classifier and num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
-
-// Layers that the row holds; 1 when it is not stacked.
-int64_t layers_held(const WeightRow& row, const ModelConfig& config);
-// Shape of the program parameter of a row: [L, ...] when stacked.
-Shape stacked_shape(const WeightRow& row, const ModelConfig& config, DType dtype);
-LogicalAxes stacked_axes(const WeightRow& row);
 
 }  // namespace fettle

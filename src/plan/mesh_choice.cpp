@@ -45,7 +45,7 @@ double guess_seconds(const Job& job, int64_t length, const Machine& machine) {
   const double parameters = static_cast<double>(job.model.parameters());
   double weights = parameters * static_cast<double>(byte_size(job.frozen_dtype)) / tp;
   for (const QuantisedWeight& weight : job.quantised)
-    weights += static_cast<double>(product(weight.base.dims) * layers_held(weight.base, model)) *
+    weights += static_cast<double>(product(weight.base.dims) * weight.base.layer_count()) *
                (weight.format.bits() / 8 - static_cast<double>(byte_size(job.frozen_dtype))) / tp;
   const double tokens = static_cast<double>(r.per_device_train_batch_size * length) / sp;  // of a device, a micro-batch
   const double layers = static_cast<double>(model.num_hidden_layers);

@@ -98,8 +98,8 @@ BatchLoss preference_batch_loss(const Job& job, const Models& models, const Batc
 // The reference model's weights: those of the trained one, but for its frozen copies.
 Weights reference_weights(Program& program, const Job& job, const Weights& weights) {
   Weights out = weights;
-  for (const WeightRow& row : job.reference)
-    out[stack_name(row)] = add_row(program, job, row, reference_input(row), job.reference_dtype());
+  for (const Param& param : job.reference)
+    out.set(param, add_param(program, job, param, reference_input(param), job.reference_dtype()));
   return out;
 }
 

@@ -4,21 +4,21 @@
 
 namespace fettle {
 
-Tensor add_row(Program& program, const Job& job, const WeightRow& row, const std::string& name, DType dtype) {
-  const Shape shape = stacked_shape(row, job.model.config, row.dtype.value_or(dtype));
-  return program.input(name, shape, job.partition(row), job.weight_memory(row));
+Tensor add_param(Program& program, const Job& job, const Param& param, const std::string& name, DType dtype) {
+  const Shape shape = stacked_shape(param, param.dtype.value_or(dtype));
+  return program.input(name, shape, job.partition(param), param.memory);
 }
 
-Tensor weight_of(const Job& job, const WeightRow& row, const Tensor& input) {
-  return job.has_master(row) ? copy_of_master(input, job.partition(row), job.compute) : input;
+Tensor weight_of(const Job& job, const Param& param, const Tensor& input) {
+  return job.has_master(param) ? copy_of_master(input, job.partition(param), job.compute) : input;
 }
 
 Weights add_weight_inputs(Program& program, const Job& job) {
   Weights weights;
-  for (const WeightRow& row : job.trained)
-    weights[stack_name(row)] = weight_of(job, row, add_row(program, job, row, trained_input(row), job.trained_dtype));
-  for (const WeightRow& row : job.frozen)
-    weights[stack_name(row)] = add_row(program, job, row, frozen_input(row), job.frozen_dtype);
+  for (const Param& param : job.trained)
+    weights.set(param, weight_of(job, param, add_param(program, job, param, trained_input(param), job.trained_dtype)));
+  for (const Param& param : job.frozen)
+    weights.set(param, add_param(program, job, param, frozen_input(param), job.frozen_dtype));
   return weights;
 }
 

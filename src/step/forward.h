@@ -8,10 +8,10 @@
 
 namespace fettle {
 
-// One row's stack as an input, of its own dtype or else `dtype`.
-Tensor add_row(Program& program, const Job& job, const WeightRow& row, const std::string& name, DType dtype);
-// A trained row's input as the forward pass reads it.
-Tensor weight_of(const Job& job, const WeightRow& row, const Tensor& input);
+// One parameter's stack as an input, of its own dtype or else `dtype`.
+Tensor add_param(Program& program, const Job& job, const Param& param, const std::string& name, DType dtype);
+// A trained parameter's input as the forward pass reads it.
+Tensor weight_of(const Job& job, const Param& param, const Tensor& input);
 // trained/* and frozen/*, by the stacks' names.
 Weights add_weight_inputs(Program& program, const Job& job);
 // `weights` outlives it. `squares`: as fetch_layers (offload.h) takes it.

@@ -8,7 +8,7 @@
 namespace fettle {
 
 bool Job::trains_head() const {
-  return std::ranges::find(trained, model.head(), &WeightRow::name) != trained.end();
+  return std::ranges::any_of(trained, [&](const Param& param) { return param.hf_name == model.head().hf_name; });
 }
 
 int64_t Job::batch_shards() const {
@@ -31,81 +31,75 @@ int64_t Job::longest_row() const {
   return (recipe.cutoff_len + row_multiple() - 1) / row_multiple() * row_multiple();
 }
 
-int64_t Job::count(const std::vector<WeightRow>& rows) const {
+int64_t Job::count(const std::vector<Param>& params) const {
   int64_t total = 0;
-  for (const WeightRow& row : rows)
-    if (!row.dtype) total += product(row.dims) * static_cast<int64_t>(layers_of(row).size());
-  if (&rows == &frozen)
-    for (const QuantisedWeight& weight : quantised)
-      total += product(weight.base.dims) * layers_held(weight.base, model.config);
+  for (const Param& param : params)
+    if (!param.dtype) total += product(param.dims) * static_cast<int64_t>(layers_of(param).size());
+  if (&params == &frozen)
+    for (const QuantisedWeight& weight : quantised) total += product(weight.base.dims) * weight.base.layer_count();
   return total;
 }
 
-std::vector<int64_t> Job::layers_of(const WeightRow& row) const {
-  if (lora && !lora->layers.empty() && is_lora(row)) return lora->layers;
-  std::vector<int64_t> out(layers_held(row, model.config));
-  std::iota(out.begin(), out.end(), row.first_layer);
+std::vector<int64_t> Job::layers_of(const Param& param) const {
+  if (lora && !lora->layers.empty() && param.is_lora()) return lora->layers;
+  std::vector<int64_t> out(param.layer_count());
+  std::iota(out.begin(), out.end(), param.layers.first);
   return out;
 }
 
-Partition Job::partition(const WeightRow& row) const {
-  return sharding.partition(stacked_axes(row), stacked_shape(row, model.config, DType::kF32).dims, row.name);
+Partition Job::partition(const Param& param) const {
+  return sharding.partition(stacked_axes(param), stacked_shape(param, DType::kF32).dims, param.hf_name);
 }
 
-Memory Job::weight_memory(const WeightRow& row) const {
-  return (recipe.offload_param && row.stacked()) || has_master(row) ? Memory::kHost : Memory::kDevice;
-}
-
-bool Job::has_master(const WeightRow& row) const {
+bool Job::has_master(const Param& param) const {
   if (!recipe.offload_optimizer || recipe.offload_param || trained_dtype != DType::kF32 || compute == DType::kF32 ||
       !reference.empty())
     return false;
-  const std::string name = stack_name(row);
-  return row.stacked() && model.is_linear(row) &&
-         std::ranges::any_of(trained, [&](const WeightRow& one) { return stack_name(one) == name; });
+  return param.trained && param.stacked() && param.role == Role::kLinear;
 }
 
-std::string frozen_input(const WeightRow& row) {
-  return "frozen/" + stack_name(row);
+std::string frozen_input(const Param& param) {
+  return "frozen/" + param.stack_name();
 }
-std::string trained_input(const WeightRow& row) {
-  return "trained/" + stack_name(row);
+std::string trained_input(const Param& param) {
+  return "trained/" + param.stack_name();
 }
-std::string start_array(const WeightRow& row) {
-  return "start/" + stack_name(row);
+std::string start_array(const Param& param) {
+  return "start/" + param.stack_name();
 }
-std::string reference_input(const WeightRow& row) {
-  return "reference/" + stack_name(row);
+std::string reference_input(const Param& param) {
+  return "reference/" + param.stack_name();
 }
 
 namespace {
 
-// What a row's learning rate is to the recipe's.
-double rate_factor(const Job& job, const WeightRow& row) {
+// What a parameter's learning rate is to the recipe's.
+double rate_factor(const Job& job, const Param& param) {
   const Recipe& r = job.recipe;
-  if (r.loraplus_lr_ratio && (row.name.ends_with(".lora_B.weight") || row.stored_dims().size() == 1))
+  if (r.loraplus_lr_ratio &&
+      (param.role == Role::kLoraB || param.role == Role::kLoraMagnitude || param.is_bias_or_norm()))
     return *r.loraplus_lr_ratio;
-  const bool embedding = row.name == job.model.family->embedding || row.name == job.model.family->head;
+  const bool embedding = param.role == Role::kTokenEmbedding || param.role == Role::kHead;
   return r.embedding_lr && embedding ? *r.embedding_lr / r.learning_rate : 1;
 }
 
 }  // namespace
 
-OptimWeight optim_weight(const Job& job, const WeightRow& row) {
-  return {.shape = stacked_shape(row, job.model.config, job.trained_dtype),
-          .axes = stacked_axes(row),
-          .stacked = row.stack_dims(),
-          .weight_decay = Job::decays(row) ? job.recipe.weight_decay : 0,
-          .rate = rate_factor(job, row),
-          .columns = row.fused >= 0 && row.fused + 2 == static_cast<int>(row.dims.size()) ? 2 : 1,
-          .embedding = job.model.is_embedding(row)};
+OptimWeight optim_weight(const Job& job, const Param& param) {
+  return {.shape = stacked_shape(param, job.trained_dtype),
+          .axes = stacked_axes(param),
+          .stacked = param.stack_dims(),
+          .weight_decay = Job::decays(param) ? job.recipe.weight_decay : 0,
+          .rate = rate_factor(job, param),
+          .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
+          .embedding = param.is_embedding()};
 }
 
-std::vector<StateArray> optimizer_state(const Job& job, const WeightRow& row) {
+std::vector<StateArray> optimizer_state(const Job& job, const Param& param) {
   std::vector<StateArray> out;
-  for (StateRow& state : job.optimizer.state(optim_weight(job, row))) {
+  for (StateRow& state : job.optimizer.state(optim_weight(job, param))) {
     const Partition partition = job.sharding.fitting(state.axes, state.shape.dims);
-    out.push_back({state.name + "/" + stack_name(row), std::move(state.shape), std::move(state.axes), partition,
+    out.push_back({state.name + "/" + param.stack_name(), std::move(state.shape), std::move(state.axes), partition,
                    job.state_memory()});
   }
   return out;

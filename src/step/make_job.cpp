@@ -15,7 +15,7 @@
 #include "runtime/vendors/vendor.h"
 #include "step/preference.h"
 #include "step/state/adapter_arrays.h"
-#include "step/state/quantised_rows.h"
+#include "step/state/quantised_params.h"
 
 namespace fettle {
 namespace {
@@ -82,22 +82,22 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   return with_head(options);
 }
 
-// The rows of the base that LoRA leaves alone are frozen, the others trained beside the pairs.
+// What LoRA leaves alone of the base is frozen, the rest trained beside the pairs.
 void divide_for_lora(Job& job) {
-  job.trained = lora_rows(job.model, *job.lora);
-  const std::vector<WeightRow> saved = saved_rows(job.model, *job.lora);
-  for (const WeightRow& row : job.model.weights) {
-    const bool trained = std::ranges::find(saved, row.name, &WeightRow::name) != saved.end();
-    (trained ? job.trained : job.frozen).push_back(row);
+  job.trained = lora_params(job.model, *job.lora);
+  const std::vector<Param> saved = saved_params(job.model, *job.lora);
+  for (const Param& param : job.model.params) {
+    const bool trained = std::ranges::find(saved, param.hf_name, &Param::hf_name) != saved.end();
+    (trained ? job.trained : job.frozen).push_back(param);
   }
 }
 
 // The weights of the named reference model, or what is trained unless it starts as nothing: a new adapter's pairs do.
-std::vector<WeightRow> reference_rows(const Job& job) {
-  if (!job.recipe.ref_model.empty()) return job.model.weights;
-  std::vector<WeightRow> rows = job.trained;
-  if (job.lora && job.adapter.empty()) std::erase_if(rows, [](const WeightRow& row) { return is_lora(row); });
-  return rows;
+std::vector<Param> reference_params(const Job& job) {
+  if (!job.recipe.ref_model.empty()) return job.model.params;
+  std::vector<Param> params = job.trained;
+  if (job.lora && job.adapter.empty()) std::erase_if(params, [](const Param& param) { return param.is_lora(); });
+  return params;
 }
 
 // What a program of its own makes of whole stacks at the start does not go through them by layer.
@@ -114,8 +114,8 @@ void check_offload(const Job& job) {
 }
 
 void check_rates(const Job& job) {
-  const bool embedding = std::ranges::any_of(job.trained, [&](const WeightRow& row) {
-    return row.name == job.model.family->embedding || row.name == job.model.family->head;
+  const bool embedding = std::ranges::any_of(job.trained, [&](const Param& param) {
+    return param.role == Role::kTokenEmbedding || param.role == Role::kHead;
   });
   if (job.recipe.embedding_lr && !job.trained.empty() && !embedding)
     throw UserError(
@@ -178,8 +178,8 @@ void take_adapters(Job& job, Purpose purpose) {
   job.pissa = purpose == Purpose::kTraining && fresh && recipe.pissa_init;
 }
 
-// Which rows are trained and which frozen.
-void divide_rows(Job& job, Purpose purpose) {
+// Which parameters are trained and which frozen.
+void divide_params(Job& job, Purpose purpose) {
   const Recipe& recipe = job.recipe;
   const bool adapted = !recipe.adapter_name_or_path.empty(), trains = purpose == Purpose::kTraining;
   if (trains && recipe.finetuning_type == "full" && adapted)
@@ -188,18 +188,30 @@ void divide_rows(Job& job, Purpose purpose) {
     take_adapters(job, purpose);
     divide_for_lora(job);
   } else if (!trains) {
-    job.frozen = job.model.weights;
+    job.frozen = job.model.params;
   } else if (recipe.finetuning_type == "freeze") {
-    FrozenAndTrained rows = freeze_rows(
+    FrozenAndTrained params = freeze_params(
         job.model, {recipe.freeze_trainable_layers, recipe.freeze_trainable_modules, recipe.freeze_extra_modules});
-    job.frozen = std::move(rows.frozen);
-    job.trained = std::move(rows.trained);
-    for (const WeightRow& row : job.frozen)
-      if (row.head) job.trained.push_back(row);
-    std::erase_if(job.frozen, [](const WeightRow& row) { return row.head; });
+    job.frozen = std::move(params.frozen);
+    job.trained = std::move(params.trained);
+    for (const Param& param : job.frozen)
+      if (param.of_classifier()) job.trained.push_back(param);
+    std::erase_if(job.frozen, [](const Param& param) { return param.of_classifier(); });
   } else {
-    job.trained = job.model.weights;
+    job.trained = job.model.params;
   }
+}
+
+// Which parameters are trained, and in which memory each lies: under offload_param the layers in the host's, under
+// offload_optimizer the masters. Last, since it asks for all the rest.
+void place_params(Job& job) {
+  for (Param& param : job.trained) param.trained = true;
+  for (Param& param : job.reference) param.trained = false;
+  for (std::vector<Param>* params : {&job.frozen, &job.trained, &job.reference})
+    for (Param& param : *params)
+      if ((job.recipe.offload_param && param.stacked()) || job.has_master(param)) param.memory = Memory::kHost;
+  if (job.recipe.offload_param)
+    for (QuantisedWeight& weight : job.quantised) weight.base.memory = Memory::kHost;
 }
 
 void set_dtypes(Job& job) {
@@ -243,7 +255,7 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
           .optimizer = make_optimizer(recipe)};
   check_heads(job, file);
   set_balance(job);
-  divide_rows(job, purpose);
+  divide_params(job, purpose);
   if (purpose == Purpose::kTraining && job.trained.empty())
     throw UserError(
         "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
@@ -253,9 +265,10 @@ Job make_job(const Recipe& recipe, const nlohmann::json& config, const std::stri
   check_offload(job);
   quantise_frozen(job, file);
   set_dtypes(job);
+  if (purpose == Purpose::kTraining && has_reference(recipe)) job.reference = reference_params(job);
+  place_params(job);
   if (purpose == Purpose::kInference) return job;
   if (recipe.fp8) check_float8(job);
-  if (has_reference(recipe)) job.reference = reference_rows(job);
   if (!recipe.ref_model.empty() && !job.quantised.empty())
     throw UserError(
         "{}: ref_model is held as it is, which does not go beside a base held as {}; leave ref_model out (the base "

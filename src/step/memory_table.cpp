@@ -12,16 +12,21 @@
 namespace fettle {
 namespace {
 
-// Bytes of one device's part of the rows, of those that lie in that memory.
-int64_t shard_bytes(const Job& job, const std::vector<WeightRow>& rows, DType dtype, Memory memory) {
+// Bytes of one device's part of those that `wanted` takes.
+template <typename Wanted>
+int64_t shard_bytes(const Job& job, const std::vector<Param>& params, DType dtype, const Wanted& wanted) {
   int64_t total = 0;
-  for (const WeightRow& row : rows) {
-    if (job.weight_memory(row) != memory) continue;
-    const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
-    const Partition partition = job.sharding.partition(stacked_axes(row), dims, row.name);
-    total += layout_of(partition, dims, job.sharding.mesh()).boxes[0].elements() * byte_size(row.dtype.value_or(dtype));
+  for (const Param& param : params) {
+    if (!wanted(param)) continue;
+    const Dims dims = stacked_shape(param, dtype).dims;
+    const int64_t elements = layout_of(job.partition(param), dims, job.sharding.mesh()).boxes[0].elements();
+    total += elements * byte_size(param.dtype.value_or(dtype));
   }
   return total;
+}
+
+int64_t shard_bytes(const Job& job, const std::vector<Param>& params, DType dtype, Memory memory) {
+  return shard_bytes(job, params, dtype, [&](const Param& param) { return param.memory == memory; });
 }
 
 int64_t frozen_bytes(const Job& job, Memory memory) {
@@ -35,8 +40,8 @@ int64_t trained_bytes(const Job& job, Memory memory) {
 
 int64_t optimizer_bytes(const Job& job, Memory memory) {
   int64_t total = 0;
-  for (const WeightRow& row : job.trained)
-    for (const StateArray& array : optimizer_state(job, row))
+  for (const Param& param : job.trained)
+    for (const StateArray& array : optimizer_state(job, param))
       if (array.memory == memory)
         total += layout_of(array.partition, array.shape.dims, job.sharding.mesh()).boxes[0].elements() *
                  byte_size(array.shape.dtype);
@@ -56,9 +61,10 @@ int64_t batch_bytes(const Job& job, int64_t length) {
 
 // What offload_param takes off a device.
 int64_t layer_bytes(const Job& job) {
-  Job moved = job;
-  moved.recipe.offload_param = true;
-  return frozen_bytes(moved, Memory::kHost) + trained_bytes(moved, Memory::kHost);
+  auto moved = [](const Param& param) { return param.stacked(); };
+  return shard_bytes(job, job.frozen, job.frozen_dtype, moved) +
+         shard_bytes(job, job.reference, job.reference_dtype(), moved) +
+         shard_bytes(job, job.trained, job.trained_dtype, moved);
 }
 
 struct Line {

@@ -48,19 +48,19 @@ Tensor sum_of_squares(const Tensor& x) {
 
 }  // namespace
 
-std::function<Tensor(const std::string&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares) {
+std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares) {
   struct Stack {
     Partition partition;
     Tensor squares;
   };
   std::map<std::string, Stack> stacks;
-  for (const auto* rows : {&job.frozen, &job.trained, &job.reference})
-    for (const WeightRow& row : *rows)
-      if (job.weight_memory(row) == Memory::kHost && !job.has_master(row))
-        stacks.insert({stack_name(row), {of_layer(job.partition(row)), rows == &job.trained ? squares : Tensor{}}});
+  for (const auto* params : {&job.frozen, &job.trained, &job.reference})
+    for (const Param& param : *params)
+      if (param.memory == Memory::kHost && !job.has_master(param))
+        stacks.insert({param.stack_name(), {of_layer(job.partition(param)), param.trained ? squares : Tensor{}}});
   if (stacks.empty()) return {};
-  return [stacks](const std::string& name, const Tensor& slice) {
-    const auto found = stacks.find(name);
+  return [stacks](const Param& param, const Tensor& slice) {
+    const auto found = stacks.find(param.stack_name());
     if (found == stacks.end()) return slice;
     return place(slice, Memory::kDevice, found->second.partition, found->second.squares);
   };
@@ -74,12 +74,12 @@ Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dt
       .ys[0];
 }
 
-bool gradient_on_host(const Job& job, const WeightRow& row) {
-  return job.weight_memory(row) == Memory::kHost && !job.has_master(row);
+bool gradient_on_host(const Job& job, const Param& param) {
+  return param.memory == Memory::kHost && !job.has_master(param);
 }
 
-bool updated_by_layer(const Job& job, const WeightRow& row) {
-  return row.stacked() && (job.weight_memory(row) == Memory::kHost || job.state_memory() == Memory::kHost);
+bool updated_by_layer(const Job& job, const Param& param) {
+  return param.stacked() && (param.memory == Memory::kHost || job.state_memory() == Memory::kHost);
 }
 
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first) {
@@ -94,15 +94,15 @@ HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& par
   return {all.carries[0], all.carries[1]};
 }
 
-Updated update_by_layer(const Job& job, const WeightRow& row, const HeldRow& held,
+Updated update_by_layer(const Job& job, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
-  OptimWeight one = optim_weight(job, row);
+  OptimWeight one = optim_weight(job, param);
   one.shape.dims[0] = 1;
-  const std::vector<StateArray> arrays = optimizer_state(job, row);
-  const Partition partition = job.partition(row);
-  const Memory memory = job.weight_memory(row);
-  const Memory grad_memory = gradient_on_host(job, row) ? Memory::kHost : Memory::kDevice;
+  const std::vector<StateArray> arrays = optimizer_state(job, param);
+  const Partition partition = job.partition(param);
+  const Memory memory = param.memory;
+  const Memory grad_memory = gradient_on_host(job, param) ? Memory::kHost : Memory::kDevice;
   std::vector<Tensor> carries{held.weight};
   carries.insert(carries.end(), held.state.begin(), held.state.end());
   const ScanStep all =

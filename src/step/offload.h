@@ -17,15 +17,15 @@ namespace fettle {
 
 // Forward::fetch of the job's stacks; null when none of them is in the host's memory. `squares`, when given, gains as
 // its gradient the sum of squares of the gradients of all trained stacks that are.
-std::function<Tensor(const std::string&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares);
+std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Job& job, const Tensor& squares);
 
 // A master [L, ...] as the step computes with it: in `dtype`, on the device.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// The row's gradient lies in the host's memory, as the weight does that the loop over the layers reads.
-bool gradient_on_host(const Job& job, const WeightRow& row);
-// The row is updated layer by layer: it or its optimizer state lies in the host's memory.
-bool updated_by_layer(const Job& job, const WeightRow& row);
+// The parameter's gradient lies in the host's memory, as the weight does that the loop over the layers reads.
+bool gradient_on_host(const Job& job, const Param& param);
+// The parameter is updated layer by layer: it or its optimizer state lies in the host's memory.
+bool updated_by_layer(const Job& job, const Param& param);
 
 // A sum of gradients [L, ...] in the host's memory, f32, and the sum of its squares.
 struct HostSum {
@@ -37,11 +37,11 @@ HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& par
 
 // The optimizer's update of a stack and its state, in their place. `layer_grad` makes the update's f32 gradient of a
 // layer's raw one; where `sound`, a scalar predicate, does not hold, all stays as it was.
-struct HeldRow {
+struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;
 };
-Updated update_by_layer(const Job& job, const WeightRow& row, const HeldRow& held,
+Updated update_by_layer(const Job& job, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
                         const std::map<std::string, Tensor>& scalars, const Tensor& sound);
 

@@ -16,10 +16,7 @@ void check_positions(const Job& job, const Examples& examples) {
       at = i;
     }
   if (known <= 0 || longest <= known) return;
-  const std::vector<WeightRow>& rows = job.model.weights;
-  if (std::any_of(rows.begin(), rows.end(), [](const WeightRow& row) {
-        return row.name.ends_with("wpe.weight") || row.name.ends_with("position_embeddings.weight");
-      }))
+  if (std::ranges::find(job.model.params, Role::kPositionEmbedding, &Param::role) != job.model.params.end())
     throw UserError(
         "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
         "whether longer rows are cut or dropped)",

@@ -41,7 +41,8 @@ struct Gradients {
 Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& seed, const Tensor& scale) {
   const Remat remat = remat_of(job.recipe.gradient_checkpointing);
-  const bool on_host = std::ranges::any_of(job.trained, [&](const auto& row) { return gradient_on_host(job, row); });
+  const bool on_host =
+      std::ranges::any_of(job.trained, [&](const auto& param) { return gradient_on_host(job, param); });
   const int64_t micro_batches = batch.at("tokens").dim(0);
   auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
     const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
@@ -73,13 +74,13 @@ Gradients accumulate(const Job& job, Models models, const std::vector<Tensor>& t
              ScanStep step{{carried[0] + g.loss}, {}};
              Tensor squares = constant(0, DType::kF32);
              for (size_t i = 0; i < g.grads.size(); ++i) {
-               const WeightRow& row = job.trained[i];
-               if (!gradient_on_host(job, row)) {
+               const Param& param = job.trained[i];
+               if (!gradient_on_host(job, param)) {
                  step.carries.push_back(carried[1 + i] + convert(g.grads[i], DType::kF32));
                  continue;
                }
                const Tensor first = compare(index, "EQ", constant(0, DType::kI32));
-               const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], job.partition(row), first);
+               const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], job.partition(param), first);
                step.carries.push_back(sum.stack);
                squares = squares + sum.squares;
              }
@@ -103,15 +104,15 @@ Tensor gradient_norm(const Job& job, const Gradients& sums, const Tensor& diviso
 }
 
 // `clipped` makes the update's gradient of a raw one. Where `sound` does not hold, all stays as it was.
-Updated update_row(const Job& job, const WeightRow& row, const HeldRow& held,
-                   const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
-                   const Tensor& sound) {
-  if (updated_by_layer(job, row)) return update_by_layer(job, row, held, clipped, scalars, sound);
-  const std::vector<StateArray> arrays = optimizer_state(job, row);
+Updated update_param(const Job& job, const Param& param, const HeldParam& held,
+                     const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
+                     const Tensor& sound) {
+  if (updated_by_layer(job, param)) return update_by_layer(job, param, held, clipped, scalars, sound);
+  const std::vector<StateArray> arrays = optimizer_state(job, param);
   UpdateInputs in{convert(held.weight, DType::kF32), clipped(held.grad), held.state, scalars};
   for (size_t s = 0; s < arrays.size(); ++s)
     if (arrays[s].memory == Memory::kHost) in.state[s] = place(in.state[s], Memory::kDevice, arrays[s].partition);
-  Updated next = job.optimizer.update(optim_weight(job, row), in);
+  Updated next = job.optimizer.update(optim_weight(job, param), in);
   next.weight = select(sound, convert(next.weight, job.trained_dtype), held.weight);
   for (size_t s = 0; s < arrays.size(); ++s) {
     next.state[s] = select(sound, next.state[s], in.state[s]);
@@ -127,18 +128,19 @@ Program build_train_step(const Job& job, int64_t length) {
   BuildScope scope(program.block());
   Weights weights;
   std::vector<Tensor> trained, computed;
-  for (const WeightRow& row : job.trained) {
-    trained.push_back(add_row(program, job, row, trained_input(row), job.trained_dtype));
-    computed.push_back(weights[stack_name(row)] = weight_of(job, row, trained.back()));
+  for (const Param& param : job.trained) {
+    trained.push_back(add_param(program, job, param, trained_input(param), job.trained_dtype));
+    computed.push_back(weight_of(job, param, trained.back()));
+    weights.set(param, computed.back());
   }
   std::vector<std::vector<Tensor>> states;
-  for (const WeightRow& row : job.trained) {
+  for (const Param& param : job.trained) {
     states.emplace_back();
-    for (const StateArray& array : optimizer_state(job, row))
+    for (const StateArray& array : optimizer_state(job, param))
       states.back().push_back(program.input(array.name, array.shape, array.partition, array.memory));
   }
-  for (const WeightRow& row : job.frozen)
-    weights[stack_name(row)] = add_row(program, job, row, frozen_input(row), job.frozen_dtype);
+  for (const Param& param : job.frozen)
+    weights.set(param, add_param(program, job, param, frozen_input(param), job.frozen_dtype));
   const Models models = add_models(program, job, weights);
   const BatchInputs batch =
       add_batch(program, job, {job.recipe.gradient_accumulation_steps, job.sequences_per_micro_batch()}, length);
@@ -162,11 +164,11 @@ Program build_train_step(const Job& job, int64_t length) {
   const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
   std::vector<Updated> updated;
   for (size_t i = 0; i < trained.size(); ++i)
-    updated.push_back(update_row(job, job.trained[i], {trained[i], sums.grads[i], states[i]}, clipped, scalars, sound));
+    updated.push_back(
+        update_param(job, job.trained[i], {trained[i], sums.grads[i], states[i]}, clipped, scalars, sound));
   for (size_t i = 0; i < updated.size(); ++i) {
-    const WeightRow& row = job.trained[i];
-    program.output(trained_input(row), updated[i].weight, job.partition(row), trained_input(row),
-                   job.weight_memory(row));
+    const Param& param = job.trained[i];
+    program.output(trained_input(param), updated[i].weight, job.partition(param), trained_input(param), param.memory);
   }
   for (size_t i = 0; i < updated.size(); ++i) {
     const std::vector<StateArray> arrays = optimizer_state(job, job.trained[i]);

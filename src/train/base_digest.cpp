@@ -81,8 +81,8 @@ Json computing(const Json& config) {
   return out;
 }
 
-void add_row(std::set<std::string>& names, const WeightRow& row, const ModelConfig& config) {
-  for (int64_t i = 0; i < row.stored_count(config); ++i) names.insert(row.stored_name(i));
+void add_names(std::set<std::string>& names, const Param& param) {
+  for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
 // A head that the checkpoint lacks was made, not read.
@@ -96,13 +96,13 @@ std::vector<NamedTensor> found(const ModelRepository& repository, const std::set
 std::vector<NamedTensor> kept_of_base(const Job& job, const ModelRepository& repository) {
   if (job.recipe.train_from_scratch) return {};
   std::set<std::string> names;
-  for (const WeightRow& row : job.frozen)
-    if (!row.dtype) add_row(names, row, job.model.config);
+  for (const Param& param : job.frozen)
+    if (!param.dtype) add_names(names, param);
   if (job.recipe.ref_model.empty() && job.adapter.empty())
-    for (const WeightRow& row : job.reference)
-      if (!is_lora(row)) add_row(names, row, job.model.config);
+    for (const Param& param : job.reference)
+      if (!param.is_lora()) add_names(names, param);
   std::set<std::string> quantised;
-  for (const QuantisedWeight& weight : job.quantised) add_row(quantised, weight.base, job.model.config);
+  for (const QuantisedWeight& weight : job.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
     // What lies beside codes, in 4 bits behind "<weight>.", in 8 behind "<module>.".
@@ -139,7 +139,7 @@ std::string adapters_digest(const Job& job) {
 std::string reference_digest(const Job& job) {
   if (job.recipe.ref_model.empty() || job.reference.empty()) return kNone;
   std::set<std::string> names;
-  for (const WeightRow& row : job.reference) add_row(names, row, job.model.config);
+  for (const Param& param : job.reference) add_names(names, param);
   const ModelRepository other = ModelRepository::open(job.recipe.ref_model);
   return digest(found(other, names));
 }

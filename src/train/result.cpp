@@ -24,28 +24,28 @@ DType result_dtype(const Job& job) {
 }
 
 // PiSSA's pairs have the pairs they started from beside them.
-Dims result_dims(const Job& job, const WeightRow& row) {
-  Dims dims = row.stored_dims();
-  if (job.pissa && is_lora(row)) dims[row.name.ends_with(".lora_A.weight") ? 0 : dims.size() - 1] *= 2;
+Dims result_dims(const Job& job, const Param& param) {
+  Dims dims = param.stored_dims();
+  if (job.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
   return dims;
 }
 
-// Which of the row's stored tensors are written: those of its layers, with all their experts.
-std::vector<int64_t> stored_numbers(const Job& job, const WeightRow& row) {
-  const int64_t experts = row.of_experts() ? row.dims[0] : 1;
+// Which of the parameter's stored tensors are written: those of its layers, with all their experts.
+std::vector<int64_t> stored_numbers(const Job& job, const Param& param) {
+  const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;
-  for (const int64_t layer : job.layers_of(row))
-    for (int64_t expert = 0; expert < experts; ++expert) out.push_back((layer - row.first_layer) * experts + expert);
+  for (const int64_t layer : job.layers_of(param))
+    for (int64_t expert = 0; expert < experts; ++expert) out.push_back((layer - param.layers.first) * experts + expert);
   return out;
 }
 
 // The adapter's tensors, or all of the model's.
 NamedShapes result_shapes(const Job& job) {
   NamedShapes out;
-  for (const WeightRow& row : job.lora ? job.trained : job.model.weights)
-    for (const int64_t index : stored_numbers(job, row))
-      out.emplace_back((job.lora ? kAdapterPrefix : "") + row.stored_name(index),
-                       Shape{result_dtype(job), result_dims(job, row)});
+  for (const Param& param : job.lora ? job.trained : job.model.params)
+    for (const int64_t index : stored_numbers(job, param))
+      out.emplace_back((job.lora ? kAdapterPrefix : "") + param.stored_name(index),
+                       Shape{result_dtype(job), result_dims(job, param)});
   return out;
 }
 
@@ -70,7 +70,7 @@ AdapterConfig adapter_config(const Job& job) {
   for (const std::string& module : job.lora->modules) {
     const std::string last = module.substr(module.rfind('.') + 1);
     int64_t same = 0;
-    for (const std::string& linear : job.model.family->linears) same += linear.ends_with("." + last) ? 1 : 0;
+    for (const std::string& linear : job.model.linears()) same += linear.ends_with("." + last) ? 1 : 0;
     config.target_modules.push_back(same == 1 ? last : module);
   }
   return config;
@@ -87,20 +87,20 @@ ResultWriter::ResultWriter(const std::filesystem::path& folder, const Job& job, 
 }
 
 template <typename Write>
-void ResultWriter::for_each_layer(const WeightRow& row, const HostShards& weights, Write write) const {
-  const Dims dims = row.stored_dims();
+void ResultWriter::for_each_layer(const Param& param, const HostShards& weights, Write write) const {
+  const Dims dims = param.stored_dims();
   HostArray layer({weights.shape.dtype, dims}), converted({dtype_, dims});
   Box box = Box::whole(weights.shape.dims);
-  for (int d = 0; d < row.stack_dims(); ++d) box.size[d] = 1;
-  for (const int64_t index : stored_numbers(job_, row)) {
-    if (row.of_experts())
-      box.start[0] = index / row.dims[0], box.start[1] = index % row.dims[0];
-    else if (row.stacked())
+  for (int d = 0; d < param.stack_dims(); ++d) box.size[d] = 1;
+  for (const int64_t index : stored_numbers(job_, param)) {
+    if (param.of_experts())
+      box.start[0] = index / param.dims[0], box.start[1] = index % param.dims[0];
+    else if (param.stacked())
       box.start[0] = index;
     for (const HostShards::Shard& shard : weights.shards)
       copy_common(shard.box, shard.bytes.data(), box, layer.data(), byte_size(weights.shape.dtype));
     convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype_, converted.shape().elements());
-    write(row.stored_name(index), converted);
+    write(param.stored_name(index), converted);
   }
 }
 
@@ -112,19 +112,19 @@ void ResultWriter::write(const std::string& name, const HostArray& weight) {
     model_->write(name, bytes);
 }
 
-void ResultWriter::add(const WeightRow& row, const HostShards& weights) {
-  for_each_layer(row, weights, [&](const std::string& name, const HostArray& weight) { write(name, weight); });
+void ResultWriter::add(const Param& param, const HostShards& weights) {
+  for_each_layer(param, weights, [&](const std::string& name, const HostArray& weight) { write(name, weight); });
 }
 
-void ResultWriter::add(const WeightRow& row, const HostShards& weights, const HostShards& start) {
+void ResultWriter::add(const Param& param, const HostShards& weights, const HostShards& start) {
   std::map<std::string, HostArray> starts;
-  for_each_layer(row, start,
+  for_each_layer(param, start,
                  [&](const std::string& name, const HostArray& weight) { starts.emplace(name, weight.clone()); });
   // A: [A; start], B: [B, -start].
-  const bool is_a = row.name.ends_with(".lora_A.weight");
-  const int64_t each = is_a ? product(row.dims) : row.dims.back(), runs = product(row.dims) / each;
-  HostArray both({dtype_, result_dims(job_, row)});
-  for_each_layer(row, weights, [&](const std::string& name, const HostArray& weight) {
+  const bool is_a = param.role == Role::kLoraA;
+  const int64_t each = is_a ? product(param.dims) : param.dims.back(), runs = product(param.dims) / each;
+  HostArray both({dtype_, result_dims(job_, param)});
+  for_each_layer(param, weights, [&](const std::string& name, const HostArray& weight) {
     const HostArray& from = starts.at(name);
     for (int64_t run = 0; run < runs; ++run)
       for (int64_t i = 0; i < each; ++i) {
@@ -140,9 +140,9 @@ void ResultWriter::finish() {
   if (adapter_) adapter_->finish();
   if (model_) {
     // What was not trained is as it was.
-    for (const WeightRow& row : job_.frozen)
-      for (const int64_t index : stored_numbers(job_, row)) {
-        const std::string name = row.stored_name(index);
+    for (const Param& param : job_.frozen)
+      for (const int64_t index : stored_numbers(job_, param)) {
+        const std::string name = param.stored_name(index);
         const StoredTensor stored = repository_.find(name);
         write(name, stored.file->read(*stored.entry).to(dtype_));
         stored.file->release(*stored.entry);
@@ -164,11 +164,11 @@ void write_result(const std::filesystem::path& folder, const Job& job, const Mod
                   const TrainState& state) {
   ResultWriter writer(folder, job, repository);
   auto read = [&](const std::string& name) { return download_shards(state.buffers.at(name)); };
-  for (const WeightRow& row : job.trained)
-    if (job.pissa && is_lora(row))
-      writer.add(row, read(trained_input(row)), read(start_array(row)));
+  for (const Param& param : job.trained)
+    if (job.pissa && param.is_lora())
+      writer.add(param, read(trained_input(param)), read(start_array(param)));
     else
-      writer.add(row, read(trained_input(row)));
+      writer.add(param, read(trained_input(param)));
   writer.finish();
   if (job.lora && !job.merged.empty())
     info("the adapter is for the base with {0} merged into it: give adapter_name_or_path: {0}, {1}",
@@ -176,7 +176,7 @@ void write_result(const std::filesystem::path& folder, const Job& job, const Mod
 }
 
 int64_t result_bytes(const Job& job) {
-  const int64_t tensors = job.count(job.lora ? job.trained : job.model.weights);
+  const int64_t tensors = job.count(job.lora ? job.trained : job.model.params);
   return tensors * (job.pissa ? 2 : 1) * byte_size(result_dtype(job));
 }
 

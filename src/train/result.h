@@ -14,17 +14,17 @@ class ResultWriter {
  public:
   // Begins adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Job& job, const ModelRepository& repository);
-  // The weights of a trained row, layer by layer; each row once, in any order.
-  void add(const WeightRow& row, const HostShards& weights);
+  // The weights of a trained parameter, layer by layer; each parameter once, in any order.
+  void add(const Param& param, const HostShards& weights);
   // Of a PiSSA pair with its start: what is written is their difference, a plain pair of twice the rank for the base as
   // it was.
-  void add(const WeightRow& row, const HostShards& weights, const HostShards& start);
+  void add(const Param& param, const HostShards& weights, const HostShards& start);
   // Completes the files and adds the tokenizer's, for a full model its config too.
   void finish();
 
  private:
   template <typename Write>
-  void for_each_layer(const WeightRow& row, const HostShards& weights, Write write) const;
+  void for_each_layer(const Param& param, const HostShards& weights, Write write) const;
   void write(const std::string& name, const HostArray& weight);
 
   std::filesystem::path folder_;

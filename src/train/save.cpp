@@ -90,13 +90,13 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
       state.add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
     return array;
   };
-  for (const WeightRow& row : job_.trained) {
-    const HostShards weights = add(trained_input(row));
-    if (job_.pissa && is_lora(row))
-      result.add(row, weights, add(start_array(row)));
+  for (const Param& param : job_.trained) {
+    const HostShards weights = add(trained_input(param));
+    if (job_.pissa && param.is_lora())
+      result.add(param, weights, add(start_array(param)));
     else
-      result.add(row, weights);
-    for (const StateArray& array : optimizer_state(job_, row)) add(array.name);
+      result.add(param, weights);
+    for (const StateArray& array : optimizer_state(job_, param)) add(array.name);
   }
   if (job_.scales_loss()) add(kLossScale);
   result.finish();

@@ -20,8 +20,8 @@ Model reference(const std::string& name) {
 
 TEST(Lora, TargetsAreMatchedAsPeftDoes) {
   const Model llama = reference("llama"), gpt2 = reference("gpt2");
-  EXPECT_EQ(lora_modules(llama, {"all"}), llama.family->linears);
-  EXPECT_EQ(lora_modules(llama, {"all-linear"}), llama.family->linears);
+  EXPECT_EQ(lora_modules(llama, {"all"}), llama.linears());
+  EXPECT_EQ(lora_modules(llama, {"all-linear"}), llama.linears());
   EXPECT_EQ(lora_modules(llama, {"v_proj", "q_proj"}), (Names{"self_attn.q_proj", "self_attn.v_proj"}))
       << "in the model's order";
   EXPECT_EQ(lora_modules(llama, {"self_attn.q_proj"}), Names{"self_attn.q_proj"});
@@ -30,16 +30,16 @@ TEST(Lora, TargetsAreMatchedAsPeftDoes) {
 
 TEST(Lora, PairsFollowTheirBase) {
   const Model llama = reference("llama"), gpt2 = reference("gpt2");
-  const std::vector<WeightRow> rows = lora_rows(llama, {.rank = 4, .modules = {"mlp.down_proj"}});
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].name, "model.layers.{}.mlp.down_proj.lora_A.weight");
-  EXPECT_EQ(rows[0].dims, (Dims{4, 96}));
-  EXPECT_EQ(rows[0].axes, (LogicalAxes{"rank", "mlp"}));
-  EXPECT_EQ(rows[1].name, "model.layers.{}.mlp.down_proj.lora_B.weight");
-  EXPECT_EQ(rows[1].dims, (Dims{64, 4}));
-  EXPECT_EQ(rows[1].axes, (LogicalAxes{"embed", "rank"}));
-  EXPECT_EQ(rows[1].init, Init::kZeros);
-  const std::vector<WeightRow> conv1d = lora_rows(gpt2, {.rank = 4, .modules = {"mlp.c_fc"}});
+  const std::vector<Param> pair = lora_params(llama, {.rank = 4, .modules = {"mlp.down_proj"}});
+  ASSERT_EQ(pair.size(), 2u);
+  EXPECT_EQ(pair[0].hf_name, "model.layers.{}.mlp.down_proj.lora_A.weight");
+  EXPECT_EQ(pair[0].dims, (Dims{4, 96}));
+  EXPECT_EQ(pair[0].axes, (LogicalAxes{"rank", "mlp"}));
+  EXPECT_EQ(pair[1].hf_name, "model.layers.{}.mlp.down_proj.lora_B.weight");
+  EXPECT_EQ(pair[1].dims, (Dims{64, 4}));
+  EXPECT_EQ(pair[1].axes, (LogicalAxes{"embed", "rank"}));
+  EXPECT_EQ(pair[1].init, Init::kZeros);
+  const std::vector<Param> conv1d = lora_params(gpt2, {.rank = 4, .modules = {"mlp.c_fc"}});
   EXPECT_EQ(conv1d[0].dims, (Dims{4, 64})) << "its base is [in, out]";
   EXPECT_EQ(conv1d[1].dims, (Dims{96, 4}));
 }

@@ -23,13 +23,13 @@ HostArray some_values(const Dims& dims, int64_t seed) {
   return HostArray::from({DType::kF32, dims}, values);
 }
 
-// One file with a stacked row of two layers and a row alone, both of `dims`.
+// One file with a stack of two layers and a parameter alone, both of `dims`.
 class Stored {
  public:
-  Stored(const Dims& dims, DType dtype) : config_{.num_hidden_layers = kLayers} {
+  Stored(const Dims& dims, DType dtype) {
     NamedShapes shapes;
-    for (int64_t i = 0; i < kLayers; ++i) shapes.emplace_back(name_of_layer(stacked.name, i), Shape{dtype, dims});
-    shapes.emplace_back(alone.name, Shape{dtype, dims});
+    for (int64_t i = 0; i < kLayers; ++i) shapes.emplace_back(name_of_layer(stacked.hf_name, i), Shape{dtype, dims});
+    shapes.emplace_back(alone.hf_name, Shape{dtype, dims});
     stacked.dims = alone.dims = dims;
     SafetensorsWriter writer(folder_ / "x.safetensors", shapes);
     for (size_t i = 0; i < shapes.size(); ++i) {
@@ -40,21 +40,21 @@ class Stored {
     file_.emplace(SafetensorsFile::open(folder_ / "x.safetensors"));
   }
 
-  WeightRow stacked{"layers.{}.w", {}, {}}, alone{"w", {}, {}};
+  Param stacked{"layers.{}.w", {}, {}, Role::kLinear, {0, kLayers, kLayers}}, alone{"w", {}, {}, Role::kNorm};
 
-  // Loads the row and compares the box of every device.
-  void expect_loads(const WeightRow& row, DType dtype, const Dims& mesh, const std::vector<std::vector<int>>& axes) {
-    const Shape shape = stacked_shape(row, config_, dtype);
+  // Loads the parameter and compares the box of every device.
+  void expect_loads(const Param& param, DType dtype, const Dims& mesh, const std::vector<std::vector<int>>& axes) {
+    const Shape shape = stacked_shape(param, dtype);
     const Layout layout = Layout::sharded(shape.dims, mesh, axes);
     std::atomic<int64_t> read{0};
-    const DeviceBuffer array = load_row(
-        eight_devices(), row, config_, dtype, layout,
+    const DeviceBuffer array = load_param(
+        eight_devices(), param, dtype, layout,
         [&](const std::string& name) {
           return StoredTensor{&*file_, file_->find(name)};
         },
         [&](int64_t bytes) { read += bytes; });
     HostArray global(shape);
-    const int64_t first = row.stacked() ? 0 : kLayers, count = row.stacked() ? kLayers : 1;
+    const int64_t first = param.stacked() ? 0 : kLayers, count = param.stacked() ? kLayers : 1;
     for (int64_t i = 0; i < count; ++i) {
       const HostArray one = values_[static_cast<size_t>(first + i)].to(dtype);
       std::memcpy(global.data() + i * one.bytes(), one.data(), static_cast<size_t>(one.bytes()));
@@ -65,14 +65,13 @@ class Stored {
       copy_common(Box::whole(shape.dims), global.data(), box, wanted.data(), byte_size(dtype));
       const HostArray got = array.download_shard(i);
       EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(wanted.bytes())), 0)
-          << row.name << ' ' << box.to_string();
+          << param.hf_name << ' ' << box.to_string();
     }
     EXPECT_EQ(read, count * values_[0].bytes()) << "each byte is read for one of its devices only";
   }
 
  private:
   TempFolder folder_;
-  ModelConfig config_;
   std::vector<HostArray> values_;
   std::optional<SafetensorsFile> file_;
 };

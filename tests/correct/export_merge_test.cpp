@@ -224,8 +224,8 @@ TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
     writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
   };
   NamedShapes shapes;
-  for (const WeightRow& row : model.weights)
-    shapes.emplace_back(name_of_layer(row.name, 0), Shape{DType::kF32, row.dims});
+  for (const Param& param : model.params)
+    shapes.emplace_back(name_of_layer(param.hf_name, 0), Shape{DType::kF32, param.dims});
   ModelWriter base(folder / "base", shapes, int64_t{1} << 30);
   for (const auto& [name, shape] : shapes) write(base, name, random(shape.dims, 0.05f));
   base.finish();

@@ -18,18 +18,18 @@ Json config_of(const std::string& model, const std::string& file = "config.json"
   return Json::parse(std::ifstream(reference_model(model) / file));
 }
 
-class FamilyRows : public testing::TestWithParam<std::string> {};
+class FamilyParams : public testing::TestWithParam<std::string> {};
 
-// Every tensor of the checkpoint is a row's, and every row's tensors are in the checkpoint.
-TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
+// Every tensor of the checkpoint is a parameter's, and every parameter's tensors are in the checkpoint.
+TEST_P(FamilyParams, NameTheCheckpointsTensors) {
   const Model model = make_model(config_of(GetParam()), "config.json");
   const ModelRepository repository = ModelRepository::open(reference_model(GetParam()));
   std::map<std::string, Dims> wanted;
-  for (const WeightRow& row : model.weights)
-    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
-      const std::string name = row.stored_name(i);
-      EXPECT_TRUE(wanted.emplace(name, row.stored_dims()).second) << name;
-      EXPECT_EQ(row.axes.size(), row.dims.size()) << name;
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string name = param.stored_name(i);
+      EXPECT_TRUE(wanted.emplace(name, param.stored_dims()).second) << name;
+      EXPECT_EQ(param.axes.size(), param.dims.size()) << name;
     }
   std::map<std::string, Dims> found;
   int64_t elements = 0;
@@ -42,15 +42,14 @@ TEST_P(FamilyRows, RowsNameTheCheckpointsTensors) {
   EXPECT_EQ(model.parameters(), elements);
 }
 
-TEST_P(FamilyRows, LinearsAndHeadAreRows) {
+TEST_P(FamilyParams, LinearsAndHead) {
   const Model model = make_model(config_of(GetParam()), "config.json");
-  for (const std::string& linear : model.family->linears)
-    EXPECT_EQ(model.row(model.family->layer_prefix + linear + ".weight").stored_dims().size(), 2u) << linear;
-  EXPECT_EQ(model.row(model.head()).dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
+  for (const std::string& linear : model.linears()) EXPECT_EQ(model.linear(linear).stored_dims().size(), 2u) << linear;
+  EXPECT_EQ(model.head().dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
   EXPECT_EQ(model.family->architecture, config_of(GetParam())["architectures"][0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyRows, testing::ValuesIn(kFamilies),
+INSTANTIATE_TEST_SUITE_P(Families, FamilyParams, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
 TEST(Config, BothSpellingsOfTransformersSayTheSame) {
@@ -137,12 +136,12 @@ TEST(Config, Experts) {
   EXPECT_EQ(qwen.config.router_aux_loss_coef, 0) << "output_router_logits is false";
   EXPECT_TRUE(mixtral.config.normalised_routes);
   EXPECT_FALSE(qwen.config.normalised_routes);
-  const WeightRow& row = qwen.row("model.layers.{}.mlp.experts.{}.down_proj.weight");
-  EXPECT_EQ(row.stack_dims(), 2);
-  EXPECT_EQ(row.stored_count(qwen.config), 2 * 16);
-  EXPECT_EQ(row.stored_dims(), (Dims{64, 32}));
-  EXPECT_EQ(row.stored_name(19), "model.layers.1.mlp.experts.3.down_proj.weight");
-  EXPECT_EQ(stacked_shape(row, qwen.config, DType::kF32).dims, (Dims{2, 16, 64, 32}));
+  const Param& param = qwen.param("model.layers.{}.mlp.experts.{}.down_proj.weight");
+  EXPECT_EQ(param.stack_dims(), 2);
+  EXPECT_EQ(param.stored_count(), 2 * 16);
+  EXPECT_EQ(param.stored_dims(), (Dims{64, 32}));
+  EXPECT_EQ(param.stored_name(19), "model.layers.1.mlp.experts.3.down_proj.weight");
+  EXPECT_EQ(stacked_shape(param, DType::kF32).dims, (Dims{2, 16, 64, 32}));
   Json published = config_of("qwen3_moe");  // as Transformers 4 spelt it
   published["num_experts"] = published["num_local_experts"];
   published.erase("num_local_experts");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
+#include "programs/signature.h"
 #include "sharding/rules.h"
 #include "training.h"
 
@@ -77,9 +78,9 @@ TEST(Mesh, AxesAreOrderedAndOnesLeftOut) {
 int64_t held(const Model& model, const MeshAxes& mesh) {
   const ShardingRules rules(mesh);
   int64_t elements = 0;
-  for (const WeightRow& row : model.weights) {
-    const Dims dims = stacked_shape(row, model.config, DType::kF32).dims;
-    elements += layout_of(rules.partition(stacked_axes(row), dims, row.name), dims, mesh).boxes[0].elements();
+  for (const Param& param : model.params) {
+    const Dims dims = stacked_shape(param, DType::kF32).dims;
+    elements += layout_of(rules.partition(stacked_axes(param), dims, param.hf_name), dims, mesh).boxes[0].elements();
   }
   return elements;
 }
@@ -90,8 +91,9 @@ TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
     const std::filesystem::path file = reference_model(name) / "config.json";
     const Model model = make_model(nlohmann::json::parse(std::ifstream(file)), file);
     int64_t vectors = 0;
-    for (const WeightRow& row : model.weights)
-      if (row.dims.size() == 1) vectors += product(row.dims) * (row.stacked() ? model.config.num_hidden_layers : 1);
+    for (const Param& param : model.params)
+      if (param.dims.size() == 1)
+        vectors += product(param.dims) * (param.stacked() ? model.config.num_hidden_layers : 1);
     const int64_t matrices = model.parameters() - vectors;
     EXPECT_LE(held(model, make_mesh({{"fsdp", 8}}, 8)), matrices / 8 + vectors) << name;
     EXPECT_EQ(held(model, make_mesh({{"dp", 8}}, 8)), model.parameters()) << name;

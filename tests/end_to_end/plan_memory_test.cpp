@@ -48,17 +48,17 @@ void reset_peak() {
 
 TrainState random_state(const Devices& devices, const Job& job) {
   TrainState state;
-  auto layout = [&](const WeightRow& row) {
-    const Dims dims = stacked_shape(row, job.model.config, DType::kF32).dims;
-    return layout_of(job.sharding.partition(stacked_axes(row), dims, row.name), dims, job.sharding.mesh());
+  auto layout = [&](const Param& param) {
+    const Dims dims = stacked_shape(param, DType::kF32).dims;
+    return layout_of(job.sharding.partition(stacked_axes(param), dims, param.hf_name), dims, job.sharding.mesh());
   };
-  auto random = [&](const WeightRow& row, DType dtype) {
-    return random_row(devices.client(), row, job.model.config, dtype, layout(row), 1);
+  auto random = [&](const Param& param, DType dtype) {
+    return random_param(devices.client(), param, job.model.config, dtype, layout(param), 1);
   };
-  for (const WeightRow& row : job.frozen) state.buffers.emplace(frozen_input(row), random(row, job.frozen_dtype));
-  for (const WeightRow& row : job.trained) {
-    state.buffers.emplace(trained_input(row), random(row, job.trained_dtype));
-    for (const StateArray& array : optimizer_state(job, row))
+  for (const Param& param : job.frozen) state.buffers.emplace(frozen_input(param), random(param, job.frozen_dtype));
+  for (const Param& param : job.trained) {
+    state.buffers.emplace(trained_input(param), random(param, job.trained_dtype));
+    for (const StateArray& array : optimizer_state(job, param))
       state.buffers.emplace(array.name,
                             DeviceBuffer::zeros(devices.client(), array.shape,
                                                 layout_of(array.partition, array.shape.dims, job.sharding.mesh())));

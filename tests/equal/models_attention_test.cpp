@@ -150,7 +150,7 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   const Tensor tokens = program.input("batch/tokens", ids), targets = program.input("batch/targets", ids);
   const Tensor positions = program.input("batch/positions", ids), segments = program.input("batch/segments", ids);
   Tensors wrt;
-  for (const WeightRow& row : job.trained) wrt.push_back(weights.at(row.name));
+  for (const Param& param : job.trained) wrt.push_back(weights.at(param.hf_name));
   for (const int64_t block : {8, 512}) {
     Forward f = make_forward(job, weights, Remat::kFull);
     f.attention_block = block;
@@ -172,12 +172,12 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   std::map<std::string, DeviceBuffer> out = run(executable, bindings);
   auto read = [&](const std::string& name) { return to_value(out.at(name).download()).elements; };
   EXPECT_NEAR(read("8/loss")[0], read("512/loss")[0], 1e-6 * read("512/loss")[0]);
-  for (const WeightRow& row : job.trained) {
-    const std::vector<double> blocks = read("8/" + row.name), once = read("512/" + row.name);
+  for (const Param& param : job.trained) {
+    const std::vector<double> blocks = read("8/" + param.hf_name), once = read("512/" + param.hf_name);
     double scale = 0;
     for (double x : once) scale = std::max(scale, std::abs(x));
-    EXPECT_GT(scale, 0) << row.name;
-    for (size_t e = 0; e < once.size(); ++e) ASSERT_NEAR(blocks[e], once[e], 1e-5 * scale) << row.name << ' ' << e;
+    EXPECT_GT(scale, 0) << param.hf_name;
+    for (size_t e = 0; e < once.size(); ++e) ASSERT_NEAR(blocks[e], once[e], 1e-5 * scale) << param.hf_name << ' ' << e;
   }
 }
 

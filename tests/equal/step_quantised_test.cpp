@@ -30,18 +30,18 @@ void write_model(const std::filesystem::path& folder, const std::function<void(s
   write_text(folder / "config.json", wide_config().dump());
   const Model model = make_model(wide_config(), "config.json");
   NamedShapes shapes;
-  for (const WeightRow& row : model.weights)
-    for (int64_t i = 0; i < layers_held(row, model.config); ++i)
-      shapes.emplace_back(name_of_layer(row.name, i), Shape{DType::kF32, row.dims});
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.layer_count(); ++i)
+      shapes.emplace_back(name_of_layer(param.hf_name, i), Shape{DType::kF32, param.dims});
   ModelWriter writer(folder, shapes, int64_t{1} << 30);
   uint32_t seed = 1;
-  for (const WeightRow& row : model.weights)
-    for (int64_t i = 0; i < layers_held(row, model.config); ++i) {
-      const double size = row.dims.size() == 1 ? 1 : 0.2;
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.layer_count(); ++i) {
+      const double size = param.dims.size() == 1 ? 1 : 0.2;
       HostArray values =
-          to_array(random_value({DType::kF32, row.dims}, seed++, row.dims.size() == 1 ? 0.5 : -size, size));
-      if (model.is_linear(row)) change(values.as<float>(), row.dims.back());
-      writer.write(name_of_layer(row.name, i), {values.data(), static_cast<size_t>(values.bytes())});
+          to_array(random_value({DType::kF32, param.dims}, seed++, param.dims.size() == 1 ? 0.5 : -size, size));
+      if (param.role == Role::kLinear) change(values.as<float>(), param.dims.back());
+      writer.write(name_of_layer(param.hf_name, i), {values.data(), static_cast<size_t>(values.bytes())});
     }
   writer.finish();
 }
@@ -132,7 +132,7 @@ TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
       for (const QuantisedWeight& weight : job.quantised) {
         Dims stack = weight.base.dims;
         stack.insert(stack.begin(), job.model.config.num_hidden_layers);
-        EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.name;
+        EXPECT_FALSE(is_float(shape.dtype) && shape.dims == stack) << weight.base.hf_name;
       }
 }
 

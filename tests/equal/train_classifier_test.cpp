@@ -147,17 +147,18 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
     return name;
   });
   const ClassRun renamed(recipe), again(recipe);
-  for (const WeightRow& row : plain.job.trained) {
-    auto values = [&](const ClassRun& run) { return to_value(run.state.buffers.at(trained_input(row)).download()); };
-    if (!row.name.starts_with("classifier")) {
-      EXPECT_EQ(values(renamed).elements, values(plain).elements) << row.name;
+  for (const Param& param : plain.job.trained) {
+    auto values = [&](const ClassRun& run) { return to_value(run.state.buffers.at(trained_input(param)).download()); };
+    if (!param.hf_name.starts_with("classifier")) {
+      EXPECT_EQ(values(renamed).elements, values(plain).elements) << param.hf_name;
       continue;
     }
     EXPECT_EQ(values(renamed).elements, values(again).elements) << "of the seed";
     double square = 0;
     for (double x : values(renamed).elements) square += x * x;
-    const double wanted = row.name.ends_with(".bias") ? 0 : 0.02;
-    EXPECT_NEAR(std::sqrt(square / static_cast<double>(values(renamed).elements.size())), wanted, 0.004) << row.name;
+    const double wanted = param.hf_name.ends_with(".bias") ? 0 : 0.02;
+    EXPECT_NEAR(std::sqrt(square / static_cast<double>(values(renamed).elements.size())), wanted, 0.004)
+        << param.hf_name;
   }
 }
 
@@ -170,10 +171,10 @@ TEST(ClassifierFiles, XlmRobertaIsReadAsRoberta) {
   EXPECT_EQ(two.family->classifier.architecture, "XLMRobertaForSequenceClassification");
   EXPECT_EQ(two.config.first_position, one.config.first_position);
   EXPECT_EQ(two.family->forward, one.family->forward);
-  ASSERT_EQ(two.weights.size(), one.weights.size());
-  for (size_t i = 0; i < one.weights.size(); ++i) {
-    EXPECT_EQ(two.weights[i].name, one.weights[i].name);
-    EXPECT_EQ(two.weights[i].dims, one.weights[i].dims);
+  ASSERT_EQ(two.params.size(), one.params.size());
+  for (size_t i = 0; i < one.params.size(); ++i) {
+    EXPECT_EQ(two.params[i].hf_name, one.params[i].hf_name);
+    EXPECT_EQ(two.params[i].dims, one.params[i].dims);
   }
 }
 

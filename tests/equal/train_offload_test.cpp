@@ -43,7 +43,7 @@ TEST(Offload, WhatIsNotFiniteChangesNothing) {
   recipe.gradient_accumulation_steps = 1;
   TrainingRun run(recipe);
   run.advance();
-  const std::string norm = trained_input(run.job.model.row("model.norm.weight"));
+  const std::string norm = trained_input(run.job.model.param("model.norm.weight"));
   DeviceBuffer& weight = run.state.buffers.at(norm);
   HostArray broken = weight.download();
   broken.as<float>()[0] = std::numeric_limits<float>::infinity();

@@ -39,10 +39,24 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D,
   return convert(normal * convert(weight_D, DType::kF32) + convert(bias_D, DType::kF32), x.dtype());
 }
 
+namespace {
+
+template <typename Find>
+Tensor norm_of(const ModelConfig& c, const Find& find, const std::string& name, const Tensor& x) {
+  if (c.norm == Norm::kLayer) return layer_norm(x, find(name + ".weight"), find(name + ".bias"), c.norm_eps);
+  return rms_norm(x, find(name + ".weight"), c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
+}
+
+}  // namespace
+
+Tensor norm(const ModelConfig& c, const Layer& layer, const std::string& name, const Tensor& x) {
+  return norm_of(
+      c, [&](const std::string& part) { return layer[part]; }, name, x);
+}
+
 Tensor norm(const ModelConfig& c, const Weights& weights, const std::string& name, const Tensor& x) {
-  const Tensor& weight = weights.at(name + ".weight");
-  if (c.norm == Norm::kLayer) return layer_norm(x, weight, weights.at(name + ".bias"), c.norm_eps);
-  return rms_norm(x, weight, c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
+  return norm_of(
+      c, [&](const std::string& part) { return weights.at(part); }, name, x);
 }
 
 Tensor soft_cap(const Tensor& x, double cap) {
@@ -78,25 +92,23 @@ Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
 
 namespace {
 
-// Layers whose weights lie in the same stacks, with the names as within a layer.
+// Layers whose weights lie in the same stacks.
 struct Segment {
   int64_t first = 0;
-  std::vector<std::string> names, stack_names;
+  std::vector<const Param*> params;
+  std::vector<std::string> names;  // within a layer
   std::vector<Tensor> stacks;
 };
 
-// Reads stack_name: "mlp.up_proj.weight[2:4]" begins at layer 2.
 std::vector<Segment> segments_of(const Forward& f, const std::string& layer_prefix) {
   std::map<int64_t, Segment> by_first;
-  for (const auto& [name, weight] : f.weights) {
-    if (!name.starts_with(layer_prefix)) continue;
-    const size_t cut = name.ends_with(']') ? name.rfind('[') : name.size();
-    const int64_t first = cut == name.size() ? 0 : std::stoll(name.substr(cut + 1));
-    Segment& segment = by_first[first];
-    segment.first = first;
-    segment.names.push_back(name.substr(layer_prefix.size(), cut - layer_prefix.size()));
-    segment.stack_names.push_back(name);
-    segment.stacks.push_back(weight);
+  for (const auto& [name, entry] : f.weights) {
+    if (!entry.param.stacked()) continue;
+    Segment& segment = by_first[entry.param.layers.first];
+    segment.first = entry.param.layers.first;
+    segment.params.push_back(&entry.param);
+    segment.names.push_back(entry.param.hf_name.substr(layer_prefix.size()));
+    segment.stacks.push_back(entry.value);
   }
   std::vector<Segment> out;
   for (auto& [first, segment] : by_first) out.push_back(std::move(segment));
@@ -116,7 +128,7 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
       const Tensor index = segment.first == 0 ? nth : nth + static_cast<double>(segment.first);
       Layer layer{index, {}};
       for (size_t i = 0; i < segment.names.size(); ++i)
-        layer.weights[segment.names[i]] = f.fetch ? f.fetch(segment.stack_names[i], slices[i]) : slices[i];
+        layer.weights[segment.names[i]] = f.fetch ? f.fetch(*segment.params[i], slices[i]) : slices[i];
       if (f.unpack) f.unpack(layer);
       if (!f.cache) {
         if (f.router) f.router = carried.back();

@@ -16,7 +16,8 @@ Tensor linear(const Forward& f, const Layer& layer, const std::string& module, c
 // x / sqrt(mean(x^2) + eps) * (weight + weight_offset), in f32, returned in x's dtype.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
-// The norm of the config's kind with weights `name`.weight and, for LayerNorm, `name`.bias.
+// The norm of the config's kind with weights `name`.weight and, for LayerNorm, `name`.bias, of a layer or outside.
+Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x);
 Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x);
 
 // cap * tanh(x / cap); x itself when cap is 0.

@@ -64,7 +64,7 @@ ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
 }  // namespace
 
 Tensor head_of(const Model& model, const Weights& weights) {
-  const Tensor& head = weights.at(model.head());
+  const Tensor& head = weights.at(model.head().stack_name());
   if (!model.config.normalised_head) return head;
   const Tensor head32 = convert(head, DType::kF32);
   const Tensor length = sqrt(expand(reduce_sum(head32 * head32, {-1}), -1));

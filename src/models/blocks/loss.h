@@ -22,7 +22,7 @@ struct LossOptions {
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
                      const LossOptions& options);
 
-// The head [V, D] that logits are taken with: its row, or that with rows of length 1 where the family has it so.
+// The head [V, D] that logits are taken with: its parameter, or that with rows of length 1 where the family has it so.
 Tensor head_of(const Model& model, const Weights& weights);
 // Logits [.., V] in f32 of hidden states [.., D].
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD);

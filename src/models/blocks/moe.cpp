@@ -304,15 +304,12 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
   return slots / static_cast<double>(experts_per_token);
 }
 
-void add_expert_rows(std::vector<WeightRow>& rows, const ModelConfig& c, const std::string& layer_prefix) {
+void add_expert_params(ParamList& list, const ModelConfig& c) {
   const int64_t e = c.num_experts, d = c.hidden_size, inner = c.intermediate_size;
-  auto add = [&](const std::string& module, const Dims& dims, const LogicalAxes& axes) {
-    rows.push_back({layer_prefix + module + ".weight", dims, axes});
-  };
-  add(c.experts.router, {e, d}, {"", "embed"});
-  add(c.experts.gate, {e, inner, d}, {"experts", "mlp", "embed"});
-  add(c.experts.up, {e, inner, d}, {"experts", "mlp", "embed"});
-  add(c.experts.down, {e, d, inner}, {"experts", "embed", "mlp"});
+  list.add(c.experts.router + ".weight", {e, d}, {"", "embed"}, Role::kRouter);
+  list.add(c.experts.gate + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertGate);
+  list.add(c.experts.up + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertUp);
+  list.add(c.experts.down + ".weight", {e, d, inner}, {"experts", "embed", "mlp"}, Role::kExpertDown);
 }
 
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {

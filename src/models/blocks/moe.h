@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Rows of a layer's router and experts, the experts of a kind as one parameter [L, E, ...].
-void add_expert_rows(std::vector<WeightRow>& rows, const ModelConfig& config, const std::string& layer_prefix);
+// A layer's router and experts, the experts of a kind as one parameter [L, E, ...].
+void add_expert_params(ParamList& list, const ModelConfig& config);
 
 // The layer's mixture of x_BTD. Adds to f.router when there is one.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);

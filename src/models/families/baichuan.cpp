@@ -26,7 +26,6 @@ ModelConfig read_baichuan(const ConfigReader& r) {
 
 Family baichuan_family() {
   Family family = decoder_family("baichuan", "BaichuanForCausalLM", read_baichuan);
-  family.linears = {"self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
   family.classifier.architecture = "";
   return family;
 }

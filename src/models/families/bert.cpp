@@ -7,8 +7,8 @@ namespace {
 
 const std::string kBertPrefix = "bert.";
 
-std::vector<WeightRow> bert_weights(const ModelConfig& config) {
-  return encoder_weights(config, kBertPrefix);
+std::vector<Param> bert_params(const ModelConfig& config) {
+  return encoder_params(config, kBertPrefix);
 }
 
 Tensor bert_forward(Forward& f) {
@@ -18,7 +18,7 @@ Tensor bert_forward(Forward& f) {
 }  // namespace
 
 Family bert_family() {
-  Family family = encoder_family("bert", "BertModel", kBertPrefix, bert_weights, bert_forward);
+  Family family = encoder_family("bert", "BertModel", kBertPrefix, bert_params, bert_forward);
   // PEFT would give the pooler a pair; it is trained whole, because checkpoints of masked language models lack it.
   family.classifier = {.architecture = "BertForSequenceClassification",
                        .pooled = Pooled::kFirst,

@@ -23,9 +23,7 @@ ModelConfig read_mixtral(const ConfigReader& r) {
 }  // namespace
 
 Family mixtral_family() {
-  Family family = decoder_family("mixtral", "MixtralForCausalLM", read_mixtral);
-  family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"};
-  return family;
+  return decoder_family("mixtral", "MixtralForCausalLM", read_mixtral);
 }
 
 }  // namespace fettle

@@ -18,9 +18,7 @@ ModelConfig read_phi3(const ConfigReader& r) {
 }  // namespace
 
 Family phi3_family() {
-  Family family = decoder_family("phi3", "Phi3ForCausalLM", read_phi3);
-  family.linears = {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"};
-  return family;
+  return decoder_family("phi3", "Phi3ForCausalLM", read_phi3);
 }
 
 }  // namespace fettle

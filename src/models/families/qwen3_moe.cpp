@@ -25,9 +25,7 @@ ModelConfig read_qwen3_moe(const ConfigReader& r) {
 }  // namespace
 
 Family qwen3_moe_family() {
-  Family family = decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe);
-  family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"};
-  return family;
+  return decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe);
 }
 
 }  // namespace fettle

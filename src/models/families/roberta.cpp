@@ -19,8 +19,8 @@ ModelConfig read_roberta(const ConfigReader& r) {
   return c;
 }
 
-std::vector<WeightRow> roberta_weights(const ModelConfig& config) {
-  return encoder_weights(config, kRobertaPrefix);
+std::vector<Param> roberta_params(const ModelConfig& config) {
+  return encoder_params(config, kRobertaPrefix);
 }
 
 Tensor roberta_forward(Forward& f) {
@@ -29,7 +29,7 @@ Tensor roberta_forward(Forward& f) {
 
 Family family_of_type(const char* model_type, const char* name) {
   Family family =
-      encoder_family(model_type, std::string(name) + "Model", kRobertaPrefix, roberta_weights, roberta_forward);
+      encoder_family(model_type, std::string(name) + "Model", kRobertaPrefix, roberta_params, roberta_forward);
   family.read = read_roberta;
   family.classifier = {.architecture = std::string(name) + "ForSequenceClassification",
                        .pooled = Pooled::kFirst,

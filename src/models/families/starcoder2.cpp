@@ -25,10 +25,7 @@ ModelConfig read_starcoder2(const ConfigReader& r) {
 }  // namespace
 
 Family starcoder2_family() {
-  Family family = decoder_family("starcoder2", "Starcoder2ForCausalLM", read_starcoder2);
-  family.linears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                    "self_attn.o_proj", "mlp.c_fc",         "mlp.c_proj"};
-  return family;
+  return decoder_family("starcoder2", "Starcoder2ForCausalLM", read_starcoder2);
 }
 
 }  // namespace fettle

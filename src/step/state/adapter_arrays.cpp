@@ -45,11 +45,11 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     std::erase_if(options.saved, [&](const std::string& name) {
       const bool of_peft = name == "classifier" || name == "score";
       return of_peft &&
-             std::ranges::none_of(model.weights, [&](const WeightRow& row) { return saved_with(row.name, name); });
+             std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   size_t known = 0;
   // The tensors say exactly which modules have a pair.
-  for (const std::string& linear : model.family->linears) {
+  for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
     for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
       const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
@@ -72,14 +72,14 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     if (!options.layers.empty())
       throw UserError("{}: pairs of experts beside linear layers with pairs on some layers only are not supported",
                       file);
-    for (const WeightRow& row : expert_pair_rows(model, options))
+    for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
-        known += adapter.file.find(kPrefix + row.stored_name(layer)) != nullptr ? 1 : 0;
+        known += adapter.file.find(kPrefix + param.stored_name(layer)) != nullptr ? 1 : 0;
   }
   std::set<std::string> saved;
-  for (const WeightRow& row : saved_rows(model, options))
-    for (int64_t i = 0; i < row.stored_count(model.config); ++i) {
-      const std::string name = row.stored_name(i);
+  for (const Param& param : saved_params(model, options))
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const std::string name = param.stored_name(i);
       saved.insert(name);
       if (adapter.find(name, AdapterPart::kSaved) == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
@@ -95,53 +95,61 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   return options;
 }
 
-DeviceBuffer load_adapter_row(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
-                              const AdapterFolder& adapter, const LoraOptions& options,
-                              const std::string& memory_kind) {
-  const Dims dims = stacked_shape(row, job.model.config, dtype).dims;
+DeviceBuffer load_adapter_param(const Devices& devices, const Job& job, const Param& param, DType dtype,
+                                const AdapterFolder& adapter, const LoraOptions& options,
+                                const std::string& memory_kind) {
+  const Dims dims = stacked_shape(param, dtype).dims;
   auto find = [&](const std::string& name) -> StoredTensor {
     const TensorEntry* entry = adapter.file.find(kPrefix + name);
-    if (entry == nullptr && is_lora(row) && !options.layers.empty())
-      entry = adapter.file.find(kPrefix + name_of_layer(row.name, options.layers[0]));
+    if (entry == nullptr && param.is_lora() && !options.layers.empty())
+      entry = adapter.file.find(kPrefix + name_of_layer(param.hf_name, options.layers[0]));
     if (entry == nullptr) throw UserError("{}: no tensor '{}{}'", adapter.file.path().string(), kPrefix, name);
     return {&adapter.file, entry};
   };
-  return load_row(devices.client(), row, job.model.config, dtype,
-                  layout_of(job.partition(row), dims, job.sharding.mesh()), find, {}, memory_kind);
+  return load_param(devices.client(), param, dtype, layout_of(job.partition(param), dims, job.sharding.mesh()), find,
+                    {}, memory_kind);
 }
 
-DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter) {
-  return load_adapter_row(devices, job, row, job.trained_dtype, adapter, *job.lora,
-                          memory_kind(job.weight_memory(row)));
+DeviceBuffer load_trained(const Devices& devices, const Job& job, const Param& param, const AdapterFolder& adapter) {
+  return load_adapter_param(devices, job, param, job.trained_dtype, adapter, *job.lora, memory_kind(param.memory));
 }
 
 namespace {
 
-// frozen/<base row> as the program's input, bound to its buffer.
-Tensor add_frozen(Program& program, Bindings& inputs, const Job& job, const WeightRow& base, TrainState& state) {
+// frozen/<base parameter> as the program's input, bound to its buffer.
+Tensor add_frozen(Program& program, Bindings& inputs, const Job& job, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);
-  const Shape shape = stacked_shape(base, job.model.config, base.dtype.value_or(job.frozen_dtype));
+  const Shape shape = stacked_shape(base, base.dtype.value_or(job.frozen_dtype));
   return program.input(name, shape, job.partition(base));
+}
+
+std::vector<Param> lora_params_of(const Job& job, const std::string& module) {
+  LoraOptions one = *job.lora;
+  one.modules = {module};
+  one.parameters.clear();
+  return lora_params(job.model, one);
 }
 
 void start_magnitudes(Devices& devices, const Job& job, TrainState& state) {
   Program program(job.sharding.mesh());
   BuildScope scope(program.block());
   Bindings inputs;
-  for (const WeightRow& row : job.trained) {
-    if (!is_magnitude(row)) continue;
-    const WeightRow& base = job.model.row(row.name.substr(0, row.name.rfind('.')) + ".weight");
-    const auto held = std::ranges::find_if(job.quantised, [&](const auto& one) { return one.base.name == base.name; });
+  for (const std::string& module : job.lora->modules) {
+    const Param& base = job.model.linear(module);
+    const auto held =
+        std::ranges::find_if(job.quantised, [&](const auto& one) { return one.base.hf_name == base.hf_name; });
     const bool quantised = held != job.quantised.end();
     std::vector<Tensor> stacks;
-    for (const WeightRow& part : quantised ? held->parts : std::vector<WeightRow>{base})
+    for (const Param& part : quantised ? held->parts : std::vector<Param>{base})
       stacks.push_back(add_frozen(program, inputs, job, part, state));
     auto weight_of = [&](const std::vector<Tensor>& slices) {
       return quantised ? convert(dequantise(*held, slices), job.frozen_dtype) : slices[0];
     };
     const Tensor norms = row_norms(stacks, weight_of, job.model.family->fan_in_fan_out);
-    program.output(trained_input(row), convert(norms, job.trained_dtype), job.partition(row));
+    for (const Param& param : lora_params_of(job, module))
+      if (param.role == Role::kLoraMagnitude)
+        program.output(trained_input(param), convert(norms, job.trained_dtype), job.partition(param));
   }
   apply(devices, program, inputs, state.buffers);
 }
@@ -152,10 +160,8 @@ constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 void start_pissa(Devices& devices, const Job& job, TrainState& state) {
   const int64_t iterations = job.recipe.pissa_iter < 0 ? kManyIterations : job.recipe.pissa_iter;
   for (const std::string& module : job.lora->modules) {
-    const WeightRow& base = job.model.row(job.model.family->layer_prefix + module + ".weight");
-    LoraOptions one = *job.lora;
-    one.modules = {module};
-    const std::vector<WeightRow> pair = lora_rows(job.model, one);
+    const Param& base = job.model.linear(module);
+    const std::vector<Param> pair = lora_params_of(job, module);
     const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / job.lora->rank;
     if (job.lora->rank > std::min(in, out))
       throw UserError(
@@ -174,11 +180,11 @@ void start_pissa(Devices& devices, const Job& job, TrainState& state) {
     apply(devices, program, inputs, found);
     const PairStart start = principal_pair(found.at("basis").download(), found.at("projected").download(),
                                            job.lora->rank, job.lora->scale());
-    auto put = [&](const WeightRow& row, const HostArray& values) {
-      HostArray shaped(stacked_shape(row, job.model.config, DType::kF32));
+    auto put = [&](const Param& param, const HostArray& values) {
+      HostArray shaped(stacked_shape(param, DType::kF32));
       std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));
-      const Layout layout = layout_of(job.partition(row), shaped.shape().dims, job.sharding.mesh());
-      for (const std::string& name : {trained_input(row), start_array(row)})
+      const Layout layout = layout_of(job.partition(param), shaped.shape().dims, job.sharding.mesh());
+      for (const std::string& name : {trained_input(param), start_array(param)})
         state.buffers.insert_or_assign(name,
                                        DeviceBuffer::upload(devices.client(), shaped.to(job.trained_dtype), layout));
     };
@@ -191,21 +197,19 @@ void start_pissa(Devices& devices, const Job& job, TrainState& state) {
 
 void subtract_start(Devices& devices, const Job& job, TrainState& state) {
   for (const std::string& module : job.lora->modules) {
-    const WeightRow& base = job.model.row(job.model.family->layer_prefix + module + ".weight");
-    LoraOptions one = *job.lora;
-    one.modules = {module};
+    const Param& base = job.model.linear(module);
     Program program(job.sharding.mesh());
     BuildScope scope(program.block());
     Bindings inputs;
     const Tensor weight = add_frozen(program, inputs, job, base, state);
     std::vector<Tensor> parts;
-    for (const WeightRow& row : lora_rows(job.model, one)) {
-      const std::string name = start_array(row);
+    for (const Param& param : lora_params_of(job, module)) {
+      const std::string name = start_array(param);
       inputs[name] = &state.buffers.at(name);
-      const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
-      parts.push_back(convert(program.input(name, shape, job.partition(row)), DType::kF32));
+      const Shape shape = stacked_shape(param, job.trained_dtype);
+      parts.push_back(convert(program.input(name, shape, job.partition(param)), DType::kF32));
     }
-    const Tensor rest = merged_weight(weight, {parts[0], parts[1], {}}, one, -one.scale());
+    const Tensor rest = merged_weight(weight, {parts[0], parts[1], {}}, *job.lora, -job.lora->scale());
     program.output(frozen_input(base), rest, job.partition(base), frozen_input(base));
     apply(devices, program, inputs, state.buffers);
   }

@@ -12,12 +12,12 @@ AdapterFolder open_adapter(const std::filesystem::path& folder);
 // UserError when ranks or alphas differ by module, or when a tensor belongs to no linear layer of the model.
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model);
 
-// A row from a folder that has these options. A layer without a pair gets another's, which is never looked at.
-DeviceBuffer load_adapter_row(const Devices& devices, const Job& job, const WeightRow& row, DType dtype,
-                              const AdapterFolder& adapter, const LoraOptions& options,
-                              const std::string& memory_kind = "");
-// A trained row from the folder whose options job.lora has: of a pair, or of a module saved whole.
-DeviceBuffer load_trained(const Devices& devices, const Job& job, const WeightRow& row, const AdapterFolder& adapter);
+// A parameter from a folder that has these options. A layer without a pair gets another's, which is never looked at.
+DeviceBuffer load_adapter_param(const Devices& devices, const Job& job, const Param& param, DType dtype,
+                                const AdapterFolder& adapter, const LoraOptions& options,
+                                const std::string& memory_kind = "");
+// A trained parameter from the folder whose options job.lora has: of a pair, or of a module saved whole.
+DeviceBuffer load_trained(const Devices& devices, const Job& job, const Param& param, const AdapterFolder& adapter);
 
 // What a new adapter takes from its base weights: DoRA's magnitudes, PiSSA's pairs (kept as start_array too, and
 // subtracted).

@@ -9,13 +9,6 @@
 #include "step/state/adapter_arrays.h"
 
 namespace fettle {
-namespace {
-
-std::string weight_of(const Model& model, const std::string& module) {
-  return model.family->layer_prefix + module + ".weight";
-}
-
-}  // namespace
 
 TensorChanges changes_of(const std::vector<AdapterFolder>& adapters, const std::string& tensor) {
   for (size_t i = adapters.size(); i-- > 0;)
@@ -31,48 +24,47 @@ MergedAdapters::MergedAdapters(const Job& job) : job_(job) {
   }
 }
 
-std::vector<WeightRow> MergedAdapters::pair_of(size_t i, const WeightRow& row) const {
+std::vector<Param> MergedAdapters::pair_of(size_t i, const Param& param) const {
   LoraOptions options = options_[i];
-  if (!row.of_experts()) {
+  if (!param.of_experts()) {
     std::erase_if(options.modules,
-                  [&](const std::string& module) { return weight_of(job_.model, module) != row.name; });
+                  [&](const std::string& module) { return job_.model.linear(module).hf_name != param.hf_name; });
     options.parameters.clear();
-    return lora_rows(job_.model, options);
+    return lora_params(job_.model, options);
   }
-  const bool down = row.name == weight_of(job_.model, job_.model.config.experts.down);
-  const std::vector<WeightRow> rows = expert_pair_rows(job_.model, options);
+  const bool down = param.role == Role::kExpertDown;
+  const std::vector<Param> pairs = expert_lora_params(job_.model, options);
   for (size_t p = 0; p < options.parameters.size(); ++p)
-    if (options.parameters[p].ends_with("down_proj") == down) return {rows[2 * p], rows[2 * p + 1]};
+    if (options.parameters[p].ends_with("down_proj") == down) return {pairs[2 * p], pairs[2 * p + 1]};
   return {};
 }
 
-DeviceBuffer MergedAdapters::merged(Devices& devices, const WeightRow& row, DeviceBuffer weight) const {
-  for (size_t i = changes_of(adapters_, row.stored_name(0)).first_pair; i < adapters_.size(); ++i)
-    if (!pair_of(i, row).empty()) weight = merge_one(devices, i, row, std::move(weight));
+DeviceBuffer MergedAdapters::merged(Devices& devices, const Param& param, DeviceBuffer weight) const {
+  for (size_t i = changes_of(adapters_, param.stored_name(0)).first_pair; i < adapters_.size(); ++i)
+    if (!pair_of(i, param).empty()) weight = merge_one(devices, i, param, std::move(weight));
   return weight;
 }
 
-DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const WeightRow& row, DeviceBuffer weight) const {
-  const ModelConfig& c = job_.model.config;
+DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const Param& param, DeviceBuffer weight) const {
   const LoraOptions& options = options_[i];
   Program program(job_.sharding.mesh());
   BuildScope scope(program.block());
   Bindings inputs{{"weight", &weight}};
-  const Partition partition = job_.partition(row);
-  const Memory memory = job_.weight_memory(row);
+  const Partition partition = job_.partition(param);
+  const Memory memory = param.memory;
   auto in = [&](Memory where, const Tensor& x) { return memory == Memory::kHost ? place(x, where, partition) : x; };
   const Tensor base = in(Memory::kDevice, program.input("weight", weight.shape(), partition, memory));
   std::map<std::string, DeviceBuffer> parts;
   std::vector<Tensor> pair;
-  for (const WeightRow& part : pair_of(i, row)) {
-    parts.emplace(part.name, load_adapter_row(devices, job_, part, DType::kF32, adapters_[i], options));
-    pair.push_back(program.input(part.name, stacked_shape(part, c, DType::kF32), job_.partition(part)));
+  for (const Param& part : pair_of(i, param)) {
+    parts.emplace(part.hf_name, load_adapter_param(devices, job_, part, DType::kF32, adapters_[i], options));
+    pair.push_back(program.input(part.hf_name, stacked_shape(part, DType::kF32), job_.partition(part)));
   }
   for (auto& [name, buffer] : parts) inputs[name] = &buffer;
   Tensor changed;
-  if (row.of_experts()) {
-    const int64_t out = row.dims[1];
-    const int64_t first = row.name == weight_of(job_.model, c.experts.up) ? out : 0;
+  if (param.of_experts()) {
+    const int64_t out = param.dims[1];
+    const int64_t first = param.role == Role::kExpertUp ? out : 0;
     const Tensor b = slice(pair[1], 1, first, first + out);
     changed = merged_experts(base, pair[0], b, options.scale());
   } else {
@@ -86,7 +78,7 @@ DeviceBuffer MergedAdapters::merge_one(Devices& devices, size_t i, const WeightR
   std::map<std::string, DeviceBuffer> outputs = run(devices.compile(program), inputs);
   if (outputs.at("finite").download().as<int32_t>()[0] == 0)
     throw UserError("{}: merged into {} it makes values that are not finite in {}; {}",
-                    adapters_[i].file.path().string(), row.name, hf_name(changed.dtype()),
+                    adapters_[i].file.path().string(), param.hf_name, hf_name(changed.dtype()),
                     changed.dtype() == DType::kF16 ? "set bf16: true in the place of fp16" : "the adapter is broken");
   return std::move(outputs.at("weight"));
 }

@@ -29,14 +29,14 @@ class MergedAdapters {
 
   // The tensor in the place of the base's, where one of them saved it whole.
   std::optional<StoredTensor> saved(const std::string& name) const { return changes_of(adapters_, name).saved; }
-  // `weight`, the row as it is loaded, with the pairs that count for it added in f32 and rounded to its dtype. Throws
-  // UserError when what comes out is not finite.
-  DeviceBuffer merged(Devices& devices, const WeightRow& row, DeviceBuffer weight) const;
+  // `weight`, the parameter as it is loaded, with the pairs that count for it added in f32 and rounded to its dtype.
+  // Throws UserError when what comes out is not finite.
+  DeviceBuffer merged(Devices& devices, const Param& param, DeviceBuffer weight) const;
 
  private:
-  // Rows of the pair that adapter `i` adds to the row; none without one.
-  std::vector<WeightRow> pair_of(size_t i, const WeightRow& row) const;
-  DeviceBuffer merge_one(Devices& devices, size_t i, const WeightRow& row, DeviceBuffer weight) const;
+  // The pair that adapter `i` adds to the parameter; empty without one.
+  std::vector<Param> pair_of(size_t i, const Param& param) const;
+  DeviceBuffer merge_one(Devices& devices, size_t i, const Param& param, DeviceBuffer weight) const;
 
   const Job& job_;
   std::vector<AdapterFolder> adapters_;

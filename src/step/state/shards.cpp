@@ -10,9 +10,9 @@ namespace fettle {
 namespace {
 
 // "model.layers.{}.mlp.up_proj.weight" -> "mlp.up_proj"
-std::string short_name(const Job& job, const std::string& row) {
+std::string short_name(const Job& job, const std::string& hf_name) {
   const std::string& prefix = job.model.family->layer_prefix;
-  std::string name = row.starts_with(prefix) ? row.substr(prefix.size()) : row;
+  std::string name = hf_name.starts_with(prefix) ? hf_name.substr(prefix.size()) : hf_name;
   if (name.ends_with(".weight")) name.resize(name.size() - std::string(".weight").size());
   return name;
 }
@@ -29,19 +29,20 @@ std::vector<PlacedArray> placed_arrays(const Job& job, int64_t length) {
         out.back().note = fmt::format("{} {} does not divide by {} {}: whole on it", axes[d], shape.dims[d], axis,
                                       job.sharding.mesh().size_of(axis));
   };
-  auto add_rows = [&](const std::string& kind, const std::vector<WeightRow>& rows, DType dtype) {
-    for (const WeightRow& row : rows)
-      add(kind, row.name, short_name(job, row.name), stacked_shape(row, job.model.config, row.dtype.value_or(dtype)),
-          stacked_axes(row));
+  auto add_params = [&](const std::string& kind, const std::vector<Param>& params, DType dtype) {
+    for (const Param& param : params)
+      add(kind, param.hf_name, short_name(job, param.hf_name), stacked_shape(param, param.dtype.value_or(dtype)),
+          stacked_axes(param));
   };
-  add_rows("frozen weights", job.frozen, job.frozen_dtype);
-  add_rows("reference weights", job.reference, job.reference_dtype());
-  add_rows(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
+  add_params("frozen weights", job.frozen, job.frozen_dtype);
+  add_params("reference weights", job.reference, job.reference_dtype());
+  add_params(job.lora ? "adapters" : "weights", job.trained, job.trained_dtype);
   std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
-  for (const WeightRow& row : job.trained)
-    for (const StateArray& array : optimizer_state(job, row)) {
+  for (const Param& param : job.trained)
+    for (const StateArray& array : optimizer_state(job, param)) {
       const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));
-      states[kind].push_back({kind, array.name, short_name(job, row.name), array.shape, array.axes, array.partition});
+      states[kind].push_back(
+          {kind, array.name, short_name(job, param.hf_name), array.shape, array.axes, array.partition});
     }
   for (const auto& [kind, arrays] : states) out.insert(out.end(), arrays.begin(), arrays.end());
 

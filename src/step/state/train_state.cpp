@@ -18,12 +18,8 @@
 namespace fettle {
 namespace {
 
-Layout row_layout(const Job& job, const WeightRow& row) {
-  return layout_of(job.partition(row), stacked_shape(row, job.model.config, DType::kF32).dims, job.sharding.mesh());
-}
-
-std::string kind_of(const Job& job, const WeightRow& row) {
-  return memory_kind(job.weight_memory(row));
+Layout param_layout(const Job& job, const Param& param) {
+  return layout_of(job.partition(param), stacked_shape(param, DType::kF32).dims, job.sharding.mesh());
 }
 
 // The base's weights, read or made at random, with the adapters that are merged into them.
@@ -35,22 +31,22 @@ class BaseWeights {
     if (!job.recipe.train_from_scratch) check_weights(repository, job.model);
   }
   // One of the base's, whatever it is for, with what is merged into it.
-  DeviceBuffer row(const WeightRow& row, DType dtype, bool metered = true) {
-    const Layout layout = row_layout(job_, row);
-    const bool made = row.head && !has(row.name);
-    if (made && !job_.recipe.train_from_scratch) info("{} is not in the checkpoint: it starts afresh", row.name);
+  DeviceBuffer load(const Param& param, DType dtype, bool metered = true) {
+    const Layout layout = param_layout(job_, param);
+    const bool made = param.of_classifier() && !has(param.hf_name);
+    if (made && !job_.recipe.train_from_scratch) info("{} is not in the checkpoint: it starts afresh", param.hf_name);
     if (made || job_.recipe.train_from_scratch)
-      return random_row(devices_.client(), row, job_.model.config, dtype, layout,
-                        static_cast<uint64_t>(job_.recipe.seed), kind_of(job_, row));
+      return random_param(devices_.client(), param, job_.model.config, dtype, layout,
+                          static_cast<uint64_t>(job_.recipe.seed), memory_kind(param.memory));
     const LoadProgress progress = [&](int64_t bytes) { meter_.add(bytes); };
-    DeviceBuffer weight = load_row(
-        devices_.client(), row, job_.model.config, dtype, layout, [&](const std::string& name) { return find(name); },
-        metered ? progress : LoadProgress{}, kind_of(job_, row));
-    return merged_.merged(devices_, row, std::move(weight));
+    DeviceBuffer weight = load_param(
+        devices_.client(), param, dtype, layout, [&](const std::string& name) { return find(name); },
+        metered ? progress : LoadProgress{}, memory_kind(param.memory));
+    return merged_.merged(devices_, param, std::move(weight));
   }
   void frozen_into(TrainState& state) {
-    for (const WeightRow& one : job_.frozen)
-      if (!one.dtype) state.buffers.emplace(frozen_input(one), row(one, job_.frozen_dtype));
+    for (const Param& one : job_.frozen)
+      if (!one.dtype) state.buffers.emplace(frozen_input(one), load(one, job_.frozen_dtype));
     for (const QuantisedWeight& weight : job_.quantised) quantised_into(weight, state);
   }
   // The reference model's part is no other than the base's, or than the adapter's as it was given.
@@ -67,24 +63,24 @@ class BaseWeights {
       }
     std::optional<AdapterFolder> adapter;
     if (own && !job_.adapter.empty()) adapter = open_adapter(job_.adapter);
-    for (const WeightRow& one : job_.reference)
+    for (const Param& one : job_.reference)
       state.buffers.emplace(
           reference_input(one),
           adapter ? load_trained(devices_, job_, one, *adapter)
-          : other ? load_row(
-                        devices_.client(), one, job_.model.config, job_.reference_dtype(), row_layout(job_, one),
-                        [&](const std::string& name) { return other->find(name); }, {}, kind_of(job_, one))
-                  : row(one, job_.reference_dtype(), false));
+          : other ? load_param(
+                        devices_.client(), one, job_.reference_dtype(), param_layout(job_, one),
+                        [&](const std::string& name) { return other->find(name); }, {}, memory_kind(one.memory))
+                  : load(one, job_.reference_dtype(), false));
   }
   void finish() { meter_.finish(); }
 
  private:
   void quantised_into(const QuantisedWeight& weight, TrainState& state) {
     std::vector<Layout> layouts;
-    for (const WeightRow& part : weight.parts) layouts.push_back(row_layout(job_, part));
+    for (const Param& part : weight.parts) layouts.push_back(param_layout(job_, part));
     std::vector<DeviceBuffer> parts = load_quantised(
         devices_.client(), weight, job_.model.config, layouts, [&](const std::string& name) { return find(name); },
-        [&](int64_t bytes) { meter_.add(bytes); }, kind_of(job_, weight.base));
+        [&](int64_t bytes) { meter_.add(bytes); }, memory_kind(weight.base.memory));
     for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
   }
   bool has(const std::string& name) const { return merged_.saved(name) || repository_.contains(name); }
@@ -114,11 +110,12 @@ Bindings TrainState::bindings() {
 
 std::vector<StateArray> trained_arrays(const Job& job) {
   std::vector<StateArray> arrays;
-  for (const WeightRow& row : job.trained) {
-    const Shape shape = stacked_shape(row, job.model.config, job.trained_dtype);
-    arrays.push_back({trained_input(row), shape, stacked_axes(row), job.partition(row), job.weight_memory(row)});
-    for (StateArray& array : optimizer_state(job, row)) arrays.push_back(std::move(array));
-    if (job.pissa && is_lora(row)) arrays.push_back({start_array(row), shape, stacked_axes(row), job.partition(row)});
+  for (const Param& param : job.trained) {
+    const Shape shape = stacked_shape(param, job.trained_dtype);
+    arrays.push_back({trained_input(param), shape, stacked_axes(param), job.partition(param), param.memory});
+    for (StateArray& array : optimizer_state(job, param)) arrays.push_back(std::move(array));
+    if (job.pissa && param.is_lora())
+      arrays.push_back({start_array(param), shape, stacked_axes(param), job.partition(param)});
   }
   if (job.scales_loss())
     arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
@@ -133,24 +130,25 @@ TrainState load_state(Devices& devices, const Job& job, const ModelRepository& r
   base.reference_into(state);
   std::optional<AdapterFolder> adapter;
   if (!job.adapter.empty()) adapter = open_adapter(job.adapter);
-  for (const WeightRow& row : job.trained) {
+  for (const Param& param : job.trained) {
     DeviceBuffer weight;
     // The head is not in an adapter that was trained to write.
-    const bool given = adapter && !(row.head && adapter->find(row.name, AdapterPart::kSaved) == nullptr);
+    const bool given =
+        adapter && !(param.of_classifier() && adapter->find(param.hf_name, AdapterPart::kSaved) == nullptr);
     if (given)
-      weight = load_trained(devices, job, row, *adapter);
-    else if (is_lora(row))
-      weight = random_row(client, row, job.model.config, job.trained_dtype, row_layout(job, row),
-                          static_cast<uint64_t>(job.recipe.seed), kind_of(job, row));
+      weight = load_trained(devices, job, param, *adapter);
+    else if (param.is_lora())
+      weight = random_param(client, param, job.model.config, job.trained_dtype, param_layout(job, param),
+                            static_cast<uint64_t>(job.recipe.seed), memory_kind(param.memory));
     else
-      weight = base.row(row, job.trained_dtype);
+      weight = base.load(param, job.trained_dtype);
     if (optimizer)
-      for (const StateArray& array : optimizer_state(job, row)) {
+      for (const StateArray& array : optimizer_state(job, param)) {
         Layout layout = layout_of(array.partition, array.shape.dims, job.sharding.mesh());
         state.buffers.emplace(array.name,
                               DeviceBuffer::zeros(client, array.shape, std::move(layout), memory_kind(array.memory)));
       }
-    state.buffers.emplace(trained_input(row), std::move(weight));
+    state.buffers.emplace(trained_input(param), std::move(weight));
   }
   if (optimizer && job.scales_loss())
     state.buffers.emplace(kLossScale,

@@ -9,7 +9,7 @@ namespace fettle {
 // they ask for different bits.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
-// Puts the parts of quantised weights in the place of their rows in job.frozen, when the recipe (quantization_bit) or
+// Puts the parts of quantised weights in their place in job.frozen, when the recipe (quantization_bit) or
 // the checkpoint asks for it; lists them in job.quantised. Throws UserError when they ask for different bits, or when
 // weights would have to be trained or changed that are held as codes. `file` is the config.json, for messages.
 void quantise_frozen(Job& job, const std::string& file);

@@ -1,4 +1,4 @@
-#include "step/state/quantised_rows.h"
+#include "step/state/quantised_params.h"
 
 #include <algorithm>
 
@@ -51,21 +51,21 @@ void quantise_frozen(Job& job, const std::string& file) {
   const bool stored = job.model.config.quantisation.has_value();
   check(job, format, stored ? file : job.recipe.where("quantization_bit"));
 
-  std::vector<WeightRow> kept;
-  for (const WeightRow& row : job.frozen) {
-    if (!job.model.is_linear(row)) {
-      kept.push_back(row);
+  std::vector<Param> kept;
+  for (const Param& param : job.frozen) {
+    if (param.role != Role::kLinear) {
+      kept.push_back(param);
       continue;
     }
-    job.quantised.push_back(quantised_weight(row, format, job.sharding));
+    job.quantised.push_back(quantised_weight(param, format, job.sharding));
     kept.insert(kept.end(), job.quantised.back().parts.begin(), job.quantised.back().parts.end());
   }
   job.frozen = std::move(kept);
   if (stored)
-    for (const WeightRow& row : job.trained)
-      if (job.model.is_linear(row))
+    for (const Param& param : job.trained)
+      if (param.role == Role::kLinear)
         throw UserError("{}: additional_target would train {}, which the checkpoint holds as {}; leave it out", file,
-                        row.name, format.name());
+                        param.hf_name, format.name());
 }
 
 }  // namespace fettle

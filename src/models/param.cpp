@@ -1,0 +1,116 @@
+#include "models/param.h"
+
+#include <fmt/format.h>
+
+namespace fettle {
+
+bool Param::of_experts() const {
+  return role == Role::kExpertGate || role == Role::kExpertUp || role == Role::kExpertDown;
+}
+
+bool Param::is_lora() const {
+  return role == Role::kLoraA || role == Role::kLoraB || role == Role::kLoraMagnitude;
+}
+
+bool Param::is_embedding() const {
+  return role == Role::kTokenEmbedding || role == Role::kPositionEmbedding || role == Role::kTypeEmbedding;
+}
+
+bool Param::is_bias_or_norm() const {
+  return role == Role::kBias || role == Role::kClassifierBias || role == Role::kNorm;
+}
+
+std::string Param::stack_name() const {
+  if (!stacked() || layers.count == layers.all) return hf_name;
+  return fmt::format("{}[{}:{}]", hf_name, layers.first, layers.first + layers.count);
+}
+
+Dims Param::stored_dims() const {
+  Dims out = dims;
+  if (of_experts()) out.erase(out.begin());
+  if (fused < 0) return out;
+  out[fused] *= out[fused + 1];
+  out.erase(out.begin() + fused + 1);
+  return out;
+}
+
+int64_t Param::stored_count() const {
+  return layer_count() * (of_experts() ? dims[0] : 1);
+}
+
+std::string Param::stored_name(int64_t index) const {
+  std::string out = hf_name;
+  auto fill = [&](int64_t number) { out.replace(out.find("{}"), 2, std::to_string(number)); };
+  if (stacked()) fill(layers.first + (of_experts() ? index / dims[0] : index));
+  if (of_experts()) fill(index % dims[0]);
+  return out;
+}
+
+Shape stacked_shape(const Param& param, DType dtype) {
+  Shape shape{dtype, param.dims};
+  if (param.stacked()) shape.dims.insert(shape.dims.begin(), param.layers.count);
+  return shape;
+}
+
+LogicalAxes stacked_axes(const Param& param) {
+  LogicalAxes axes = param.axes;
+  if (param.stacked()) axes.insert(axes.begin(), "layers");
+  return axes;
+}
+
+ParamList::ParamList(std::string layer_prefix, int64_t all_layers)
+    : prefix_(std::move(layer_prefix)), all_{0, all_layers, all_layers} {}
+
+ParamList& ParamList::in_layers() {
+  here_ = all_;
+  return *this;
+}
+
+ParamList& ParamList::outside() {
+  here_ = {};
+  return *this;
+}
+
+void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init) {
+  params_.push_back({.hf_name = (here_.count > 0 ? prefix_ : "") + name,
+                     .dims = std::move(dims),
+                     .axes = std::move(axes),
+                     .role = role,
+                     .layers = here_,
+                     .init = init});
+}
+
+void ParamList::embedding(const std::string& module, int64_t rows, int64_t width, Role role) {
+  add(module + ".weight", {rows, width}, {role == Role::kTokenEmbedding ? "vocab" : "", "embed"}, role);
+}
+
+void ParamList::head(const std::string& module, int64_t vocab, int64_t width) {
+  add(module + ".weight", {vocab, width}, {"vocab", "embed"}, Role::kHead);
+}
+
+void ParamList::norm(const std::string& module, int64_t size, Init init, bool bias) {
+  add(module + ".weight", {size}, {"norm"}, Role::kNorm, init);
+  if (bias) add(module + ".bias", {size}, {"norm"}, Role::kNorm, Init::kZeros);
+}
+
+void ParamList::linear(const std::string& module, const SizedAxis& out, const SizedAxis& in,
+                       const LinearOptions& options) {
+  // The dim that numbers the parts of a fused module.
+  const auto at = static_cast<std::ptrdiff_t>(options.in_first ? 1 : 0);
+  auto add_one = [&](const char* name, Dims dims, LogicalAxes axes, std::ptrdiff_t fused, Role role, Init init) {
+    if (options.parts > 1) {
+      dims.insert(dims.begin() + fused, options.parts);
+      axes.insert(axes.begin() + fused, "");
+    }
+    add(module + name, std::move(dims), std::move(axes), role, init);
+    if (options.parts > 1) params_.back().fused = static_cast<int>(fused);
+  };
+  Dims dims{out.size, in.size};
+  LogicalAxes axes{out.axis, in.axis};
+  if (options.in_first) std::swap(dims[0], dims[1]), std::swap(axes[0], axes[1]);
+  add_one(".weight", dims, axes, at, Role::kLinear, Init::kNormal);
+  if (options.bias)
+    add_one(".bias", {out.size}, {out.axis == "embed" ? "norm" : out.axis}, 0, Role::kBias, Init::kZeros);
+}
+
+}  // namespace fettle

@@ -1,0 +1,129 @@
+// Each parameter of each family has the role that its name in Hugging Face's checkpoints tells a reader.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "families.h"
+#include "models/model.h"
+
+namespace fettle {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Model model_of(const std::string& name, int64_t labels = 0) {
+  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + name;
+  return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json", labels);
+}
+
+bool is_encoder(const std::string& name) {
+  return std::ranges::find(kEncoders, name) != kEncoders.end();
+}
+
+std::vector<Model> all_models() {
+  std::vector<Model> out;
+  for (const std::string& name : kFamilies) {
+    out.push_back(model_of(name));
+    if (!out.back().family->classifier.architecture.empty()) out.push_back(model_of(name, 3));
+  }
+  for (const std::string& name : kEncoders) out.push_back(model_of(name, 3));
+  return out;
+}
+
+Names names_of(const Model& model, Role role) {
+  Names out;
+  for (const Param& param : model.params)
+    if (param.role == role) out.push_back(param.hf_name);
+  return out;
+}
+
+TEST(Roles, FollowFromTheShape) {
+  for (const Model& model : all_models())
+    for (const Param& param : model.params) {
+      SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
+      EXPECT_EQ(param.is_bias_or_norm(), param.stored_dims().size() == 1);
+      EXPECT_FALSE(param.is_lora());
+      EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
+      EXPECT_EQ(param.of_experts(), param.dims.size() == 3 && param.fused < 0);
+      EXPECT_EQ(param.layers.count, param.stacked() ? model.config.num_hidden_layers : 0);
+      EXPECT_EQ(param.stack_name(), param.hf_name) << "the stack has all layers";
+      EXPECT_FALSE(param.trained) << "no run has been resolved";
+    }
+}
+
+TEST(Roles, OneEmbeddingAndOneHead) {
+  for (const Model& model : all_models()) {
+    SCOPED_TRACE(model.family->model_type);
+    EXPECT_EQ(names_of(model, Role::kTokenEmbedding).size(), 1u);
+    const size_t heads = model.classifies() || model.config.tie_word_embeddings ? 0 : 1;
+    EXPECT_EQ(names_of(model, Role::kHead), Names(heads, "lm_head.weight"));
+    const ClassifierHead& head = model.family->classifier;
+    EXPECT_EQ(names_of(model, Role::kClassifier).size(), model.classifies() ? head.modules.size() : 0);
+    EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? head.modules.size() : 0);
+    if (!model.classifies())
+      EXPECT_EQ(model.head().role, model.config.tie_word_embeddings ? Role::kTokenEmbedding : Role::kHead);
+  }
+}
+
+TEST(Roles, TablesOfPositionsAndTokenTypes) {
+  const std::map<std::string, std::string> positions{{"gpt2", "transformer.wpe.weight"},
+                                                     {"gpt_bigcode", "transformer.wpe.weight"},
+                                                     {"bert", "bert.embeddings.position_embeddings.weight"},
+                                                     {"roberta", "roberta.embeddings.position_embeddings.weight"}};
+  for (const Model& model : all_models()) {
+    const std::string& type = model.family->model_type;
+    EXPECT_EQ(names_of(model, Role::kPositionEmbedding), positions.contains(type) ? Names{positions.at(type)} : Names{})
+        << type;
+    EXPECT_EQ(names_of(model, Role::kTypeEmbedding),
+              is_encoder(type) ? Names{type + ".embeddings.token_type_embeddings.weight"} : Names{})
+        << type;
+  }
+}
+
+// What LoRA's `all` means, in the order of the forward pass.
+TEST(Roles, LinearLayers) {
+  const Names decoder{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                      "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"},
+      attention(decoder.begin(), decoder.begin() + 4), gpt{"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"},
+      encoder{"attention.self.query",   "attention.self.key", "attention.self.value",
+              "attention.output.dense", "intermediate.dense", "output.dense"};
+  Names starcoder2 = attention;
+  starcoder2.insert(starcoder2.end(), {"mlp.c_fc", "mlp.c_proj"});
+  const std::map<std::string, Names> others{
+      {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
+      {"baichuan", {"self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}},
+      {"starcoder2", starcoder2},
+      {"gpt2", gpt},
+      {"gpt_bigcode", gpt},
+      {"mixtral", attention},
+      {"qwen3_moe", attention},
+      {"bert", encoder},
+      {"roberta", encoder}};
+  for (const Model& model : all_models()) {
+    const std::string& type = model.family->model_type;
+    EXPECT_EQ(model.linears(), others.contains(type) ? others.at(type) : decoder) << type;
+  }
+}
+
+TEST(Roles, RouterAndExperts) {
+  const std::map<std::string, std::array<std::string, 4>> named{
+      {"mixtral",
+       {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
+        "block_sparse_moe.experts.{}.w2"}},
+      {"qwen3_moe", {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"}}};
+  const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
+  for (const Model& model : all_models())
+    for (size_t i = 0; i < 4; ++i) {
+      const auto known = named.find(model.family->model_type);
+      EXPECT_EQ(names_of(model, roles[i]),
+                known == named.end() ? Names{} : Names{"model.layers.{}." + known->second[i] + ".weight"})
+          << model.family->model_type;
+    }
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,104 @@
+// What a parameter's role decides of its training: decay, learning rate, 8-bit state, room for positions.
+#include <gtest/gtest.h>
+
+#include "families.h"
+#include "step/positions.h"
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+Job job_of(const std::string& model, std::vector<std::string> words) {
+  words.insert(words.end(), {"model_name_or_path=" + reference_model(model).string(), "plugin=cpu"});
+  if (std::ranges::find(kEncoders, model) != kEncoders.end())
+    words.insert(words.end(), {"stage=cls", "num_labels=3", "problem_type=single_label_classification"});
+  const ModelRepository repository = ModelRepository::open(reference_model(model));
+  return make_job(read_recipe("", words), repository.config(), "config.json", 1);
+}
+
+std::vector<std::string> all_models() {
+  std::vector<std::string> out = kFamilies;
+  out.insert(out.end(), kEncoders.begin(), kEncoders.end());
+  return out;
+}
+
+// One of the names that the checkpoints of all families have for an embedding of tokens or a head for them.
+bool is_named_embedding(const std::string& name) {
+  for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight"})
+    if (name.ends_with(known)) return true;
+  return false;
+}
+
+void expect_training_follows_names(const Job& job, const std::string& model, bool loraplus) {
+  int64_t decaying = 0;
+  for (const Param& param : job.trained) {
+    SCOPED_TRACE(model + " " + param.hf_name);
+    const std::string& name = param.hf_name;
+    const OptimWeight weight = optim_weight(job, param);
+    const bool vector = param.stored_dims().size() == 1, magnitude = name.ends_with("lora_magnitude_vector");
+    EXPECT_TRUE(param.trained);
+    EXPECT_EQ(weight.weight_decay, !vector || magnitude ? 0.25 : 0);
+    decaying += weight.weight_decay > 0;
+    if (loraplus)
+      EXPECT_EQ(weight.rate, vector || name.ends_with(".lora_B.weight") ? 16 : 1);
+    else
+      EXPECT_DOUBLE_EQ(weight.rate, is_named_embedding(name) ? 0.1 : 1);
+    EXPECT_EQ(weight.embedding, name.ends_with("_embeddings.weight") || name.ends_with("embed_tokens.weight") ||
+                                    name.ends_with(".wte.weight") || name.ends_with(".wpe.weight"));
+  }
+  EXPECT_GT(decaying, 0) << model;
+  for (const Param& param : job.frozen) EXPECT_FALSE(param.trained) << model << ' ' << param.hf_name;
+}
+
+TEST(Roles, DecideDecayAndRateOfFullTuning) {
+  for (const std::string& model : all_models())
+    expect_training_follows_names(
+        job_of(model, {"finetuning_type=full", "weight_decay=0.25", "learning_rate=1e-4", "embedding_lr=1e-5"}), model,
+        false);
+}
+
+TEST(Roles, DecideDecayAndRateOfAdapters) {
+  for (const std::string& model : all_models()) {
+    std::vector<std::string> words{"weight_decay=0.25", "loraplus_lr_ratio=16", "use_dora=true"};
+    expect_training_follows_names(job_of(model, words), model, true);
+    const std::vector<Param> trained = job_of(model, words).trained;
+    for (const Role role : {Role::kLoraA, Role::kLoraB, Role::kLoraMagnitude})
+      EXPECT_EQ(std::ranges::count(trained, role, &Param::role),
+                static_cast<int64_t>(job_of(model, words).model.linears().size()))
+          << model;
+  }
+}
+
+TEST(Roles, OnlyTablesOfPositionsEnd) {
+  for (const std::string& model : all_models()) {
+    const Job job = job_of(model, {});
+    const auto length = static_cast<size_t>(job.model.config.max_position_embeddings) + 1;
+    const std::vector<Example> rows{{std::vector<int32_t>(length, 1), std::vector<int32_t>(length, 1), "rows.jsonl:1"}};
+    bool ends = false;
+    try {
+      check_positions(job, rows);
+    } catch (const UserError&) {
+      ends = true;
+    }
+    EXPECT_EQ(ends, model.starts_with("gpt") || model.ends_with("bert") || model == "roberta") << model;
+  }
+}
+
+// Freeze-tuning cuts stacks: a part of the layers has a name of its own and the whole's role.
+TEST(Roles, OfAPartOfTheLayers) {
+  const Job job = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
+  std::set<std::string> names;
+  for (const auto* params : {&job.frozen, &job.trained})
+    for (const Param& param : *params)
+      if (param.role == Role::kLinear && param.hf_name.ends_with("up_proj.weight")) {
+        names.insert(param.stack_name());
+        EXPECT_EQ(param.layers.count, 1);
+        EXPECT_EQ(param.trained, params == &job.trained);
+        EXPECT_EQ(param.stored_name(0), "model.layers." + std::to_string(param.layers.first) + ".mlp.up_proj.weight");
+      }
+  EXPECT_EQ(names, (std::set<std::string>{"model.layers.{}.mlp.up_proj.weight[0:1]",
+                                          "model.layers.{}.mlp.up_proj.weight[1:2]"}));
+}
+
+}  // namespace
+}  // namespace fettle
