@@ -10,6 +10,7 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
+#include "run/batch_spec.h"
 #include "step/make_job.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
@@ -68,11 +69,10 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   use_float8_of(job, devices.capability(), devices.title());
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .rows = job.sequences_per_micro_batch(),
+                               .sequences = job.sequences_per_micro_batch(),
                                .max_length = 40,
                                .packing = options.packing,
-                               .pairs = recipe.stage == "dpo" || recipe.stage == "rm",
-                               .mismatched = recipe.stage == "kto",
+                               .grouping = row_grouping(recipe.stage),
                                .shuffle = false,
                                .lengths = {options.length}});
   const Executable step = devices.compile(build_train_step(job, options.length));

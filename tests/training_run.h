@@ -15,7 +15,7 @@ class TrainingRun {
         repository(ModelRepository::open(recipe.model_name_or_path)),
         job(make_job(recipe, repository.config(), "config.json", devices.count())),
         batches(rows_, {.micro_batches = recipe.gradient_accumulation_steps,
-                        .rows = job.rows_per_micro_batch(),
+                        .sequences = job.rows_per_micro_batch(),
                         .max_length = 40,
                         .packing = recipe.packing,
                         .shuffle = !recipe.disable_shuffling,

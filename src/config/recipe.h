@@ -151,10 +151,6 @@ struct Recipe {
   std::filesystem::path file;                 // where it was read from; relative paths are the caller's cwd
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
-  // Of stage cls once its labels are settled (data/classes/labels.h), of one or two labels: whether lists of the rows
-  // are a 0 or 1 for each label, else numbers of labels. Of more labels each data set's own lists tell.
-  std::optional<bool> lists_say_yes_or_no;
-
   // interleave_probs as numbers. Throws UserError when they are not, or not one above 0 for each of `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }

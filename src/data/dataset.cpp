@@ -12,7 +12,6 @@
 #include "data/classes/class_counts.h"
 #include "data/classes/label_scan.h"
 #include "data/fill_store.h"
-#include "data/preferences.h"
 #include "data/read/dataset_info.h"
 #include "data/store/data_cache.h"
 
@@ -33,23 +32,21 @@ Examples select_units(const Examples& from, const std::vector<int64_t>& units, i
 
 class Loader {
  public:
-  Loader(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled,
-         DataReport& report)
-      : recipe_(recipe),
+  Loader(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, DataReport& report)
+      : spec_(spec),
         tokenizer_(tokenizer),
         vocab_size_(model_vocab_size),
-        unlabelled_(unlabelled),
-        unit_(examples_per_row(recipe.stage)),
-        cache_(recipe, unlabelled),
+        unit_(examples_per_row(spec.rows)),
+        cache_(spec),
         report_(report) {}
 
-  // The rows of all sets one after another, or mixed by mix_strategy.
+  // The rows of all sets one after another, or mixed by spec.mix.
   Examples load(const std::vector<std::string>& names, bool mixed) {
     Examples all, whole;
     std::vector<int64_t> sizes;
     for (const std::string& name : names) {
-      const DataSource source = find_source(name, recipe_.dataset_dir);
-      check_stage(source);
+      const DataSource source = find_source(name, spec_.dataset_dir);
+      check_kind(source);
       Examples rows = load_source(source);
       whole.append(rows);
       if (source.num_samples) rows = sampled(rows, *source.num_samples);
@@ -59,13 +56,13 @@ class Loader {
     }
     if (all.empty()) nothing_left(names);
     count_duplicates(whole);
-    if (!mixed || recipe_.mix_strategy == "concat" || names.size() < 2) {
+    if (!mixed || spec_.mix == Mix::kConcat || names.size() < 2) {
       for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(names[set], sizes[set]);
       return all;
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0) throw UserError("mix_strategy: {} has no row that can be trained", names[set]);
-    const std::vector<int64_t> order = mix_sets(sizes, recipe_.mix_strategy, recipe_.interleave_weights(), seed());
+    const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
       report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
                                   return row >= first && row < first + sizes[set];
@@ -74,21 +71,21 @@ class Loader {
   }
 
  private:
-  uint64_t seed() const { return static_cast<uint64_t>(recipe_.seed); }
   int64_t units(const Examples& rows) const { return static_cast<int64_t>(rows.size()) / unit_; }
 
-  void check_stage(const DataSource& source) const {
-    if (source.ranking && rows_of(recipe_.stage) != RowsOf::kPairs)
+  void check_kind(const DataSource& source) const {
+    if (source.ranking && spec_.rows != RowKind::kPreferencePairs)
       throw UserError(
-          "dataset: {} holds pairs of replies (`ranking: true` in dataset_info.json), which are for stage dpo, not {}",
-          source.name, recipe_.stage);
+          "dataset: {} holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads {}; set "
+          "stage: dpo or rm, or take another data set",
+          source.name, name_of(spec_.rows));
   }
 
-  // A list of 0s and 1s is told from one of labels' numbers by all lists of the set, or of all sets.
-  bool lists_say_yes_or_no(const DataSource& source) const {
-    if (recipe_.stage != "cls" || problem_of(recipe_) != Problem::kMultiLabel) return false;
-    if (recipe_.lists_say_yes_or_no) return *recipe_.lists_say_yes_or_no;
-    return scan_labels({source}).yes_or_no(LabelSet(recipe_).size());
+  // Whether a list of labels holds one 0 or 1 for each label: all lists of the set decide, or those of all sets.
+  bool lists_are_yes_or_no(const DataSource& source) const {
+    if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
+    if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
+    return scan_labels({source}).yes_or_no(spec_.labels->size());
   }
 
   Examples load_source(const DataSource& source) {
@@ -96,15 +93,14 @@ class Loader {
     bool damaged = false;
     std::shared_ptr<const TokenStore> store = cache_.find(key, damaged);
     if (!store) {
-      const int64_t classes = recipe_.stage == "cls" ? LabelSet(recipe_).classes_per_row() : 0;
+      const int64_t classes = spec_.labels ? spec_.labels->classes_per_row() : 0;
       TokenWriter writer(cache_.draft(key), classes);
-      const RowTokeniser tokeniser(recipe_, tokenizer_, vocab_size_, unlabelled_, lists_say_yes_or_no(source));
-      const Tally tally = fill_store(writer, source, tokeniser, recipe_);
-      // A store under the key of what the files were, with rows of what they became, would be wrong for good.
+      const RowTokeniser tokeniser(spec_, tokenizer_, vocab_size_, lists_are_yes_or_no(source));
+      const Tally tally = fill_store(writer, source, tokeniser, spec_);
+      // The key stands for the files as they were. A store of other rows under it would be wrong for good.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
-        throw UserError(
-            "dataset: {} changed while it was read; begin again when it is complete, or with data_cache=off",
-            source.name);
+        throw UserError("dataset: {} changed while it was read; start again when it is complete, or set data_cache=off",
+                        source.name);
       store = writer.finish(tally, cache_.place(key), damaged);
     }
     std::vector<std::string> files;
@@ -114,13 +110,14 @@ class Loader {
     return rows;
   }
 
-  // As many examples as asked for: all as often as they fit, the rest chosen by the seed; in the order of the file.
+  // As many rows as wanted: each row as often as all of them fit, the rest chosen by the seed; in the order of the
+  // file.
   Examples sampled(const Examples& all, int64_t wanted) const {
     const int64_t count = units(all);
     if (count == 0) return all;
     std::vector<int64_t> rows;
     for (int64_t i = 0; i < wanted / count * count; ++i) rows.push_back(i % count);
-    for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, seed(), kSampleStream));
+    for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, spec_.seed, kSampleStream));
     std::sort(rows.end() - wanted % count, rows.end());
     return select_units(all, rows, unit_);
   }
@@ -141,16 +138,16 @@ class Loader {
       std::string each;
       for (const auto& [format, count] : tally.formats)
         each += fmt::format("{}{} {}", each.empty() ? "" : ", ", count, format);
-      report_.notes.push_back(fmt::format("formats: the rows of {} are of several: {}", name, each));
+      report_.notes.push_back(fmt::format("formats: the rows of {} are of several formats: {}", name, each));
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are shown in another way than when they were the "
-                      "last (as templates do that drop thinking)",
+          fmt::format("template: {} earlier turns are rendered in another way than when they were the "
+                      "last (templates that remove thinking do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
       report_.notes.push_back(
-          fmt::format("template: {} prompts open a thinking block that the rows do not have", tally.prompt_thinks));
+          fmt::format("template: {} prompts open a thinking block, but the rows have none", tally.prompt_thinks));
     if (tally.without_end)
       report_.notes.push_back(
           fmt::format("template: {} trained turns end without an end-of-turn token: the model will "
@@ -182,24 +179,23 @@ class Loader {
     std::string why;
     for (const std::string& one : report_.notes) why += "\n  " + one;
     throw UserError("{}: of {} rows none {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
-                    recipe_.stage == "cls" ? "is left" : "has a trained token left", report_.dropped, report_.bad_rows,
-                    why);
+                    spec_.labels ? "is left" : "has a trained token left", report_.dropped, report_.bad_rows, why);
   }
 
-  const Recipe& recipe_;
+  const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  bool unlabelled_;
-  int64_t unit_;  // examples a row makes that belong together
+  int64_t unit_;  // examples of one row, which stay together
   DataCache cache_;
   DataReport& report_;
 };
 
-// Moves the share or count `val_size` of the units, chosen by the seed, from `train` to the result.
+// Moves a share or count `val_size` of the units, chosen by the seed, from `train` to the result.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
-  if (wanted >= count) throw UserError("val_size: {} leaves nothing to train of {} examples", val_size, count);
+  if (wanted >= count)
+    throw UserError("val_size: {} leaves nothing to train of {} examples; make it smaller", val_size, count);
   std::vector<bool> chosen(static_cast<size_t>(count));
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
   std::vector<int64_t> kept, eval;
@@ -209,7 +205,7 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   return apart;
 }
 
-// The report's tokens are those that are trained on: after num_samples, mix_strategy and val_size have chosen.
+// Counts the tokens of the rows that num_samples, mix_strategy and val_size have chosen.
 void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   const auto count = static_cast<int64_t>(chosen.size());
   for (int64_t i = 0; i < count; ++i) {
@@ -224,24 +220,25 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 
 }  // namespace
 
-Datasets load_datasets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled) {
-  if (recipe.dataset.empty()) throw UserError("dataset: is missing; give a file, or a name of dataset_info.json");
+Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size) {
+  internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled), "load_datasets: {} with {} labels",
+                 name_of(spec.rows), spec.labels ? spec.labels->size() : 0);
+  if (spec.sets.empty()) throw UserError("dataset: is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
-  data.train = Loader(recipe, tokenizer, model_vocab_size, unlabelled, data.report).load(recipe.dataset, true);
-  const int64_t unit = examples_per_row(recipe.stage);
-  if (!recipe.eval_dataset.empty()) {
-    data.eval =
-        Loader(recipe, tokenizer, model_vocab_size, unlabelled, data.eval_report).load(recipe.eval_dataset, false);
+  data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);
+  const int64_t unit = examples_per_row(spec.rows);
+  if (!spec.eval_sets.empty()) {
+    data.eval = Loader(spec, tokenizer, model_vocab_size, data.eval_report).load(spec.eval_sets, false);
     count_chosen(data.eval, unit, data.eval_report);
-  } else if (recipe.val_size > 0) {
-    data.eval = split_off(data.train, recipe.val_size, static_cast<uint64_t>(recipe.seed), unit);
+  } else if (spec.val_size > 0) {
+    data.eval = split_off(data.train, spec.val_size, spec.seed, unit);
   }
   count_chosen(data.train, unit, data.report);
-  if (recipe.stage == "cls") {
-    const LabelSet labels(recipe);
-    data.report.labels = format_classes(count_classes(data.train, labels), labels);
-    if (!data.eval.empty()) data.eval_report.labels = format_classes(count_classes(data.eval, labels), labels);
+  if (spec.labels) {
+    data.report.labels = format_classes(count_classes(data.train, *spec.labels), *spec.labels);
+    if (!data.eval.empty())
+      data.eval_report.labels = format_classes(count_classes(data.eval, *spec.labels), *spec.labels);
   }
   return data;
 }

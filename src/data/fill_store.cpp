@@ -13,12 +13,12 @@ namespace {
 
 class Filling {
  public:
-  Filling(const Recipe& recipe, const DataSource& source, TokenWriter& writer)
-      : recipe_(recipe), source_(source), writer_(writer) {}
+  Filling(const DataSpec& spec, const DataSource& source, TokenWriter& writer)
+      : spec_(spec), source_(source), writer_(writer) {}
 
   Tally run(const RowTokeniser& tokeniser) {
     const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
-    for_each_row(source_.files, recipe_.max_samples.value_or(INT64_MAX), work,
+    for_each_row(source_.files, spec_.max_samples.value_or(INT64_MAX), work,
                  [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); });
     const ChatTemplate::Counts counts = tokeniser.counts();
     tally_.rewritten = counts.rewritten;
@@ -44,7 +44,7 @@ class Filling {
       InterruptScope::check("the rows were read; nothing is kept");
     }
     if (!outcome.bad.empty()) {
-      if (recipe_.on_bad_row != "skip")
+      if (spec_.on_bad_row != OnBadRow::kSkip)
         throw UserError("{}:{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)",
                         source_.files[file].string(), line, outcome.bad);
       ++tally_.bad_rows;
@@ -60,7 +60,7 @@ class Filling {
     if (outcome.truncated_from) {
       ++tally_.truncated;
       tally_.note("cut", file, line,
-                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, recipe_.cutoff_len));
+                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, spec_.cutoff_len));
     }
     for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
     for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;
@@ -69,7 +69,7 @@ class Filling {
 
   double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }
 
-  const Recipe& recipe_;
+  const DataSpec& spec_;
   const DataSource& source_;
   TokenWriter& writer_;
   Tally tally_;
@@ -78,8 +78,8 @@ class Filling {
 
 }  // namespace
 
-Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const Recipe& recipe) {
-  return Filling(recipe, source, writer).run(tokeniser);
+Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const DataSpec& spec) {
+  return Filling(spec, source, writer).run(tokeniser);
 }
 
 }  // namespace fettle

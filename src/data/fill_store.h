@@ -1,4 +1,4 @@
-// Defines fill_store: the rows of one data set are tokenised into a store, with a tally of what became of them.
+// Defines fill_store: tokenises the rows of one data set into a store and counts what became of them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "config/recipe.h"
+#include "data/data_spec.h"
 #include "data/read/dataset_info.h"
 #include "data/store/token_store.h"
 #include "data/tokenise.h"
@@ -16,7 +16,8 @@ namespace fettle {
 
 inline constexpr int64_t kNotesOfAKind = 5;
 
-// What a store remembers of the rows that made it. Files are numbers, so that it holds wherever they lie.
+// What a store remembers about the rows it was made from. It names files by number, so that it stays right when they
+// move.
 struct Tally {
   struct Note {
     std::string kind, what;
@@ -36,7 +37,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
                                    kinds, formats, notes, rewritten, prompt_thinks, without_end)
 
-// Throws UserError with file:line for a row that cannot be trained, unless on_bad_row: skip; says how far it is.
-Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const Recipe& recipe);
+// Shows its progress. Throws UserError with file:line for a row that cannot be trained, unless OnBadRow::kSkip.
+Tally fill_store(TokenWriter& writer, const DataSource& source, const RowTokeniser& tokeniser, const DataSpec& spec);
 
 }  // namespace fettle

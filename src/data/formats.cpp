@@ -337,7 +337,8 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
-  if (has("chosen") && has("rejected")) bad("'chosen' and 'rejected' replies are for stage dpo, not for sft or pt");
+  if (has("chosen") && has("rejected"))
+    bad("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo or rm to train on it");
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad("the column '{}' is null", column);
   std::string columns;

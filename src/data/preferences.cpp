@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The column that holds the prompt as a list of turns; "" when none does.
+// The column that holds the prompt as a list of turns; "" when there is none.
 std::string turns_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "sharegpt") return source.column("messages", "conversations");
   if (source.formatting == "openai") return source.column("messages", "messages");
@@ -19,7 +19,7 @@ std::string turns_column(const ordered_json& row, const DataSource& source) {
   return "";
 }
 
-// The turns with `reply` behind them: a turn, a list of turns, or the text of an assistant's.
+// The turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
@@ -37,7 +37,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// The row as one of a single reply, that of `column`.
+// The row as if the reply in `column` were its only one.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
   const ordered_json& reply = row[column];
@@ -67,8 +67,8 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   }
   if (!reply.is_array())
     throw BadRow(
-        fmt::format("'{}' has no prompt beside it: a column prompt, instruction, messages or conversations is wanted, "
-                    "or '{}' as a list of messages",
+        fmt::format("'{}' has no prompt beside it; give a column prompt, instruction, messages or conversations, or "
+                    "'{}' as a list of messages",
                     column, column));
   ordered_json one = {{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}};
   for (const char* also : {"system", "tools"})
@@ -82,14 +82,14 @@ bool same(const Message& a, const Message& b) {
 
 void want_chat(const Sample& sample) {
   if (sample.kind != Sample::Kind::kChat)
-    throw BadRow("this is a text, or tokens; preferences want a prompt and a reply");
+    throw BadRow("the row is a text or token ids, but preferences want a prompt and a reply");
 }
 
-std::string judgement_column(const ordered_json& row, const DataSource& source) {
+std::string rating_column(const ordered_json& row, const DataSource& source) {
   return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
 }
 
-bool judgement(const ordered_json& value, const std::string& column) {
+bool is_good(const ordered_json& value, const std::string& column) {
   if (value.is_boolean()) return value.get<bool>();
   if (value == 1 || value == "true" || value == "True" || value == "1") return true;
   if (value == 0 || value == "false" || value == "False" || value == "0") return false;
@@ -98,15 +98,6 @@ bool judgement(const ordered_json& value, const std::string& column) {
 
 }  // namespace
 
-RowsOf rows_of(const std::string& stage) {
-  if (stage == "dpo" || stage == "rm") return RowsOf::kPairs;
-  return stage == "kto" ? RowsOf::kJudged : RowsOf::kReplies;
-}
-
-int64_t examples_per_row(const std::string& stage) {
-  return rows_of(stage) == RowsOf::kPairs ? 2 : 1;
-}
-
 Sample read_pair(const ordered_json& row, const DataSource& source) {
   Sample sample = with_one_reply(row, source, source.column("chosen", "chosen"));
   Sample other = with_one_reply(row, source, source.column("rejected", "rejected"));
@@ -114,36 +105,38 @@ Sample read_pair(const ordered_json& row, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // Replies that are the same are found when they are tokens, and dropped.
+  // Equal replies are found once they are tokens, and dropped.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})
     if ((*side)[prompt].role != "assistant")
       throw BadRow(
-          fmt::format("the two conversations differ in message {}, which is of role '{}'; the prompt must be "
-                      "the same for both",
+          fmt::format("the two conversations differ in message {}, whose role is '{}'; they must share the same prompt",
                       prompt + 1, (*side)[prompt].role));
   for (size_t i = 0; i < prompt; ++i) chosen[i].train = rejected[i].train = false;
   sample.rejected = std::move(rejected);
   return sample;
 }
 
-Sample read_judged(const ordered_json& row, const DataSource& source) {
-  const std::string column = judgement_column(row, source);
+Sample read_rated(const ordered_json& row, const DataSource& source) {
+  const std::string column = rating_column(row, source);
   if (!has_column(row, column))
     throw BadRow(fmt::format("the column '{}' is missing: true for a good reply, false for a bad one", column));
   Sample sample = read_sample(row, source);
   want_chat(sample);
-  sample.preference = judgement(row[column], column) ? Preference::kChosen : Preference::kRejected;
+  sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;
   for (size_t i = 0; i + 1 < sample.messages.size(); ++i) sample.messages[i].train = false;
   return sample;
 }
 
-Sample read_unjudged(const ordered_json& row, const DataSource& source) {
+Sample read_unrated(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(row, source);
-  const std::string column = judgement_column(row, source);
+  const std::string column = rating_column(row, source);
   if (sample.kind == Sample::Kind::kChat && has_column(row, column) && row[column] == false)
-    throw BadRow(fmt::format("'{}' is false: a reply judged bad is for stage kto, not for sft", column));
+    throw BadRow(fmt::format(
+        "'{}' is false, so the reply is rated bad and must not be taught; set stage: kto to learn from rated replies, "
+        "or remove the row",
+        column));
   return sample;
 }
 

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Whether a reply that is to be trained has neither text nor calls.
+// Whether a reply that would be trained has neither text nor tool calls.
 bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
   return std::any_of(messages.begin(), messages.end(), [&](const Message& message) {
     const bool trained = message.train && (!last_only || &message == &messages.back());
@@ -20,10 +20,9 @@ bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
 
 }  // namespace
 
-RowTokeniser::RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled,
-                           bool yes_or_no)
-    : recipe_(recipe), tokenizer_(tokenizer), vocab_size_(model_vocab_size), unlabelled_(unlabelled) {
-  if (recipe.stage == "cls") labels_.emplace(recipe, yes_or_no);
+RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no)
+    : spec_(spec), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {
+  if (spec.labels) labels_.emplace(*spec.labels, yes_or_no);
 }
 
 ChatTemplate::Counts RowTokeniser::counts() const {
@@ -61,22 +60,20 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
 }
 
 Sample RowTokeniser::sample_of(const Row& row, const DataSource& source) const {
-  switch (rows_of(recipe_.stage)) {
-    case RowsOf::kPairs: return read_pair(row.value, source);
-    case RowsOf::kJudged: return read_judged(row.value, source);
-    case RowsOf::kReplies: break;
-  }
-  return read_unjudged(row.value, source);
+  if (spec_.rows == RowKind::kPreferencePairs) return read_pair(row.value, source);
+  if (spec_.rows == RowKind::kRatedReplies) return read_rated(row.value, source);
+  return read_unrated(row.value, source);
 }
 
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
-  if (recipe_.stage == "pt") {
-    outcome.bad = "stage pt trains plain text (a column `text` or `content`), this is a conversation; use stage: sft";
+  if (spec_.rows == RowKind::kTexts) {
+    outcome.bad =
+        "this row is a conversation, but the stage reads plain texts (a column `text` or `content`); set stage: sft to "
+        "train on conversations";
     return;
   }
-  if (has_empty_reply(sample.messages, recipe_.mask_history) ||
-      has_empty_reply(sample.rejected, recipe_.mask_history)) {
-    outcome.dropped = "a reply is empty: there is nothing to learn";
+  if (has_empty_reply(sample.messages, spec_.mask_history) || has_empty_reply(sample.rejected, spec_.mask_history)) {
+    outcome.dropped = "a reply is empty, so there is nothing to learn";
     outcome.empty = true;
     return;
   }
@@ -104,23 +101,24 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
 
 const ChatTemplate& RowTokeniser::chat_template() const {
   std::call_once(template_made_,
-                 [&] { template_ = std::make_unique<const ChatTemplate>(recipe_.template_name, tokenizer_); });
+                 [&] { template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_); });
   return *template_;
 }
 
-// A row of stage cls: what it shows as token ids, with its label's classes.
+// A labelled row: its texts as token ids, with the classes of its label.
 void RowTokeniser::classified(const Row& row, const DataSource& source, const std::string& where,
                               Outcome& outcome) const {
   if (row.value.contains("chosen") && row.value.contains("rejected") && label_column(row.value, source).empty())
-    throw BadRow("a chosen and a rejected reply, and no label: pairs are for stage: rm or dpo");
+    throw BadRow(
+        "the row has a chosen and a rejected reply, but no label; set stage: rm or dpo to train on preference pairs");
   ClassTexts texts = read_class_texts(row.value, source);
   Example example{.source = where, .classes = labels_->classes(row.value, source, where)};
-  if (example.classes.empty() && !unlabelled_) {
+  if (example.classes.empty() && !spec_.labels_optional) {
     const std::string column = label_column(row.value, source);
     throw BadRow(
         column.empty()
-            ? "the row has no label: a column label, labels, class, category or score is wanted, or name yours "
-              "as columns.label in dataset_info.json"
+            ? "the row has no label; name the column label, labels, class, category or score, or name yours as "
+              "columns.label in dataset_info.json"
             : fmt::format(
                   "the row has no label: '{}' is {}", column,
                   row.value[column].is_string() && row.value[column] != "-100" ? "empty" : row.value[column].dump()));
@@ -132,17 +130,17 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
       outcome.empty = true;
       return;
     }
-    Tokenizer::Texts row_of_texts = tokenizer_.encode_texts(texts.first, texts.second, recipe_.cutoff_len);
-    example.input_ids = std::move(row_of_texts.ids);
-    if (texts.second) example.second_text = std::move(row_of_texts.types);
-    whole = row_of_texts.whole;
+    Tokenizer::Texts encoded = tokenizer_.encode_texts(texts.first, texts.second, spec_.cutoff_len);
+    example.input_ids = std::move(encoded.ids);
+    if (texts.second) example.second_text = std::move(encoded.types);
+    whole = encoded.whole;
   } else {
-    if (!recipe_.default_system.empty() && texts.messages[0].role != "system")
-      texts.messages.insert(texts.messages.begin(), {.role = "system", .content = recipe_.default_system});
-    if (recipe_.template_name.empty() && !tokenizer_.chat_template())
+    if (!spec_.default_system.empty() && texts.messages[0].role != "system")
+      texts.messages.insert(texts.messages.begin(), {.role = "system", .content = spec_.default_system});
+    if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
-          "{}: this row is a conversation, and the model has no chat template: conversations are for causal models, of "
-          "which `template` can name one; an encoder reads texts, in a column text, or pairs of them",
+          "{}: this row is a conversation, but the model has no chat template; for a causal model name one with "
+          "`template`; an encoder reads a text, or two, in columns such as text and text_pair",
           where);
     const ChatTemplate& chat = chat_template();
     try {
@@ -151,9 +149,9 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
       throw BadRow(error.what());
     }
     whole = example.length();
-    example.input_ids.resize(static_cast<size_t>(std::min(whole, recipe_.cutoff_len)));
+    example.input_ids.resize(static_cast<size_t>(std::min(whole, spec_.cutoff_len)));
   }
-  if (whole > recipe_.cutoff_len && !may_be_cut(whole, where, outcome)) return;
+  if (whole > spec_.cutoff_len && !may_be_cut(whole, where, outcome)) return;
   if (example.input_ids.empty()) {
     outcome.dropped = "the text has no tokens";
     outcome.empty = true;
@@ -168,22 +166,22 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
 // The conversation as token ids with labels; what of it stands within cutoff_len is counted.
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
-  if (!recipe_.default_system.empty() && messages[0].role != "system")
-    messages.insert(messages.begin(), {.role = "system", .content = recipe_.default_system});
-  if (recipe_.mask_history) {
+  if (!spec_.default_system.empty() && messages[0].role != "system")
+    messages.insert(messages.begin(), {.role = "system", .content = spec_.default_system});
+  if (spec_.mask_history) {
     bool last = true;
     for (auto message = messages.rbegin(); message != messages.rend(); ++message)
       if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
   }
   Example example{.source = where, .preference = preference};
   for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
-    const bool on_prompt = recipe_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
+    const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
     std::string role = piece.role;
     if (piece.trained && preference != Preference::kNone)
       role = preference == Preference::kChosen ? "chosen" : "rejected";
-    // What cutoff_len cuts off is not counted.
-    const int64_t room = std::max<int64_t>(0, recipe_.cutoff_len - example.length());
+    // Tokens beyond cutoff_len are not counted.
+    const int64_t room = std::max<int64_t>(0, spec_.cutoff_len - example.length());
     const int64_t kept = std::min(room, static_cast<int64_t>(piece.ids.size()));
     outcome.tokens_by_role[role] += kept;
     if (train) outcome.trained_by_role[role] += kept;
@@ -207,15 +205,15 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
   if (bos && ids.size() > 1 && ids[0] == *bos && ids[1] == *bos) ids.erase(ids.begin());
   if (eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
   outcome.tokens_by_role["text"] = static_cast<int64_t>(ids.size());
-  const auto most = static_cast<size_t>(recipe_.cutoff_len);
+  const auto most = static_cast<size_t>(spec_.cutoff_len);
   auto add = [&](const std::vector<int32_t>& part) {
     Example example{part, part, where};
     if (!fits(example, outcome)) return;
     outcome.trained_by_role["text"] += example.trained_tokens();
     outcome.examples.push_back(std::move(example));
   };
-  if (recipe_.stage != "pt" || ids.size() <= most) return add(ids);
-  // Long texts are read on in further rows.
+  if (spec_.rows != RowKind::kTexts || ids.size() <= most) return add(ids);
+  // A long text continues in further examples.
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
@@ -226,30 +224,31 @@ void RowTokeniser::check_ids(const Example& example) const {
     if (vocab_size_ > 0 && id >= vocab_size_)
       throw UserError(
           "{}: token id {} ('{}') is beyond the model's vocabulary of {}; the tokenizer does not belong to "
-          "this model, or the model's embedding was never made larger for added tokens",
+          "this model, or the model's embedding was not resized for added tokens",
           example.source, id, tokenizer_.token(id), vocab_size_);
 }
 
-// What is done with a row of more than cutoff_len tokens; false, with the reason in `outcome`, when it is left out.
+// Decides about a row of more than cutoff_len tokens. False, with the reason in `outcome`, when the row is left out.
 bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
-  if (recipe_.overlength == "error")
+  if (spec_.overlength == Overlength::kError)
     throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop", where,
-                    length, recipe_.cutoff_len);
-  if (recipe_.overlength == "drop") {
-    outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", length, recipe_.cutoff_len);
+                    length, spec_.cutoff_len);
+  if (spec_.overlength == Overlength::kDrop) {
+    outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", length, spec_.cutoff_len);
     return false;
   }
   outcome.truncated_from = length;
   return true;
 }
 
-// Checks the ids and cuts what is too long; false, with the reason in `outcome`, when nothing is left to train.
+// Checks the ids and cuts the example to cutoff_len. False, with the reason in `outcome`, when nothing is left to
+// train.
 bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   check_ids(example);
-  if (example.length() > recipe_.cutoff_len) {
+  if (example.length() > spec_.cutoff_len) {
     if (!may_be_cut(example.length(), example.source, outcome)) return false;
-    example.input_ids.resize(static_cast<size_t>(recipe_.cutoff_len));
-    example.labels.resize(static_cast<size_t>(recipe_.cutoff_len));
+    example.input_ids.resize(static_cast<size_t>(spec_.cutoff_len));
+    example.labels.resize(static_cast<size_t>(spec_.cutoff_len));
   }
   if (example.trained_tokens() == 0) {
     outcome.dropped =

@@ -1,4 +1,4 @@
-// Defines RowTokeniser: one row of any format becomes examples of token ids with labels, cut or dropped by rule.
+// Defines RowTokeniser: one row of any format becomes examples: token ids with labels, cut or dropped as DataSpec says.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "config/recipe.h"
 #include "data/chat.h"
-#include "data/classes/label_set.h"
+#include "data/classes/label_reader.h"
+#include "data/data_spec.h"
 #include "data/example.h"
 #include "data/formats.h"
 #include "data/preferences.h"
@@ -24,26 +24,24 @@ namespace fettle {
 
 // What became of one row.
 struct Outcome {
-  std::vector<Example> examples;  // one; two of a pair; several of a long text that is read on
-  std::string bad;                // why it cannot be used
-  int64_t truncated_from = 0;     // its tokens before it was cut
+  std::vector<Example> examples;  // one; two for a preference pair; several for a long text that continues
+  std::string bad;                // why the row cannot be used
+  int64_t truncated_from = 0;     // the tokens that it had before it was cut
   std::string dropped;            // why it was left out
-  bool empty = false;             // of the dropped: without any text or token
-  std::exception_ptr failure;     // why nothing can go on, as a token id that the model does not have
-  std::string_view format;        // the row's
+  bool empty = false;             // it was dropped and has no text or no token
+  std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
+  std::string_view format;        // Sample::format
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
 };
 
 class RowTokeniser {
  public:
-  // Keeps all by reference. `model_vocab_size` 0: ids are not checked. `unlabelled`: rows of stage cls may lack a
-  // label. `yes_or_no`: LabelSet's.
-  RowTokeniser(const Recipe& recipe, const Tokenizer& tokenizer, int64_t model_vocab_size, bool unlabelled = false,
-               bool yes_or_no = false);
+  // Keeps `spec` and `tokenizer` by reference. `model_vocab_size` 0: ids are not checked. `yes_or_no`: see LabelReader.
+  RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no);
 
-  // Safe from several threads. `where` is the row's "file:line". Never throws: see Outcome.
+  // Safe to call from several threads. `where` is the row's "file:line". Never throws: errors are in Outcome.
   Outcome operator()(Row& row, const DataSource& source, const std::string& where) const;
-  // What the chat template met, since the rows began.
+  // What the chat template met in all rows so far.
   ChatTemplate::Counts counts() const;
 
  private:
@@ -58,12 +56,11 @@ class RowTokeniser {
   bool may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const;
   const ChatTemplate& chat_template() const;
 
-  const Recipe& recipe_;
+  const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  bool unlabelled_;
-  std::optional<LabelSet> labels_;        // of stage cls
-  mutable std::once_flag template_made_;  // by the first conversation: texts need none
+  std::optional<LabelReader> labels_;     // for labelled rows
+  mutable std::once_flag template_made_;  // the first conversation makes it; texts need none
   mutable std::unique_ptr<const ChatTemplate> template_;
 };
 

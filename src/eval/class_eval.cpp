@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "checkpoint/files.h"
 #include "checkpoint/repository.h"
-#include "config/taught_labels.h"
-#include "data/classes/labels.h"
 #include "eval/class_evaluation.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
+#include "run/data_spec.h"
 #include "run/device_request.h"
+#include "run/labels.h"
 #include "step/evaluate.h"
 #include "step/make_job.h"
 #include "step/positions.h"
@@ -38,8 +38,8 @@ nlohmann::json config_of(const Recipe& recipe) {
   return read_json_file(config_file(recipe));
 }
 
-Recipe settled(const Recipe& recipe) {
-  return settle_labels(recipe, config_of(recipe), config_file(recipe));
+LabelSet settled(const Recipe& recipe) {
+  return *settled_labels(recipe, config_of(recipe), config_file(recipe));
 }
 
 Said ask(const Recipe& recipe, const std::string& name, Devices& devices, const Tokenizer& tokenizer,
@@ -70,8 +70,8 @@ Measured measured(const ClassEvaluation& found, int64_t rows) {
 }
 
 ordered_json label_json(const std::vector<float>& classes, const LabelSet& labels) {
-  if (labels.problem() == Problem::kSingleLabel) return labels.name(static_cast<int64_t>(classes[0]));
-  if (labels.problem() == Problem::kRegression) {
+  if (labels.problem == Problem::kSingleLabel) return labels.name(static_cast<int64_t>(classes[0]));
+  if (labels.problem == Problem::kRegression) {
     std::vector<double> numbers;
     for (const float number : classes) numbers.push_back(std::stod(fmt::format("{}", number)));  // 0.1, not 0.100000001
     return numbers.size() == 1 ? ordered_json(numbers[0]) : ordered_json(numbers);
@@ -87,11 +87,11 @@ std::string predictions(const RowSet& set, const std::vector<float>& logits, con
   std::string lines;
   for (size_t i = 0; i < set.rows.size(); ++i) {
     const std::span<const float> found = std::span(logits).subspan(i * each, each);
-    ordered_json line{{"predict", label_json(said_classes(found, labels.problem()), labels)}};
+    ordered_json line{{"predict", label_json(said_classes(found, labels.problem), labels)}};
     if (const auto truth = set.rows.classes(static_cast<int64_t>(i)); !truth.empty())
       line["label"] = label_json({truth.begin(), truth.end()}, labels);
-    if (labels.problem() != Problem::kRegression) {
-      const std::vector<double> shares = probabilities(found, labels.problem());
+    if (labels.problem != Problem::kRegression) {
+      const std::vector<double> shares = probabilities(found, labels.problem);
       for (size_t k = 0; k < each; ++k) line["probabilities"][labels.name(static_cast<int64_t>(k))] = shares[k];
     }
     line["source"] = set.rows.source(static_cast<int64_t>(i));
@@ -114,7 +114,7 @@ void write_files(const fs::path& folder, const std::vector<RowSet>& sets, const 
 }  // namespace
 
 bool has_head(const Recipe& recipe) {
-  if (taught_labels(recipe, config_of(recipe), config_file(recipe)).count() > 0) return true;
+  if (taught_labels(recipe.adapter_name_or_path, config_of(recipe), config_file(recipe)).count() > 0) return true;
   return std::ranges::any_of(recipe.adapter_name_or_path, [](const std::string& adapter) {
     const fs::path file = fs::path(adapter) / "adapter_config.json";
     if (!fs::exists(file)) return false;
@@ -125,8 +125,8 @@ bool has_head(const Recipe& recipe) {
 
 namespace {
 
-// Of eval_base_model, which must have been taught the same labels.
-Recipe base_of(const Recipe& recipe) {
+// The recipe for eval_base_model, which must have been taught the same labels.
+Recipe base_of(const Recipe& recipe, const LabelSet& labels) {
   Recipe base = recipe;
   base.model_name_or_path = recipe.eval_base_model;
   base.adapter_name_or_path.clear();
@@ -137,8 +137,9 @@ Recipe base_of(const Recipe& recipe) {
   if (!has_head(base))
     throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out", where,
                     base.model_name_or_path);
-  base = settled(base);
-  if (base.id2label != recipe.id2label || base.problem_type != recipe.problem_type)
+  const LabelSet own = settled(base);
+  base = with_labels(base, own, config_of(base));
+  if (own.id2label != labels.id2label || own.problem != labels.problem)
     throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
                     base.model_name_or_path, recipe.model_name_or_path);
   return base;
@@ -171,10 +172,11 @@ int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
         "{}: this model was taught no labels yet, nor was an adapter; train it with stage: cls, or give the "
         "adapter with adapter_name_or_path",
         recipe.model_name_or_path);
-  recipe = settled(recipe);
-  const LabelSet labels(recipe);
+  const LabelSet labels = settled(recipe);
+  recipe = with_labels(recipe, labels, config_of(recipe));
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const std::vector<RowSet> sets = read_row_sets(recipe, tokenizer, vocab_size_of(recipe));
+  const std::vector<RowSet> sets =
+      read_row_sets(data_spec(recipe, labels, recipe.cutoff_len), tokenizer, vocab_size_of(recipe));
 
   Devices devices(device_request(recipe));
   std::vector<EvalSet> names;
@@ -188,7 +190,7 @@ int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
     columns.push_back(std::move(column));
     return said;
   };
-  if (!recipe.eval_base_model.empty()) add("base", base_of(recipe));
+  if (!recipe.eval_base_model.empty()) add("base", base_of(recipe, labels));
   const Said said = add(columns.empty() ? "model" : "tuned", recipe);
 
   const std::string text = write_eval_json(recipe, names, columns);

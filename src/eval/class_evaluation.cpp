@@ -79,7 +79,7 @@ ClassEvaluation evaluate_classes(const Examples& rows, std::span<const float> lo
   const auto each = static_cast<size_t>(labels.size());
   internal_check(logits.size() == rows.size() * each, "{} logits for {} rows of {} labels", logits.size(), rows.size(),
                  labels.size());
-  ClassEvaluation out{.problem = labels.problem()};
+  ClassEvaluation out{.problem = labels.problem};
   std::vector<int64_t> truth, said;
   std::vector<uint8_t> true_sets, said_sets;
   std::vector<double> true_numbers, said_numbers;

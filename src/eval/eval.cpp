@@ -10,6 +10,7 @@
 #include "eval/class_eval.h"
 #include "eval/reward_eval.h"
 #include "eval/row_sets.h"
+#include "run/data_spec.h"
 #include "run/device_request.h"
 #include "step/make_job.h"
 #include "step/positions.h"
@@ -55,7 +56,8 @@ EvalSet named_set(const std::string& name, const std::string& wanted, const Reci
                   int64_t vocab_size) {
   const DataSource source = find_source(name, recipe.dataset_dir);
   const Task task = wanted == "auto" ? detect_task(source) : task_named(wanted);
-  if (task == Task::kLoss) return loss_set(read_named_set(recipe, name, tokenizer, vocab_size));
+  if (task == Task::kLoss)
+    return loss_set(read_named_set(data_spec(recipe, {}, recipe.cutoff_len), name, tokenizer, vocab_size));
   EvalSet set{.name = name, .task = task};
   if (task == Task::kGeneration)
     set.prompts = read_prompts(recipe, source);
@@ -74,7 +76,7 @@ std::vector<EvalSet> read_sets(const Recipe& recipe, const Tokenizer& tokenizer,
     info("eval_dataset is not given: {} of dataset ({}) {} measured",
          recipe.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(recipe.dataset, ", "),
          recipe.val_size > 0 ? "is" : "are");
-    sets.push_back(loss_set(read_own_set(recipe, tokenizer, vocab_size)));
+    sets.push_back(loss_set(read_own_set(data_spec(recipe, {}, recipe.cutoff_len), tokenizer, vocab_size)));
   }
   for (size_t i = 0; i < recipe.eval_dataset.size(); ++i)
     sets.push_back(named_set(recipe.eval_dataset[i], tasks[tasks.size() > 1 ? i : 0], recipe, tokenizer, vocab_size));

@@ -4,9 +4,8 @@
 
 namespace fettle {
 
-HeldOut::HeldOut(Devices& devices, const Job& job, const Examples& rows) : rows_(rows), evaluator_(devices, job, rows) {
-  if (job.recipe.stage == "cls") labels_.emplace(job.recipe);
-}
+HeldOut::HeldOut(Devices& devices, const Job& job, const Examples& rows, const std::optional<LabelSet>& labels)
+    : rows_(rows), evaluator_(devices, job, rows), labels_(labels) {}
 
 Evaluation HeldOut::run(TrainState& state) {
   if (!labels_) return evaluator_.run(state);

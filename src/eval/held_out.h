@@ -12,8 +12,8 @@ namespace fettle {
 
 class HeldOut {
  public:
-  // Keeps devices and job by reference.
-  HeldOut(Devices& devices, const Job& job, const Examples& rows);
+  // Keeps devices and job by reference. `labels` are those of labelled rows.
+  HeldOut(Devices& devices, const Job& job, const Examples& rows, const std::optional<LabelSet>& labels);
 
   // Of stage cls also the figures of the labels, by the names that ClassEvaluation::figures has for them.
   Evaluation run(TrainState& state);
@@ -23,7 +23,7 @@ class HeldOut {
  private:
   Examples rows_;
   Evaluator evaluator_;
-  std::optional<LabelSet> labels_;  // of stage cls
+  std::optional<LabelSet> labels_;
   std::optional<ClassEvaluation> last_;
 };
 

@@ -6,6 +6,7 @@
 #include "eval/class_eval.h"
 #include "eval/eval.h"
 #include "eval/row_sets.h"
+#include "run/data_spec.h"
 #include "run/device_request.h"
 #include "step/evaluate.h"
 #include "step/make_job.h"
@@ -38,7 +39,8 @@ int run_reward_eval(const Recipe& asked, bool json, std::ostream& out) {
   const Job job = make_job(recipe, repository.config(), (repository.folder() / "config.json").string(), devices.count(),
                            Purpose::kInference);
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const std::vector<RowSet> sets = read_row_sets(recipe, tokenizer, job.model.config.vocab_size);
+  const std::vector<RowSet> sets =
+      read_row_sets(data_spec(recipe, {}, recipe.cutoff_len), tokenizer, job.model.config.vocab_size);
   for (const RowSet& set : sets) check_positions(job, set.rows);
   TrainState state = load_state(devices, job, repository, false);
   EvalColumn column{"model", model_path(recipe), {}};

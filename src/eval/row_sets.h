@@ -1,10 +1,10 @@
-// Defines RowSet: labelled rows, pairs or conversations that `eval` measures a model on.
+// Defines RowSet: the rows of one data set that `eval` measures a model on.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "config/recipe.h"
+#include "data/data_spec.h"
 #include "data/store/examples.h"
 #include "tokenizer/tokenizer.h"
 
@@ -16,13 +16,13 @@ struct RowSet {
   std::vector<std::string> notes;  // DataReport's
 };
 
-// These throw UserError as load_datasets does. Rows of stage cls need no label.
+// These throw UserError as load_datasets does. Labelled rows may lack their label.
 
-// The rows that val_size sets apart, or else all of `dataset`.
-RowSet read_own_set(Recipe recipe, const Tokenizer& tokenizer, int64_t vocab_size);
+// The rows that val_size sets apart, else all rows of spec.sets.
+RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size);
 // All rows of one data set.
-RowSet read_named_set(Recipe recipe, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size);
-// eval_dataset's sets one by one, else the recipe's own. Notes go to stderr.
-std::vector<RowSet> read_row_sets(const Recipe& recipe, const Tokenizer& tokenizer, int64_t vocab_size);
+RowSet read_named_set(DataSpec spec, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size);
+// The sets of spec.eval_sets one by one, else the own set. Notes go to stderr.
+std::vector<RowSet> read_row_sets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t vocab_size);
 
 }  // namespace fettle

@@ -16,6 +16,7 @@
 #include "models/classifier.h"
 #include "models/classifier_config.h"
 #include "run/device_request.h"
+#include "run/labels.h"
 #include "step/make_job.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/quantised_params.h"
@@ -81,13 +82,13 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
 // config.json of base and adapters: labels are named by the recipe, else as they were taught.
 nlohmann::json merged_config(const Recipe& recipe, const ModelRepository& base, const std::string& config_file,
                              const Model& model) {
-  const TaughtLabels taught = taught_labels(recipe, base.config(), config_file);
-  check_taught(recipe, taught);
+  const TaughtLabels taught = taught_labels(recipe.adapter_name_or_path, base.config(), config_file);
+  check_taught(label_request(recipe), taught);
   const bool same = taught.count() == model.config.num_labels;
   std::vector<std::string> names = recipe.id2label;
   std::string problem = recipe.problem_type;
-  if (same && names.empty()) names = taught.names;
-  if (same && problem.empty() && recipe.stage != "rm") problem = taught.problem_type;
+  if (same && names.empty()) names = taught.id2label;
+  if (same && problem.empty() && recipe.stage != "rm" && taught.problem) problem = name_of(*taught.problem);
   return classifier_config(base.config(), model, problem, names);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/taught_labels.h"
+#include "data/classes/taught_labels.h"
 #include "models/model.h"
 
 namespace fettle {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "config/taught_labels.h"
+#include "data/classes/taught_labels.h"
 #include "models/families/families.h"
 
 namespace fettle {

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/repository.h"
-#include "data/classes/labels.h"
 #include "plan/fit.h"
 #include "plan/report.h"
+#include "run/labels.h"
 #include "step/make_job.h"
 #include "step/state/shards.h"
 
@@ -41,12 +41,6 @@ int show_shards(const Recipe& recipe, const PlanOptions& options, const ConfigFi
   return 0;
 }
 
-// Rows are not read when their labels are named or counted: a plan needs no more of them.
-Recipe with_labels(Recipe recipe, const ConfigFile& config) {
-  if (recipe.num_labels || !recipe.id2label.empty()) recipe.dataset.clear();
-  return settle_labels(recipe, config.json, config.file);
-}
-
 }  // namespace
 
 int run_plan(const Recipe& asked, const PlanOptions& options, std::ostream& out) {
@@ -55,7 +49,8 @@ int run_plan(const Recipe& asked, const PlanOptions& options, std::ostream& out)
   const ModelRepository repository =
       ModelRepository::open(asked.model_name_or_path, ModelRepository::Weights::kIgnored);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
-  const Recipe recipe = with_labels(asked, config);
+  const auto labels = settled_labels(asked, config.json, config.file, ReadLabels::kIfUnnamed);
+  const Recipe recipe = with_labels(asked, labels, config.json);
   if (options.shards) return show_shards(recipe, options, config, out);
   const Machine machine = Machine::of(recipe);
 

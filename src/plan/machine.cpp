@@ -1,50 +1,13 @@
 #include "plan/machine.h"
 
-#include <regex>
-
 #include "base/error.h"
 #include "plan/target_file.h"
+#include "run/assumed_devices.h"
 #include "run/device_request.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
-namespace {
-
-constexpr int64_t kMostDevices = 65'536;
-
-struct TargetWords {
-  std::string name;
-  int64_t hosts = 1;
-  std::optional<int64_t> devices;  // of a host
-};
-
-TargetWords parse_target(const std::string& text) {
-  static const std::regex form("([^:]+)(:(([1-9][0-9]{0,4})x)?([1-9][0-9]{0,4}))?");
-  std::smatch match;
-  if (!std::regex_match(text, match, form))
-    throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
-  TargetWords words{match[1], match[4].matched ? std::stoll(match[4]) : 1, std::nullopt};
-  if (match[5].matched) words.devices = std::stoll(match[5]);
-  if (words.hosts * words.devices.value_or(1) > kMostDevices)
-    throw UserError("target: {} is {} devices; at most {} are planned for", text, words.hosts * *words.devices,
-                    kMostDevices);
-  return words;
-}
-
-bool is_this_machine(const Recipe& recipe) {
-  return recipe.target.empty() || recipe.target == "this";
-}
-
-// Devices that the recipe itself asks for.
-int64_t asked_devices(const Recipe& recipe) {
-  if (recipe.device_count) return *recipe.device_count;
-  int64_t count = 1;
-  for (const auto& [axis, size] : recipe.mesh) count *= size;
-  return count;
-}
-
-}  // namespace
 
 Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
@@ -54,12 +17,12 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
 Machine::Machine(Devices& devices) : per_host_(devices.count()), here_(&devices) {}
 
 MachineSize machine_size(const Recipe& recipe) {
-  if (is_this_machine(recipe)) {
+  if (is_this_machine(recipe.target)) {
     const Devices devices(device_request(recipe));
     return {1, devices.count(), devices.title()};
   }
   const TargetWords words = parse_target(recipe.target);
-  const int64_t asked = asked_devices(recipe);
+  const int64_t asked = asked_devices(recipe).value_or(1);
   MachineSize size{words.hosts, words.devices.value_or(asked), ""};
   if (words.devices && asked > 1 && asked != size.count())
     throw UserError("target: {} is {} devices, but the recipe's mesh or device_count asks for {}", recipe.target,
@@ -69,7 +32,7 @@ MachineSize machine_size(const Recipe& recipe) {
 }
 
 Machine Machine::of(const Recipe& recipe) {
-  if (is_this_machine(recipe)) {
+  if (is_this_machine(recipe.target)) {
     auto devices = std::make_unique<Devices>(device_request(recipe));
     Machine here(*devices);
     here.owned_ = std::move(devices);

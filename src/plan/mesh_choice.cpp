@@ -85,6 +85,7 @@ Enumerated enumerate(const Recipe& recipe, const ConfigFile& config, const Machi
         MeshCandidate candidate{.recipe = recipe};
         candidate.recipe.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
         candidate.recipe.per_device_train_batch_size *= tp * sp;
+        if (auto& rows = candidate.recipe.per_device_eval_batch_size) *rows *= tp * sp;
         try {
           const Job job = make_job(candidate.recipe, config.json, config.file, devices);
           const int64_t length = job.longest_row();

@@ -19,12 +19,6 @@ double StepPlan::seconds_bound() const {
                   : 0;
 }
 
-std::string mesh_title(const MeshAxes& mesh) {
-  std::vector<std::string> parts;
-  for (const auto& [axis, size] : mesh.axes) parts.push_back(fmt::format("{} {}", axis, size));
-  return parts.empty() ? "one device" : fmt::format("mesh {}", fmt::join(parts, " x "));
-}
-
 namespace {
 
 Assumptions assumptions_for(const Job& job, int64_t length) {

@@ -38,9 +38,6 @@ struct StepPlan {
   double seconds_bound() const;
 };
 
-// "mesh fsdp 2 x tp 4", or "one device".
-std::string mesh_title(const MeshAxes& mesh);
-
 // Compiles the very step that `train` would run. Needs no weights. Throws what make_job and the compiler throw.
 StepPlan plan_step(const Recipe& recipe, const ConfigFile& config, const Machine& machine);
 

@@ -3,7 +3,6 @@
 
 #include "config/recipe.h"
 #include "programs/devices.h"
-#include "run/device_request.h"
 
 namespace fettle {
 

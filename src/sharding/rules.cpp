@@ -140,4 +140,10 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
   return out;
 }
 
+std::string mesh_title(const MeshAxes& mesh) {
+  std::vector<std::string> parts;
+  for (const auto& [axis, size] : mesh.axes) parts.push_back(fmt::format("{} {}", axis, size));
+  return parts.empty() ? "one device" : fmt::format("mesh {}", fmt::join(parts, " x "));
+}
+
 }  // namespace fettle

@@ -43,4 +43,7 @@ class ShardingRules {
 // `mesh` is empty or auto (and nobody chose). Throws UserError on an unknown axis or when the product is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
+// "mesh fsdp 2 x tp 4", or "one device".
+std::string mesh_title(const MeshAxes& mesh);
+
 }  // namespace fettle

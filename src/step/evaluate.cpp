@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "run/batch_spec.h"
 #include "step/preference.h"
 #include "step/step.h"
 
@@ -30,17 +31,6 @@ ProgramRows run_rows(const Devices& devices, const Job& job, const Executable& p
   return {get("loss"), get("tokens"), get("correct"), get("metrics"), get("logits"), sequences_per_row(job.recipe)};
 }
 
-BatchOptions eval_batches(const Job& job) {
-  const int64_t rows = job.recipe.per_device_eval_batch_size.value_or(job.recipe.per_device_train_batch_size);
-  return {.micro_batches = 1,
-          .rows = rows * job.batch_shards() * sequences_per_row(job.recipe),
-          .max_length = job.recipe.cutoff_len,
-          .multiple = job.row_multiple(),
-          .pairs = job.recipe.stage == "dpo" || job.recipe.stage == "rm",
-          .mismatched = job.recipe.stage == "kto",
-          .shuffle = false};
-}
-
 }  // namespace
 
 std::map<std::string, double> Evaluation::metrics() const {
@@ -59,7 +49,9 @@ std::map<std::string, double> Evaluation::metrics() const {
 }
 
 Evaluator::Evaluator(Devices& devices, const Job& job, const Examples& examples)
-    : devices_(devices), job_(job), batches_(examples, eval_batches(job)) {}
+    : devices_(devices),
+      job_(job),
+      batches_(examples, batch_spec(job.recipe, job.sharding.mesh(), BatchUse::kEvaluation)) {}
 
 struct Evaluator::RowLosses : ProgramRows {};
 
@@ -107,7 +99,7 @@ Evaluation Evaluator::run(TrainState& state) {
   }
   Evaluation out;
   out.tokens = static_cast<int64_t>(tokens);
-  out.samples = batches_.rows();
+  out.samples = batches_.groups();
   out.loss = loss / std::max(tokens, 1.0);
   if (has_preferences(job_.recipe)) out.figures = preference_metrics(job_.recipe, sums);
   out.perplexity = std::exp(out.loss);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "run/batch_spec.h"
 #include "step/preference.h"
 
 namespace fettle {
@@ -12,23 +13,23 @@ bool Job::trains_head() const {
 }
 
 int64_t Job::batch_shards() const {
-  return sharding.mesh().size_of("dp") * sharding.mesh().size_of("fsdp");
+  return fettle::batch_shards(sharding.mesh());
 }
 
 int64_t Job::rows_per_micro_batch() const {
-  return recipe.per_device_train_batch_size * batch_shards();
+  return sequences_per_micro_batch() / sequences_per_group(row_grouping(recipe.stage));
 }
 
 int64_t Job::sequences_per_micro_batch() const {
-  return rows_per_micro_batch() * sequences_per_row(recipe);
+  return batch_spec(recipe, sharding.mesh(), BatchUse::kTraining).sequences;
 }
 
 int64_t Job::row_multiple() const {
-  return std::lcm<int64_t>(8, sharding.mesh().size_of("sp"));
+  return batch_spec(recipe, sharding.mesh(), BatchUse::kTraining).multiple;
 }
 
 int64_t Job::longest_row() const {
-  return (recipe.cutoff_len + row_multiple() - 1) / row_multiple() * row_multiple();
+  return batch_spec(recipe, sharding.mesh(), BatchUse::kTraining).longest();
 }
 
 int64_t Job::count(const std::vector<Param>& params) const {

@@ -10,7 +10,7 @@
 #include "adapters/freeze.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "config/taught_labels.h"
+#include "data/classes/taught_labels.h"
 #include "optim/schedule.h"
 #include "runtime/vendors/vendor.h"
 #include "step/preference.h"

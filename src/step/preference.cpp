@@ -126,7 +126,7 @@ bool has_reference(const Recipe& recipe) {
 }
 
 int64_t sequences_per_row(const Recipe& recipe) {
-  return has_preferences(recipe) ? 2 : 1;
+  return sequences_per_group(row_grouping(recipe.stage));
 }
 
 Tensor real_rows(const Tensor& tokens_S) {

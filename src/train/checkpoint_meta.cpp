@@ -103,7 +103,7 @@ Json checkpoint_meta(const Job& job, int64_t step, const Json& base, const DataI
                      const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(job)},
-          {"rows_per_epoch", data.rows},
+          {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
           {"identity", identity(job)},
@@ -149,11 +149,11 @@ void check_base(const StateReader& state, const Json& base) {
 
 void check_data(const StateReader& state, const DataIdentity& data) {
   const int64_t found = state.meta().value("rows_per_epoch", int64_t{0});
-  if (found != data.rows)
+  if (found != data.groups)
     throw UserError(
         "{} was written in a run over {} rows an epoch, the data has {} now: rows would be lost or repeated; resume "
         "with the data it was written with, or start a new run from its weights",
-        checkpoint_of(state), found, data.rows);
+        checkpoint_of(state), found, data.groups);
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(
         "{} was written in a run over other tokens: the rows, the tokenizer, the chat template or a key of the data "

@@ -5,12 +5,14 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/saved/atomic_folder.h"
-#include "data/classes/labels.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
 #include "report/recorder.h"
+#include "run/batch_spec.h"
+#include "run/data_spec.h"
 #include "run/device_request.h"
+#include "run/labels.h"
 #include "step/make_job.h"
 #include "step/memory_table.h"
 #include "step/positions.h"
@@ -26,20 +28,6 @@
 
 namespace fettle {
 namespace {
-
-BatchOptions batch_options(const Job& job, const Tokenizer& tokenizer) {
-  const Recipe& r = job.recipe;
-  return {.micro_batches = r.gradient_accumulation_steps,
-          .rows = job.sequences_per_micro_batch(),
-          .max_length = r.cutoff_len,
-          .multiple = job.row_multiple(),
-          .packing = r.packing,
-          .pairs = r.stage == "dpo" || r.stage == "rm",
-          .mismatched = r.stage == "kto",
-          .shuffle = !r.disable_shuffling,
-          .seed = static_cast<uint64_t>(r.seed),
-          .pad_id = tokenizer.pad_id().value_or(0)};
-}
 
 void write_root(const Job& job, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out) {
@@ -63,7 +51,8 @@ int finetune(const Recipe& asked) {
                                                                                : ModelRepository::Weights::kRequired);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
   Devices devices(device_request(asked));
-  const Recipe recipe = settle_mesh(settle_labels(asked, config.json, config.file), config, devices);
+  const std::optional<LabelSet> labels = settled_labels(asked, config.json, config.file);
+  const Recipe recipe = settle_mesh(with_labels(asked, labels, config.json), config, devices);
   Job job = make_job(recipe, config.json, config.file, devices.count());
   use_float8_of(job, devices.capability(), devices.title());
   const MemoryTable held = held_table(job, devices.memory_limit(), devices.title());
@@ -74,10 +63,12 @@ int finetune(const Recipe& asked) {
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
-  const Datasets data = load_datasets(recipe, tokenizer, job.model.config.vocab_size);
+  const Datasets data =
+      load_datasets(data_spec(recipe, labels, recipe.cutoff_len), tokenizer, job.model.config.vocab_size);
   check_positions(job, data.train);
   check_positions(job, data.eval);
-  const Batches batches(data.train, batch_options(job, tokenizer));
+  const Batches batches(data.train,
+                        batch_spec(recipe, job.sharding.mesh(), BatchUse::kTraining, tokenizer.pad_id().value_or(0)));
   if (resume) check_data(resume->state, batches.identity());
   const RunLength run = run_length(recipe, batches.steps_per_epoch());
   require_disk(job, run, resume.has_value(), resume ? resume->step : 0);
@@ -110,7 +101,7 @@ int finetune(const Recipe& asked) {
                      .memory_limit = memory.limit},
                     resume ? resume->checkpoint / "trainer_state.json" : "");
   std::optional<HeldOut> held_out;
-  if (run.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, job, data.eval);
+  if (run.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, job, data.eval, labels);
 
   CheckpointWriter checkpoints(job, repository, batches.identity());
 

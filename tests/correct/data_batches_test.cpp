@@ -74,7 +74,7 @@ TEST(Batches, HoldTheRowsClasses) {
     examples.push_back(e);
   }
   examples[1].classes.clear();  // it has no label
-  const Batches batches(examples, {.micro_batches = 2, .rows = 2, .max_length = 8, .shuffle = false});
+  const Batches batches(examples, {.micro_batches = 2, .sequences = 2, .max_length = 8, .shuffle = false});
   const Batch batch = batches.at(0);
   EXPECT_EQ(batch.classes.shape().dims, (Dims{2, 2, 2}));
   const auto classes = batch.classes.as<float>();
@@ -87,7 +87,7 @@ TEST(Batches, HoldTheRowsClasses) {
 
 TEST(Batches, ShiftsTargetsAndPads) {
   std::vector<Example> examples = {example(1, 3, 2), example(2, 2)};
-  Batches batches(examples, {.rows = 2, .max_length = 4, .shuffle = false, .pad_id = 9});
+  Batches batches(examples, {.sequences = 2, .max_length = 4, .shuffle = false, .pad_id = 9});
   EXPECT_EQ(batches.steps_per_epoch(), 1);
   Batch batch = batches.at(0);
   EXPECT_EQ(batch.tokens.shape().dims, (Dims{1, 2, 8}));
@@ -112,7 +112,7 @@ TEST(Batches, AnEndTokenThatIsAlsoThePaddingIsTrained) {
 
 TEST(Batches, FillsTheLastStepOfAnEpoch) {
   std::vector<Example> examples = {example(0, 3), example(1, 3), example(2, 3)};
-  Batches batches(examples, {.micro_batches = 2, .rows = 1, .max_length = 8, .shuffle = false});
+  Batches batches(examples, {.micro_batches = 2, .sequences = 1, .max_length = 8, .shuffle = false});
   EXPECT_EQ(batches.steps_per_epoch(), 2);
   Batch last = batches.at(1);
   EXPECT_EQ(last.tokens.shape().dims, (Dims{2, 1, 8}));
@@ -136,20 +136,20 @@ TEST(Batches, ChoosesTheSmallestLengthThatHolds) {
 TEST(Batches, EveryEpochHasEveryRowOnceInAnotherOrder) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 203; ++i) examples.push_back(example(i, 1 + i * 7 % 90));
-  Batches batches(examples, {.micro_batches = 2, .rows = 2, .max_length = 96});
+  Batches batches(examples, {.micro_batches = 2, .sequences = 2, .max_length = 96});
   auto first = sources_of_epoch(batches, 0), second = sources_of_epoch(batches, 1);
   EXPECT_NE(first, second);
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 203u);
   EXPECT_EQ(first.size(), 203u);
   EXPECT_EQ(std::set(second.begin(), second.end()).size(), 203u);
-  Batches other(examples, {.micro_batches = 2, .rows = 2, .max_length = 96, .seed = 43});
+  Batches other(examples, {.micro_batches = 2, .sequences = 2, .max_length = 96, .seed = 43});
   EXPECT_NE(sources_of_epoch(other, 0), first);
 }
 
 TEST(Batches, LikeLengthsPadLess) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 512; ++i) examples.push_back(example(i, 1 + (i * 37) % 250));
-  BatchOptions options{.rows = 8, .max_length = 256};
+  BatchSpec options{.sequences = 8, .max_length = 256};
   Batches grouped(examples, options);
   options.like_length = false;
   Batches plain(examples, options);
@@ -203,7 +203,7 @@ TEST(Packing, FindsExactFills) {
 TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 3000; ++i) examples.push_back(example(i, 1 + mix_bits(1, i) % 400));
-  Batches batches(examples, {.rows = 4, .max_length = 1024, .packing = true});
+  Batches batches(examples, {.sequences = 4, .max_length = 1024, .packing = true});
   EXPECT_GT(batches.use(), 0.99);
   std::multiset<int32_t> starts;
   int64_t trained = 0, expected = 0;
@@ -239,7 +239,7 @@ TEST(Batches, AreKnownByTheirTokensAndLabels) {
 TEST(Batches, SeekingGivesTheSameBytes) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 50; ++i) examples.push_back(example(i, 1 + i % 30));
-  Batches one(examples, {.rows = 4, .max_length = 32}), other(examples, {.rows = 4, .max_length = 32});
+  Batches one(examples, {.sequences = 4, .max_length = 32}), other(examples, {.sequences = 4, .max_length = 32});
   for (int64_t s = 0; s < 30; ++s) one.at(s);
   Batch a = one.at(31), b = other.at(31);
   EXPECT_EQ(row(a.tokens, 2), row(b.tokens, 2));

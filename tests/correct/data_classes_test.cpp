@@ -1,12 +1,9 @@
-// Rows of stage cls: texts, pairs, conversations, and labels of every kind.
+// Labelled rows: one text, two texts, conversations, and labels of every kind.
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "data/classes/class_counts.h"
-#include "data/classes/labels.h"
+#include "data/classes/settle_labels.h"
 #include "data/dataset.h"
-#include "data/report.h"
 #include "data_fixtures.h"
 
 namespace fettle {
@@ -17,18 +14,24 @@ using nlohmann::json;
 struct Classes : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer{.adds_bos = true}.open();
-  Recipe recipe;
+  DataSpec spec;
+  LabelRequest asked;
+  LabelSet labels;  // as the last load() settled them
 
   Classes() {
-    recipe.stage = "cls";
-    recipe.data_cache = "off";
-    recipe.dataset_dir = folder.path().string();
+    spec.rows = RowKind::kLabelled;
+    spec.cache = "off";
+    spec.dataset_dir = folder.path();
+  }
+  void settle() {
+    labels = settle_labels(asked, {}, spec);
+    spec.labels = labels;
   }
   // The rows as examples, with the labels settled by them.
   Examples load(const std::string& name, const std::string& text) {
-    recipe.dataset = {folder.write(name, text).string()};
-    recipe = settle_labels(recipe, json::object(), "config.json");
-    return load_datasets(recipe, tokenizer, 0).train;
+    spec.sets = {folder.write(name, text).string()};
+    settle();
+    return load_datasets(spec, tokenizer, 0).train;
   }
   Examples load(const std::string& rows) { return load("rows.jsonl", rows); }
   std::vector<std::vector<float>> classes(const std::string& rows) {
@@ -48,40 +51,36 @@ TEST_F(Classes, NamesAreSorted) {
 {"text": "c", "label": "spam"}
 )"),
             (Lists{{1}, {0}, {1}}));
-  EXPECT_EQ(recipe.id2label, (Names{"ham", "spam"}));
-  EXPECT_EQ(recipe.num_labels, 2);
-  EXPECT_EQ(recipe.problem_type, "single_label_classification");
+  EXPECT_EQ(labels.id2label, (Names{"ham", "spam"}));
+  EXPECT_EQ(labels.size(), 2);
+  EXPECT_EQ(labels.problem, Problem::kSingleLabel);
 }
 
 TEST_F(Classes, NumbersStayOrBecomeNames) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"labels\": 2}\n{\"text\": \"b\", \"labels\": 0}\n"), (Lists{{2}, {0}}));
-  EXPECT_EQ(recipe.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  EXPECT_EQ(labels.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
   // Stars from 1 on, and numbers written as texts, as csv files have them.
-  recipe.id2label.clear(), recipe.num_labels.reset();
   const Examples stars = load("stars.csv", "sentence,category\ngood,10\nbad,2\nso so,5\n");
-  EXPECT_EQ(recipe.id2label, (Names{"2", "5", "10"}));
+  EXPECT_EQ(labels.id2label, (Names{"2", "5", "10"}));
   EXPECT_EQ(stars[0].classes, std::vector<float>{2});
   EXPECT_EQ(text(stars[2]), "<s>so so");
 }
 
 TEST_F(Classes, WholeRealsAreLabelsWhereTheRecipeSaysSo) {
-  recipe.problem_type = "single_label_classification";
+  asked.problem = Problem::kSingleLabel;
   EXPECT_EQ(load("a.csv", "text,label\nx,1.0\ny,0.0\n")[0].classes, std::vector<float>{1});
-  EXPECT_EQ(recipe.num_labels, 2);
+  EXPECT_EQ(labels.size(), 2);
 }
 
 TEST_F(Classes, SeveralLabelsARow) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [\"x\", \"z\"]}\n{\"text\": \"b\", \"label\": []}\n{\"text\": \"c\", "
                     "\"label\": [\"y\"]}\n"),
             (Lists{{1, 0, 1}, {0, 0, 0}, {0, 1, 0}}));
-  EXPECT_EQ(recipe.problem_type, "multi_label_classification");
-  recipe.id2label.clear(), recipe.num_labels.reset();
+  EXPECT_EQ(labels.problem, Problem::kMultiLabel);
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 0, 1]}\n{\"text\": \"b\", \"label\": [1, 1, 0]}\n"),
             (Lists{{0, 0, 1}, {1, 1, 0}}));
-  recipe.id2label.clear(), recipe.num_labels.reset();
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [3, 1]}\n{\"text\": \"b\", \"label\": [0]}\n"),
             (Lists{{0, 1, 0, 1}, {1, 0, 0, 0}}));
-  recipe.id2label.clear(), recipe.num_labels.reset();
   EXPECT_EQ(load("a.csv", "text,label\nx,\"[\"\"b\"\", \"\"a\"\"]\"\ny,[]\n")[0].classes, (std::vector<float>{1, 1}));
 }
 
@@ -89,11 +88,10 @@ TEST_F(Classes, SeveralLabelsARow) {
 TEST_F(Classes, ListsAreReadAsTheSetHasThem) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1]}\n"),
             (Lists{{1, 1}, {0, 1}}));
-  recipe.id2label.clear(), recipe.num_labels.reset();
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1, 0]}\n"),
             (Lists{{0, 1}, {1, 0}}));
   // Of labels that are known: all of the full length, but one has a 2.
-  recipe.id2label = {"x", "y", "z"}, recipe.num_labels.reset();
+  asked.id2label = {"x", "y", "z"};
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [1, 0]}\n{\"text\": \"b\", \"label\": [2, 0, 1]}\n"),
             (Lists{{1, 1, 0}, {1, 1, 1}}));
 }
@@ -102,23 +100,19 @@ TEST_F(Classes, TextsOfDigitsAreNamesButInCells) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": \"3.11\"}\n{\"text\": \"b\", \"label\": \"3.9\"}\n"
                     "{\"text\": \"c\", \"label\": \"007\"}\n{\"text\": \"d\", \"label\": \"7\"}\n"),
             (Lists{{1}, {2}, {0}, {3}}));
-  EXPECT_EQ(recipe.problem_type, "single_label_classification");
-  EXPECT_EQ(recipe.id2label, (Names{"007", "3.11", "3.9", "7"}));
-  recipe.id2label.clear(), recipe.num_labels.reset(), recipe.problem_type.clear();
+  EXPECT_EQ(labels.problem, Problem::kSingleLabel);
+  EXPECT_EQ(labels.id2label, (Names{"007", "3.11", "3.9", "7"}));
   EXPECT_EQ(load("a.csv", "text,label\nx, 3.5 \ny,3\n")[0].classes, std::vector<float>{3.5});
-  EXPECT_EQ(recipe.problem_type, "regression");
-  recipe.id2label.clear(), recipe.num_labels.reset(), recipe.problem_type.clear();
+  EXPECT_EQ(labels.problem, Problem::kRegression);
   load("b.csv", "text,label\nx, up \ny,up\nz,down\nu,7\n");
-  EXPECT_EQ(recipe.id2label, (Names{"7", "down", "up"}));
+  EXPECT_EQ(labels.id2label, (Names{"7", "down", "up"}));
 }
 
 TEST_F(Classes, Regression) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"score\": 2}\n{\"text\": \"b\", \"score\": 0.5}\n"), (Lists{{2}, {0.5}}));
-  EXPECT_EQ(recipe.problem_type, "regression");
-  EXPECT_EQ(recipe.num_labels, 1);
-  recipe.id2label.clear(), recipe.num_labels.reset(), recipe.problem_type.clear();
+  EXPECT_EQ(labels.problem, Problem::kRegression);
+  EXPECT_EQ(labels.size(), 1);
   EXPECT_EQ(classes("{\"text\": \"a\", \"score\": [2, 0.25]}\n"), (Lists{{2, 0.25}}));
-  recipe.id2label.clear(), recipe.num_labels.reset(), recipe.problem_type.clear();
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
@@ -135,17 +129,18 @@ TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   const std::string either = R"({"text": "c", "label": [0, 1]})"
                              "\n";
   for (const auto& [train, wanted] : {std::pair{numbers, Lists{{1, 1}}}, {flags, Lists{{0, 1}}}, {either, {{0, 1}}}}) {
-    Recipe asked = recipe;
-    asked.num_labels = 2;
-    asked.problem_type = "multi_label_classification";
-    asked.dataset = {folder.write("train.jsonl", train).string()};
-    asked.eval_dataset = {folder.write("eval.jsonl", either).string()};
-    asked = settle_labels(asked, json::object(), "config.json");
-    const Datasets data = load_datasets(asked, tokenizer, 0);
+    asked.count = 2;
+    asked.problem = Problem::kMultiLabel;
+    spec.sets = {folder.write("train.jsonl", train).string()};
+    spec.eval_sets = {folder.write("eval.jsonl", either).string()};
+    settle();
+    const Datasets data = load_datasets(spec, tokenizer, 0);
     EXPECT_EQ(Lists{data.eval[0].classes}, wanted) << train;
-    // `eval` has no need of what was trained on.
-    std::filesystem::remove(asked.dataset[0]);
-    EXPECT_NO_THROW(settle_labels(asked, json::object(), "config.json"));
+    // `eval` does not need the rows that were trained on.
+    std::filesystem::remove(spec.sets[0]);
+    asked.id2label = labels.id2label;
+    EXPECT_NO_THROW(settle());
+    asked = {};
   }
 }
 
@@ -153,25 +148,23 @@ TEST_F(Classes, OfTheModelOrTheRecipeWinOverTheRows) {
   const json config = {{"architectures", {"BertForSequenceClassification"}},
                        {"id2label", {{"1", "good"}, {"0", "bad"}}},
                        {"problem_type", "single_label_classification"}};
-  recipe.dataset = {folder.write("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n").string()};
-  EXPECT_EQ(settle_labels(recipe, config, "config.json").id2label, (Names{"bad", "good"}));
-  // An adapter's own file before that.
-  recipe.adapter_name_or_path = {folder.path().string()};
+  spec.sets = {folder.write("a.jsonl", "{\"text\": \"a\", \"label\": 1}\n").string()};
+  auto names = [&](const std::vector<std::string>& adapters) {
+    return settle_labels(asked, taught_labels(adapters, config, "config.json"), spec).id2label;
+  };
+  EXPECT_EQ(names({}), (Names{"bad", "good"}));
+  // An adapter's own file comes before that.
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
-  EXPECT_EQ(settle_labels(recipe, config, "config.json").id2label, (Names{"x", "y"}));
-  recipe.id2label = {"no", "yes"};
-  EXPECT_EQ(settle_labels(recipe, config, "config.json").id2label, (Names{"no", "yes"}));
-  // Of a plain model the file says nothing.
-  Recipe other;
-  other.stage = "cls";
-  other.num_labels = 4;
-  EXPECT_EQ(settle_labels(other, {{"architectures", {"BertModel"}}, {"id2label", {{"0", "x"}}}}, "config.json")
-                .id2label.size(),
-            4u);
+  EXPECT_EQ(names({folder.path().string()}), (Names{"x", "y"}));
+  asked.id2label = {"no", "yes"};
+  EXPECT_EQ(names({folder.path().string()}), (Names{"no", "yes"}));
+  // The config.json of a plain model does not count.
+  const json plain = {{"architectures", {"BertModel"}}, {"id2label", {{"0", "x"}}}};
+  EXPECT_EQ(settle_labels({.count = 4}, taught_labels({}, plain, "config.json"), {}).id2label, default_labels(4));
 }
 
-TEST_F(Classes, PairsAndConversations) {
+TEST_F(Classes, TwoTextsAndConversations) {
   const Examples pair = load(
       "{\"premise\": \"ab\", \"hypothesis\": \"c\", \"label\": 0}\n{\"premise\": \"d\", "
       "\"hypothesis\": \"e\", \"label\": 1}\n");
@@ -179,7 +172,7 @@ TEST_F(Classes, PairsAndConversations) {
   EXPECT_EQ(pair[0].second_text, (std::vector<uint8_t>{0, 0, 0, 1, 1}));
   EXPECT_EQ(pair[0].labels, std::vector<int32_t>(5, kIgnore));
   EXPECT_EQ(pair[0].trained_tokens(), 1);
-  recipe.template_name = "none";
+  spec.template_name = "none";
   const Examples chat = load(
       "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}], \"label\": 1}\n"
       "{\"conversations\": [{\"from\": \"human\", \"value\": \"x\"}, {\"from\": \"gpt\", \"value\": "
@@ -193,15 +186,15 @@ TEST_F(Classes, ColumnsAreNamedByDatasetInfo) {
   folder.write(
       "dataset_info.json",
       R"({"mine": {"file_name": "rows.csv", "columns": {"text": "title", "text_pair": "body", "label": "kind"}}})");
-  recipe.dataset = {"mine"};
-  recipe = settle_labels(recipe, json::object(), "config.json");
-  const Datasets data = load_datasets(recipe, tokenizer, 0);
+  spec.sets = {"mine"};
+  settle();
+  const Datasets data = load_datasets(spec, tokenizer, 0);
   EXPECT_EQ(text(data.train[1]), "<s>u<s>c");
   EXPECT_EQ(data.train[1].classes, std::vector<float>{1});
 }
 
 TEST_F(Classes, LongTextsAreCutWithinTheSpecialTokens) {
-  recipe.cutoff_len = 6;
+  spec.cutoff_len = 6;
   const Examples rows = load(
       "{\"sentence1\": \"abcdef\", \"sentence2\": \"xy\", \"label\": 0}\n{\"text\": \"abcdefgh\", "
       "\"label\": 1}\n");
@@ -216,17 +209,18 @@ TEST_F(Classes, RowsWithoutALabelAreSkippedOrKept) {
                  "{\"text\": \"a\", \"label\": -100}\n{\"text\": \"b\", \"label\": \"x\"}\n{\"text\": \"c\", "
                  "\"label\": null}\n{\"text\": \"d\", \"label\": \"y\"}\n")
           .string();
-  recipe.dataset = {file};
-  recipe.on_bad_row = "skip";
-  recipe = settle_labels(recipe, json::object(), "config.json");
-  const Datasets skipped = load_datasets(recipe, tokenizer, 0);
+  spec.sets = {file};
+  spec.on_bad_row = OnBadRow::kSkip;
+  settle();
+  const Datasets skipped = load_datasets(spec, tokenizer, 0);
   EXPECT_EQ(skipped.train.size(), 2u);
   EXPECT_EQ(skipped.report.bad_rows, 2);
-  const Datasets kept = load_datasets(recipe, tokenizer, 0, true);
+  spec.labels_optional = true;
+  const Datasets kept = load_datasets(spec, tokenizer, 0);
   ASSERT_EQ(kept.train.size(), 4u);
   EXPECT_TRUE(kept.train[0].classes.empty());
   EXPECT_EQ(kept.report.trained_tokens, 2);
-  const ClassCounts counts = count_classes(kept.train, LabelSet(recipe));
+  const ClassCounts counts = count_classes(kept.train, labels);
   EXPECT_EQ(counts.unlabelled, 2);
   EXPECT_EQ(counts.rows, (std::vector<int64_t>{1, 1}));
 }
@@ -235,17 +229,9 @@ TEST_F(Classes, TheReportCountsThem) {
   const Examples rows = load(
       "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"c\", "
       "\"label\": \"y\"}\n");
-  const LabelSet labels(recipe);
   const ClassCounts counts = count_classes(rows, labels);
   EXPECT_EQ(format_classes(counts, labels), "2, one a row: y 2, x 1; always saying y is right in 66.7 %");
   EXPECT_EQ(classes_json(counts, labels)["rows"]["x"], 1);
-  TestTokenizer().save(folder.path());
-  folder.write("config.json", R"({"vocab_size": 258})");
-  recipe.model_name_or_path = folder.path().string();
-  std::ostringstream out;
-  EXPECT_EQ(run_data(recipe, {}, out), 0);
-  EXPECT_NE(out.str().find("always saying y is right"), std::string::npos) << out.str();
-  EXPECT_NE(out.str().find("rows.jsonl:1: 1 tokens, label x"), std::string::npos) << out.str();
 }
 
 }  // namespace

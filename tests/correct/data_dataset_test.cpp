@@ -31,23 +31,23 @@ std::string show(const Tokenizer& tokenizer, const Example& example) {
 struct Data : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
-  Recipe recipe;
+  DataSpec spec;
 
   Data() {
-    recipe.template_name = "none";
-    recipe.dataset_dir = folder.path().string();
-    recipe.data_cache = "off";
+    spec.template_name = "none";
+    spec.dataset_dir = folder.path();
+    spec.cache = "off";
   }
   std::string file(const std::string& name, const std::string& text) { return folder.write(name, text).string(); }
   // The rows of one file, shown.
   std::vector<std::string> rows(const std::string& name, const std::string& text) {
-    recipe.dataset = {file(name, text)};
+    spec.sets = {file(name, text)};
     std::vector<std::string> out;
     const Examples train = load().train;
     for (size_t i = 0; i < train.size(); ++i) out.push_back(show(tokenizer, train[i]));
     return out;
   }
-  Datasets load() { return load_datasets(recipe, tokenizer, tokenizer.vocab_size()); }
+  Datasets load() { return load_datasets(spec, tokenizer, tokenizer.vocab_size()); }
 };
 
 using Rows = std::vector<std::string>;
@@ -89,7 +89,7 @@ TEST_F(Data, ReadsPromptAndCompletion) {
 TEST_F(Data, ReadsTextAndTokens) {
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"one\"}\n{\"content\": \"two\"}\n"), (Rows{"[[one</s>]]", "[[two</s>]]"}));
   const Datasets data = [&] {
-    recipe.dataset = {file("b.jsonl", R"({"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, -100]}
+    spec.sets = {file("b.jsonl", R"({"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, -100]}
 {"input_ids": [0, 5, 6, 0], "attention_mask": [0, 1, 1, 0]}
 )")};
     return load();
@@ -108,7 +108,7 @@ TEST_F(Data, ReadsTables) {
 }
 
 TEST_F(Data, ReadsPlainText) {
-  recipe.stage = "pt";
+  spec.rows = RowKind::kTexts;
   EXPECT_EQ(rows("a.txt", "\xef\xbb\xbfone\r\n\n  \ntwo"), (Rows{"[[one</s>]]", "[[two</s>]]"}));
   EXPECT_EQ(load().train[1].source, (folder.path() / "a.txt").string() + ":4");
 }
@@ -121,11 +121,11 @@ TEST_F(Data, ReadsCompressedFiles) {
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);
   }
-  recipe.dataset = {gz};
+  spec.sets = {gz};
   EXPECT_EQ(load().train.size(), 2u);
   std::string packed(ZSTD_compressBound(text.size()), '\0');
   packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
-  recipe.dataset = {file("b.jsonl.zst", packed)};
+  spec.sets = {file("b.jsonl.zst", packed)};
   EXPECT_EQ(load().train.size(), 1u);
 }
 
@@ -155,12 +155,12 @@ TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
 }
 
 TEST_F(Data, KnowsLinesInsideJsonArrays) {
-  recipe.dataset = {file("a.json",
-                         "[\n  {\"prompt\": \"q\",\n   \"completion\": \"a, ]\\\"\"},\n\n  {\"prompt\": \"r\", "
-                         "\"completion\": \"b\"}\n]\n")};
+  spec.sets = {file("a.json",
+                    "[\n  {\"prompt\": \"q\",\n   \"completion\": \"a, ]\\\"\"},\n\n  {\"prompt\": \"r\", "
+                    "\"completion\": \"b\"}\n]\n")};
   const Datasets data = load();
-  EXPECT_EQ(data.train[0].source, recipe.dataset[0] + ":2");
-  EXPECT_EQ(data.train[1].source, recipe.dataset[0] + ":5");
+  EXPECT_EQ(data.train[0].source, spec.sets[0] + ":2");
+  EXPECT_EQ(data.train[1].source, spec.sets[0] + ":5");
 }
 
 TEST_F(Data, ReadsFoldersAndPatterns) {
@@ -168,11 +168,11 @@ TEST_F(Data, ReadsFoldersAndPatterns) {
   file("set/b.jsonl", row);
   file("set/a.jsonl", row);
   file("set/README.md", "no data");
-  recipe.dataset = {(folder.path() / "set").string()};
+  spec.sets = {(folder.path() / "set").string()};
   Datasets data = load();
   ASSERT_EQ(data.train.size(), 2u);
   EXPECT_TRUE(data.train[0].source.ends_with("a.jsonl:1"));
-  recipe.dataset = {(folder.path() / "set" / "?.jsonl").string(), (folder.path() / "set" / "a.jsonl").string()};
+  spec.sets = {(folder.path() / "set" / "?.jsonl").string(), (folder.path() / "set" / "a.jsonl").string()};
   EXPECT_EQ(load().train.size(), 3u);
 }
 
@@ -186,11 +186,11 @@ TEST_F(Data, FollowsDatasetInfo) {
   file("rows.json", R"([{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}])");
   file("chat.json", R"([{"sys": "S:", "turns": [{"who": "me", "says": "q"}, {"who": "you", "says": "a"}]}])");
   file("text.json", R"([{"body": "words"}])");
-  recipe.dataset = {"mapped", "chat", "plain"};
+  spec.sets = {"mapped", "chat", "plain"};
   Rows shown;
   for (int i = 0; i < 4; ++i) shown.push_back(show(tokenizer, load().train[i]));
   EXPECT_EQ(shown, (Rows{"q[[a</s>]]", "r[[b</s>]]", "S:q[[a</s>]]", "[[words</s>]]"}));
-  recipe.dataset = {"few"};
+  spec.sets = {"few"};
   EXPECT_EQ(load().train.size(), 3u);
 }
 
@@ -202,17 +202,17 @@ TEST_F(Data, FunctionCallsBecomeToolCalls) {
                         "eos_token }}{% endfor %}"
                         "{% if add_generation_prompt %}a:{% endif %}"}
           .open();
-  recipe.template_name = "";
-  recipe.dataset = {file("a.json", R"([{"tools": "[{\"name\": \"f\"}]", "conversations": [
+  spec.template_name = "";
+  spec.sets = {file("a.json", R"([{"tools": "[{\"name\": \"f\"}]", "conversations": [
     {"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
     {"from": "observation", "value": "7"}, {"from": "gpt", "value": "a"}]}])")};
-  const Datasets data = load_datasets(recipe, own, own.vocab_size());
+  const Datasets data = load_datasets(spec, own, own.vocab_size());
   EXPECT_EQ(show(own, data.train[0]), "[{\"name\": \"f\"}]u:q</s>a:[[f1</s>]]t:7</s>a:[[a</s>]]");
   EXPECT_EQ(data.report.trained_by_role, (std::map<std::string, int64_t>{{"assistant", 5}}));
 }
 
 TEST_F(Data, ASystemColumnBesideMessagesIsTheirFirstTurn) {
-  recipe.dataset = {
+  spec.sets = {
       file("a.jsonl",
            R"({"system": "S", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 {"system": "S", "messages": [{"role": "system", "content": "own"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})")};
@@ -223,9 +223,8 @@ TEST_F(Data, ASystemColumnBesideMessagesIsTheirFirstTurn) {
 }
 
 TEST_F(Data, TokensAreCountedOfTheRowsThatWereChosen) {
-  recipe.dataset = {
-      file("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4]}\n")};
-  recipe.val_size = 1;
+  spec.sets = {file("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4]}\n")};
+  spec.val_size = 1;
   const Datasets data = load();
   EXPECT_EQ(data.report.tokens, 9 - data.eval.length(0));
   ASSERT_FALSE(data.report.notes.empty());
@@ -237,12 +236,12 @@ constexpr const char* kTwoTurns =
     R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
 
 TEST_F(Data, TrainsWhatTheRecipeSays) {
-  recipe.train_on_prompt = true;
+  spec.train_on_prompt = true;
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"[[qa</s>rb</s>]]"}));
-  recipe.train_on_prompt = false;
-  recipe.mask_history = true;
+  spec.train_on_prompt = false;
+  spec.mask_history = true;
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"qa</s>r[[b</s>]]"}));
-  recipe.default_system = "S:";
+  spec.default_system = "S:";
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"S:qa</s>r[[b</s>]]"}));
 }
 
@@ -251,7 +250,7 @@ TEST_F(Data, CutsOrDropsWhatIsTooLong) {
 {"prompt": "1", "completion": "2"}
 {"prompt": "123456789", "completion": "0"}
 )";
-  recipe.cutoff_len = 7;
+  spec.cutoff_len = 7;
   EXPECT_EQ(rows("a.jsonl", text), (Rows{"12345[[67]]", "1[[2</s>]]"}));
   DataReport report = load().report;
   EXPECT_EQ(report.rows, 3);
@@ -264,47 +263,47 @@ TEST_F(Data, CutsOrDropsWhatIsTooLong) {
   EXPECT_EQ(report.tokens_by_role.at("user"), 5 + 1);
   ASSERT_FALSE(report.notes.empty());
   EXPECT_NE(report.notes[0].find("a.jsonl:1: 9 tokens to cutoff_len 7"), std::string::npos) << report.notes[0];
-  recipe.overlength = "drop";
+  spec.overlength = Overlength::kDrop;
   EXPECT_EQ(rows("a.jsonl", text), (Rows{"1[[2</s>]]"}));
   EXPECT_EQ(load().report.dropped, 2);
 }
 
 TEST_F(Data, LongTextsGoOnInFurtherRows) {
-  recipe.stage = "pt";
-  recipe.cutoff_len = 4;
+  spec.rows = RowKind::kTexts;
+  spec.cutoff_len = 4;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"abcdefghij\"}"), (Rows{"[[abcd]]", "[[efgh]]", "[[ij</s>]]"}));
   EXPECT_EQ(load().report.truncated, 0);
 }
 
 TEST_F(Data, BosIsWrittenOnceInTexts) {
   tokenizer = TestTokenizer{.adds_bos = true}.open();
-  recipe.stage = "pt";
+  spec.rows = RowKind::kTexts;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"<s>ab\"}\n"), (Rows{"[[<s>ab</s>]]", "[[<s>ab</s>]]"}));
 }
 
 TEST_F(Data, SplitsOffEvaluationRowsBySeed) {
   std::string text;
   for (int i = 0; i < 20; ++i) text += "{\"text\": \"row " + std::to_string(i) + "\"}\n";
-  recipe.dataset = {file("a.jsonl", text)};
-  recipe.val_size = 0.25;
+  spec.sets = {file("a.jsonl", text)};
+  spec.val_size = 0.25;
   Datasets data = load();
   EXPECT_EQ(data.train.size(), 15u);
   EXPECT_EQ(data.eval.size(), 5u);
   EXPECT_EQ(load().eval[0].source, data.eval[0].source);
-  recipe.val_size = 3;
-  recipe.seed = 1;
+  spec.val_size = 3;
+  spec.seed = 1;
   EXPECT_EQ(load().eval.size(), 3u);
-  recipe.eval_dataset = {recipe.dataset[0]};
+  spec.eval_sets = {spec.sets[0]};
   data = load();
   EXPECT_EQ(data.train.size(), 20u);
   EXPECT_EQ(data.eval.size(), 20u);
   EXPECT_EQ(data.eval_report.rows, 20);
-  recipe.max_samples = 7;
+  spec.max_samples = 7;
   EXPECT_EQ(load().train.size(), 7u);
 }
 
 TEST_F(Data, SkipsBadRowsWhenAsked) {
-  recipe.on_bad_row = "skip";
+  spec.on_bad_row = OnBadRow::kSkip;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"a\"}\n{broken\n{\"other\": 1}\n\xff\n{\"text\": \"b\"}\n"),
             (Rows{"[[a</s>]]", "[[b</s>]]"}));
   const DataReport report = load().report;
@@ -322,8 +321,8 @@ TEST_F(Data, SkipsALineTooLongToBeARow) {
   for (int i = 0; i < 300; ++i) gzwrite(out, block.data(), static_cast<unsigned>(block.size()));
   gzputs(out, "\"}\n{\"text\": \"b\"}\n");
   gzclose(out);
-  recipe.dataset = {path};
-  recipe.on_bad_row = "skip";
+  spec.sets = {path};
+  spec.on_bad_row = OnBadRow::kSkip;
   const Datasets data = load();
   ASSERT_EQ(data.train.size(), 2u);
   EXPECT_EQ(data.train.source(1), path + ":3");
@@ -334,9 +333,9 @@ TEST_F(Data, SkipsALineTooLongToBeARow) {
 TEST_F(Data, TakesTheFirstRowsOfAllFiles) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "{\"text\": \"" + std::string(200, 'x') + "\"}\n";
-  recipe.dataset = {file("set/a.jsonl", text), file("set/b.jsonl", text)};
-  recipe.dataset = {(folder.path() / "set").string()};
-  recipe.max_samples = 3001;
+  spec.sets = {file("set/a.jsonl", text), file("set/b.jsonl", text)};
+  spec.sets = {(folder.path() / "set").string()};
+  spec.max_samples = 3001;
   const Datasets data = load();
   ASSERT_EQ(data.train.size(), 3001u);
   EXPECT_TRUE(data.train.source(3000).ends_with("b.jsonl:1"));
@@ -346,11 +345,11 @@ TEST_F(Data, OrderDoesNotDependOnThreads) {
   std::string text;
   for (int i = 0; i < 10'000; ++i)
     text += "{\"text\": \"" + std::string(static_cast<size_t>(i % 50) + 1, 'x') + "\"}\n";
-  recipe.dataset = {file("a.jsonl", text)};
+  spec.sets = {file("a.jsonl", text)};
   const Datasets data = load();
   ASSERT_EQ(data.train.size(), 10'000u);
   for (int i = 0; i < 10'000; ++i) {
-    ASSERT_EQ(data.train.source(i), recipe.dataset[0] + ":" + std::to_string(i + 1));
+    ASSERT_EQ(data.train.source(i), spec.sets[0] + ":" + std::to_string(i + 1));
     ASSERT_EQ(data.train.length(i), i % 50 + 2);
   }
 }

@@ -27,20 +27,20 @@ std::string show(const Tokenizer& tokenizer, const Example& example) {
 struct Preferences : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
-  Recipe recipe;
+  DataSpec spec;
 
   Preferences() {
-    recipe.stage = "dpo";
-    recipe.template_name = "none";
-    recipe.dataset_dir = folder.path().string();
-    recipe.data_cache = "off";
+    spec.rows = RowKind::kPreferencePairs;
+    spec.template_name = "none";
+    spec.dataset_dir = folder.path();
+    spec.cache = "off";
   }
-  Datasets load() { return load_datasets(recipe, tokenizer, tokenizer.vocab_size()); }
+  Datasets load() { return load_datasets(spec, tokenizer, tokenizer.vocab_size()); }
   std::vector<std::string> rows(const std::string& text, const std::string& info = "") {
-    recipe.dataset = {folder.write("rows.jsonl", text).string()};
+    spec.sets = {folder.write("rows.jsonl", text).string()};
     if (!info.empty()) {
       folder.write("dataset_info.json", R"({"mine": {"file_name": "rows.jsonl", )" + info + "}}");
-      recipe.dataset = {"mine"};
+      spec.sets = {"mine"};
     }
     std::vector<std::string> out;
     const Examples train = load().train;
@@ -94,7 +94,7 @@ TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
       "{\"prompt\": \"Q\", \"chosen\": \"yes\", \"rejected\": \"0123456789\"}\n"
       "{\"prompt\": \"R\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"
       "{\"prompt\": \"S\", \"chosen\": \"same\", \"rejected\": \"same\"}\n";
-  recipe.cutoff_len = 6;
+  spec.cutoff_len = 6;
   EXPECT_EQ(rows(text), (Rows{"+ Q[yes</s>]", "- Q[01234]", "+ R[a</s>]", "- R[b</s>]"}));
   const DataReport cut = load().report;
   EXPECT_EQ(cut.truncated, 1);
@@ -102,13 +102,13 @@ TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
   EXPECT_EQ(cut.examples, 2);
   EXPECT_EQ(cut.trained_by_role.at("chosen"), 4 + 2);
   EXPECT_EQ(cut.trained_by_role.at("rejected"), 5 + 2);
-  recipe.overlength = "drop";
+  spec.overlength = Overlength::kDrop;
   EXPECT_EQ(rows(text), (Rows{"+ R[a</s>]", "- R[b</s>]"}));
   EXPECT_EQ(load().report.dropped, 2);
 }
 
 TEST_F(Preferences, JudgedRepliesOfEveryFormat) {
-  recipe.stage = "kto";
+  spec.rows = RowKind::kRatedReplies;
   EXPECT_EQ(rows("{\"prompt\": \"Q\", \"completion\": \"yes\", \"label\": true}\n"
                  "{\"prompt\": \"Q\", \"completion\": \"no\", \"label\": false}\n"),
             (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
@@ -125,7 +125,7 @@ TEST_F(Preferences, PairsStayTogetherWhereverRowsAreChosen) {
   std::string text;
   for (int i = 0; i < 40; ++i)
     text += fmt::format("{{\"prompt\": \"{}:\", \"chosen\": \"yes{}\", \"rejected\": \"no{}\"}}\n", i, i, i);
-  recipe.val_size = 0.25;
+  spec.val_size = 0.25;
   rows(text, R"("num_samples": 50)");
   const Datasets data = load();
   ASSERT_EQ(data.train.size() + data.eval.size(), 100u);
@@ -136,8 +136,9 @@ TEST_F(Preferences, PairsStayTogetherWhereverRowsAreChosen) {
       EXPECT_EQ(part->preference(i), Preference::kChosen);
       EXPECT_EQ(part->preference(i + 1), Preference::kRejected);
     }
-  const Batches batches(data.train, {.micro_batches = 2, .rows = 6, .max_length = 32, .pairs = true});
-  EXPECT_EQ(batches.rows(), 37);
+  const Batches batches(data.train,
+                        {.micro_batches = 2, .sequences = 6, .max_length = 32, .grouping = RowGrouping::kPairs});
+  EXPECT_EQ(batches.groups(), 37);
   EXPECT_EQ(batches.steps_per_epoch(), 7);
   std::multiset<std::string> seen;
   for (int64_t step = 0; step < 7; ++step) {
@@ -154,13 +155,14 @@ TEST_F(Preferences, PairsStayTogetherWhereverRowsAreChosen) {
 }
 
 TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
-  recipe.stage = "kto";
+  spec.rows = RowKind::kRatedReplies;
   rows(
       "{\"prompt\": \"Q\", \"completion\": \"yes\", \"label\": true}\n"
       "{\"prompt\": \"RR\", \"completion\": \"no\", \"label\": false}\n"
       "{\"prompt\": \"S\", \"completion\": \"maybe\", \"label\": true}\n");
-  recipe.cutoff_len = 8;
-  const Batches batches(load().train, {.rows = 4, .max_length = 8, .mismatched = true, .shuffle = false});
+  spec.cutoff_len = 8;
+  const Batches batches(load().train,
+                        {.sequences = 4, .max_length = 8, .grouping = RowGrouping::kWithMismatched, .shuffle = false});
   ASSERT_EQ(batches.steps_per_epoch(), 2);
   auto text = [&](const Batch& batch, int64_t row) {
     const int64_t T = batch.tokens.shape().dims[2];
@@ -188,7 +190,7 @@ TEST_F(Preferences, NoMismatchedRowHasItsOwnReplyInAnyEpoch) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 5; ++i)
     examples.push_back({.input_ids = {1, 10 + i, 20 + i}, .labels = {kIgnore, kIgnore, 20 + i}});
-  const Batches batches(examples, {.rows = 4, .max_length = 8, .mismatched = true});
+  const Batches batches(examples, {.sequences = 4, .max_length = 8, .grouping = RowGrouping::kWithMismatched});
   ASSERT_EQ(batches.steps_per_epoch(), 3);
   for (int64_t step = 0; step < 12; ++step) {
     const Batch batch = batches.at(step);

@@ -103,27 +103,27 @@ TEST(Examples, AreJoinedAndChosen) {
 
 struct Cache : ::testing::Test {
   TestFolder folder;
-  Recipe recipe;
+  DataSpec spec;
 
   Cache() {
     TestTokenizer().save(folder.path() / "");
-    recipe.template_name = "none";
-    recipe.data_cache = (folder.path() / "cache").string();
-    recipe.dataset = {folder
-                          .write("rows.jsonl", R"({"prompt": "q", "completion": "a"}
+    spec.template_name = "none";
+    spec.cache = (folder.path() / "cache").string();
+    spec.sets = {folder
+                     .write("rows.jsonl", R"({"prompt": "q", "completion": "a"}
 {"prompt": "q", "completion": "a"}
 {"text": ""}
 {"prompt": "r", "completion": "answer"}
 )")
-                          .string()};
+                     .string()};
   }
   Datasets load() {
     const Tokenizer tokenizer = Tokenizer::open(folder.path());
-    return load_datasets(recipe, tokenizer, tokenizer.vocab_size());
+    return load_datasets(spec, tokenizer, tokenizer.vocab_size());
   }
   std::vector<fs::path> stores() const {
     std::vector<fs::path> out;
-    for (const auto& entry : fs::directory_iterator(recipe.data_cache)) out.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(spec.cache)) out.push_back(entry.path());
     return out;
   }
 };
@@ -147,25 +147,25 @@ TEST_F(Cache, RowsAreTokenisedOnce) {
 TEST_F(Cache, TheStoreIsTheContentsNotThePlaces) {
   load();
   fs::create_directory(folder.path() / "elsewhere");
-  fs::rename(recipe.dataset[0], folder.path() / "elsewhere" / "renamed.jsonl");
-  recipe.dataset = {(folder.path() / "elsewhere" / "renamed.jsonl").string()};
-  recipe.seed = 7;
+  fs::rename(spec.sets[0], folder.path() / "elsewhere" / "renamed.jsonl");
+  spec.sets = {(folder.path() / "elsewhere" / "renamed.jsonl").string()};
+  spec.seed = 7;
   const Datasets data = load();
   EXPECT_EQ(stores().size(), 1u);
-  EXPECT_EQ(data.train.source(0), recipe.dataset[0] + ":1");
+  EXPECT_EQ(data.train.source(0), spec.sets[0] + ":1");
   EXPECT_NE(data.report.notes[0].find("renamed.jsonl:3"), std::string::npos) << data.report.notes[0];
 }
 
 TEST_F(Cache, WhateverChangesTokensMakesAnotherStore) {
   const std::vector<std::function<void()>> changes = {
       [] {},
-      [&] { recipe.cutoff_len = 900; },
-      [&] { recipe.train_on_prompt = true; },
-      [&] { recipe.mask_history = true; },
-      [&] { recipe.default_system = "S"; },
-      [&] { recipe.overlength = "drop"; },
-      [&] { recipe.max_samples = 2; },
-      [&] { recipe.template_name = "vicuna"; },
+      [&] { spec.cutoff_len = 900; },
+      [&] { spec.train_on_prompt = true; },
+      [&] { spec.mask_history = true; },
+      [&] { spec.default_system = "S"; },
+      [&] { spec.overlength = Overlength::kDrop; },
+      [&] { spec.max_samples = 2; },
+      [&] { spec.template_name = "vicuna"; },
       [&] { folder.write("rows.jsonl", "{\"prompt\": \"q\", \"completion\": \"b\"}\n"); },
       [&] { TestTokenizer{.merges = {"a n"}}.save(folder.path()); },
       [&] { TestTokenizer{.chat_template = "{{ messages }}", .merges = {"a n"}}.save(folder.path()); },
@@ -271,7 +271,7 @@ TEST_F(Cache, WithoutOneNothingStaysOnTheDisk) {
   const char* usual = getenv("TMPDIR");
   const std::string before = usual ? usual : "";
   setenv("TMPDIR", temporary.c_str(), 1);
-  recipe.data_cache = "off";
+  spec.cache = "off";
   const Datasets data = load();
   usual ? setenv("TMPDIR", before.c_str(), 1) : unsetenv("TMPDIR");
   EXPECT_EQ(data.train[2].input_ids.size(), 8u);
@@ -283,37 +283,37 @@ TEST_F(Cache, StoresThatNobodyUsedForAMonthAreRemoved) {
   const fs::path old = stores()[0];
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
   load();  // used again
-  recipe.cutoff_len = 10;
+  spec.cutoff_len = 10;
   load();
   EXPECT_TRUE(fs::exists(old));
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
-  recipe.cutoff_len = 11;
+  spec.cutoff_len = 11;
   load();
   EXPECT_FALSE(fs::exists(old));
   EXPECT_EQ(stores().size(), 2u);
 }
 
 TEST_F(Cache, AFolderThatCannotBeWrittenKeepsNothing) {
-  recipe.data_cache = folder.write("file", "").string() + "/cache";
+  spec.cache = folder.write("file", "").string() + "/cache";
   EXPECT_EQ(load().train.size(), 3u);
-  recipe.data_cache = "off";
+  spec.cache = "off";
   EXPECT_EQ(load().train.size(), 3u);
 }
 
 TEST(Mix, SetsTakeTurns) {
   using Order = std::vector<int64_t>;
-  EXPECT_EQ(mix_sets({3, 2}, "interleave_under", {}, 1), (Order{0, 3, 1, 4}));
-  EXPECT_EQ(mix_sets({3, 2}, "interleave_over", {}, 1), (Order{0, 3, 1, 4, 2, 3}));
+  EXPECT_EQ(mix_sets({3, 2}, Mix::kInterleaveUnder, {}, 1), (Order{0, 3, 1, 4}));
+  EXPECT_EQ(mix_sets({3, 2}, Mix::kInterleaveOver, {}, 1), (Order{0, 3, 1, 4, 2, 3}));
 }
 
 TEST(Mix, SharesAreThoseAskedFor) {
-  const auto under = mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 1);
+  const auto under = mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 1);
   const auto second = std::count_if(under.begin(), under.end(), [](int64_t row) { return row >= 30'000; });
   EXPECT_NEAR(static_cast<double>(second) / static_cast<double>(under.size()), 0.25, 0.01);
-  EXPECT_EQ(mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 1), under);
-  EXPECT_NE(mix_sets({30'000, 10'000}, "interleave_under", {3, 1}, 2), under);
+  EXPECT_EQ(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 1), under);
+  EXPECT_NE(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 2), under);
   // Each set's rows come in their order, and those of the one that was used up each once.
-  const auto over = mix_sets({50, 10}, "interleave_over", {0.5, 0.5}, 3);
+  const auto over = mix_sets({50, 10}, Mix::kInterleaveOver, {0.5, 0.5}, 3);
   std::vector<int> seen(60);
   for (int64_t row : over) ++seen[static_cast<size_t>(row)];
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 0);
@@ -323,9 +323,9 @@ TEST(Mix, SharesAreThoseAskedFor) {
 
 TEST_F(Cache, DataSetsAreMixed) {
   const std::string other = folder.write("other.jsonl", "{\"text\": \"x\"}\n{\"text\": \"y\"}\n").string();
-  recipe.dataset.push_back(other);
+  spec.sets.push_back(other);
   EXPECT_EQ(load().train.size(), 5u);
-  recipe.mix_strategy = "interleave_under";
+  spec.mix = Mix::kInterleaveUnder;
   const Datasets data = load();
   ASSERT_EQ(data.train.size(), 4u);
   EXPECT_EQ(data.train.source(1), other + ":1");

@@ -77,14 +77,6 @@ TEST(ClassScores, TheConfusionAsText) {
             "1 spam  . 3\n");
 }
 
-Recipe recipe_of(const std::string& problem, std::vector<std::string> names) {
-  Recipe recipe;
-  recipe.stage = "cls";
-  recipe.problem_type = problem;
-  recipe.id2label = std::move(names);
-  return recipe;
-}
-
 Examples rows_of(const std::vector<std::vector<float>>& classes) {
   std::vector<Example> rows;
   for (const auto& one : classes) {
@@ -96,18 +88,18 @@ Examples rows_of(const std::vector<std::vector<float>>& classes) {
 }
 
 TEST(ClassEvaluation, LossesAreThoseOfTransformers) {
-  const LabelSet names(recipe_of("single_label_classification", {"a", "b"}));
+  const LabelSet names{Problem::kSingleLabel, {"a", "b"}};
   const std::vector<float> logits = {1, 2, 0, 0, 5, 5};
   // The last row has no label.
   const ClassEvaluation one = evaluate_classes(rows_of({{0}, {1}, {}}), logits, names);
   EXPECT_EQ(one.rows, 2);
   EXPECT_NEAR(one.loss, (std::log(1 + std::exp(1)) + std::log(2)) / 2, 1e-12);
   EXPECT_NEAR(one.figures().at("accuracy"), 0, 1e-12);
-  const LabelSet sets(recipe_of("multi_label_classification", {"a", "b"}));
+  const LabelSet sets{Problem::kMultiLabel, {"a", "b"}};
   const ClassEvaluation several = evaluate_classes(rows_of({{1, 0}}), std::vector<float>{1, -2}, sets);
   EXPECT_NEAR(several.loss, (std::log1p(std::exp(-1)) + std::log1p(std::exp(-2))) / 2, 1e-12);
   EXPECT_EQ(several.figures().at("exact_match"), 1);
-  const LabelSet numbers(recipe_of("regression", {"LABEL_0"}));
+  const LabelSet numbers{Problem::kRegression, {"LABEL_0"}};
   EXPECT_NEAR(evaluate_classes(rows_of({{1}, {2}}), std::vector<float>{1.5, 4}, numbers).loss, (0.25 + 4) / 2, 1e-12);
 }
 
@@ -119,7 +111,7 @@ TEST(ClassEvaluation, ProbabilitiesOfLargeLogitsAreFinite) {
 
 TEST(ClassEvaluation, WritesTheReportAndThePicture) {
   const TempFolder folder;
-  const LabelSet names(recipe_of("single_label_classification", {"ham & eggs", "spam"}));
+  const LabelSet names{Problem::kSingleLabel, {"ham & eggs", "spam"}};
   const ClassEvaluation found = evaluate_classes(rows_of({{0}, {1}, {1}}), std::vector<float>{2, 1, 3, 0, 0, 1}, names);
   write_class_report(folder.path(), found, names);
   const Json report = Json::parse(std::ifstream(folder.path() / "classification_report.json"));

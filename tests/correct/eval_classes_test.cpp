@@ -104,7 +104,7 @@ TEST_F(EvalClasses, WhatCannotBe) {
       run_eval(recipe, false, out);
     });
   };
-  EXPECT_THAT(said(), HasSubstr("rows.csv:2: the label \"7\" is outside of the 3 labels"));
+  EXPECT_THAT(said(), HasSubstr("rows.csv:2: the label \"7\" is not one of the 3 labels"));
   recipe.eval_task = {"choice"};
   EXPECT_THAT(said(), HasSubstr("eval_task: choice asks for text"));
   recipe.eval_task = {"auto"};
@@ -131,7 +131,7 @@ TEST_F(EvalClasses, WhatWouldBeMeasuredWrongly) {
   EXPECT_THAT(said(), HasSubstr("has other labels than"));
   recipe.eval_base_model.clear();
   recipe.id2label = {"blue", "green", "red"};
-  EXPECT_THAT(said(), HasSubstr("has them as [red, green, blue]"));
+  EXPECT_THAT(said(), HasSubstr("has the same names as [red, green, blue]"));
   recipe.id2label.clear();
   std::string words;
   for (int i = 0; i < 400; ++i) words += " w" + std::to_string(i);

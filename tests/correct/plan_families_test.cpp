@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "config/taught_labels.h"
+#include "data/classes/taught_labels.h"
 #include "families.h"
 #include "gpu_plugin.h"
 #include "plan/step_plan.h"

@@ -33,7 +33,7 @@ TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   const Job job = make_job(recipe, repository.config(), "config.json", 1);
   const Executable step = devices.compile(build_train_step(job, 40));
   const std::vector<Example> rows = reference_rows();
-  const Batches batches(rows, {.rows = 1, .max_length = 40, .shuffle = false, .lengths = {40}});
+  const Batches batches(rows, {.sequences = 1, .max_length = 40, .shuffle = false, .lengths = {40}});
   auto weight = [&](const TrainState& state) {
     return to_value(state.buffers.at("trained/model.layers.{}.mlp.up_proj.weight").download()).elements;
   };

@@ -46,7 +46,7 @@ void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule,
   const Job job = make_job(recipe, repository.config(), "config.json", 1);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .rows = job.rows_per_micro_batch(),
+                               .sequences = job.rows_per_micro_batch(),
                                .max_length = 40,
                                .shuffle = false,
                                .lengths = {40}});

@@ -66,7 +66,7 @@ Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps)
   const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .rows = job.rows_per_micro_batch(),
+                               .sequences = job.rows_per_micro_batch(),
                                .max_length = 40,
                                .shuffle = false,
                                .lengths = {40}});

@@ -85,7 +85,7 @@ TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   row.labels = row.input_ids;
   const std::vector<Example> rows(static_cast<size_t>(job.rows_per_micro_batch()), row);
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
-                               .rows = job.rows_per_micro_batch(),
+                               .sequences = job.rows_per_micro_batch(),
                                .max_length = length,
                                .lengths = {length}});
   malloc_trim(0);

@@ -107,11 +107,12 @@ TEST(Preferences, RowsThatCannotBe) {
   struct Case {
     const char *stage, *row, *said;
   };
-  for (const Case& c : {Case{"dpo", R"({"prompt": "a", "chosen": "b"})", "rejected"},
-                        {"dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "same"},
-                        {"sft", R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "are for stage dpo, not for sft"},
-                        {"kto", R"({"prompt": "a", "completion": "b"})", "true for a good reply"},
-                        {"kto", R"({"prompt": "a", "completion": "b", "label": "good"})", "must be true or false"}}) {
+  for (const Case& c :
+       {Case{"dpo", R"({"prompt": "a", "chosen": "b"})", "rejected"},
+        {"dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "same"},
+        {"sft", R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "set stage: dpo or rm to train on it"},
+        {"kto", R"({"prompt": "a", "completion": "b"})", "true for a good reply"},
+        {"kto", R"({"prompt": "a", "completion": "b", "label": "good"})", "must be true or false"}}) {
     TempFolder folder;
     const Outcome run = run_fettle(folder, preference_words(folder, "out", c.stage, std::string(c.row) + "\n"));
     EXPECT_EQ(run.code, 2) << c.row << run.err;

@@ -165,7 +165,7 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   const Executable executable = devices.compile(program);
   TrainState state = load_state(devices, job, repository, false);
   const std::vector<Example> rows = reference_rows();
-  const Batches batches(rows, {.rows = 2, .max_length = 40, .packing = true, .shuffle = false, .lengths = {40}});
+  const Batches batches(rows, {.sequences = 2, .max_length = 40, .packing = true, .shuffle = false, .lengths = {40}});
   std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(5), true);
   Bindings bindings = state.bindings();
   for (auto& [name, buffer] : inputs) bindings[name] = &buffer;

@@ -76,7 +76,7 @@ RowLosses evaluate(const std::string& model, const std::vector<Example>& example
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const Job job = make_job(recipe, repository.config(), "config.json", 1);
   const Batches batches(examples,
-                        {.rows = rows, .max_length = 40, .packing = packing, .shuffle = false, .lengths = {40}});
+                        {.sequences = rows, .max_length = 40, .packing = packing, .shuffle = false, .lengths = {40}});
   const Executable executable = devices.compile(build_eval_step(job, rows, 40));
   TrainState state = load_state(devices, job, repository, false);
   std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, job, batches.at(0), true);

@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-std::string message_of(const std::vector<Example>& examples, BatchOptions options) {
+std::string message_of(const std::vector<Example>& examples, BatchSpec options) {
   try {
     Batches(examples, options);
   } catch (const UserError& error) {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/classes/labels.h"
+#include "data/classes/settle_labels.h"
 #include "data/dataset.h"
 #include "data_fixtures.h"
 
@@ -13,20 +13,24 @@ using nlohmann::json;
 struct ClassErrors : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
-  Recipe recipe;
+  DataSpec spec;
+  LabelRequest asked{.count_at = "recipe", .names_at = "recipe"};
+  std::vector<std::string> adapters;
 
   ClassErrors() {
-    recipe.stage = "cls";
-    recipe.data_cache = "off";
+    spec.rows = RowKind::kLabelled;
+    spec.cache = "off";
   }
   void expect(const std::vector<std::string>& rows, const std::string& part, const json& config = json::object(),
               const std::string& name = "a.jsonl") {
     std::string lines;
     for (const std::string& row : rows) lines += row + "\n";
-    Recipe asked = recipe;
-    if (!rows.empty()) asked.dataset = {folder.write(name, lines).string()};
+    DataSpec settled = spec;
+    if (!rows.empty()) settled.sets = {folder.write(name, lines).string()};
     try {
-      const Recipe settled = settle_labels(asked, config, "config.json");
+      const TaughtLabels taught = taught_labels(adapters, config, "config.json");
+      check_taught(asked, taught);
+      settled.labels = settle_labels(asked, taught, settled);
       load_datasets(settled, tokenizer, 0);
       ADD_FAILURE() << "no error: " << lines;
     } catch (const UserError& error) {
@@ -38,13 +42,13 @@ struct ClassErrors : ::testing::Test {
 TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": "x"})", R"({"text": "b", "label": 3})"}, "a.jsonl:2: the label 3 is a number");
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "b", "label": "x"})"}, "is a single one");
-  recipe.problem_type = "multi_label_classification";
+  asked.problem = Problem::kMultiLabel;
   expect({R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"},
-         "a.jsonl:1: the label \"x\" stands alone");
-  recipe.problem_type = "single_label_classification";
+         "a.jsonl:1: the label \"x\" is a single one, but problem_type");
+  asked.problem = Problem::kSingleLabel;
   expect({R"({"text": "a", "label": ["x"]})", R"({"text": "a", "label": ["y"]})"}, "the label [\"x\"] is a list");
-  recipe.problem_type = "regression";
-  expect({R"({"text": "a", "label": "x"})"}, "the label \"x\" is no number");
+  asked.problem = Problem::kRegression;
+  expect({R"({"text": "a", "label": "x"})"}, "the label \"x\" is not a number");
   expect({R"({"text": "a", "label": 1})", R"({"text": "a", "label": [1, 2]})"}, "num_labels is");
 }
 
@@ -52,8 +56,8 @@ TEST_F(ClassErrors, CellsThatAreNoNumberAmongNumbers) {
   for (const std::string cell : {"n/a", "nan", "inf"}) {
     expect({"text,label", "a,1.5", "b," + cell, "c,2.5"}, "a.csv:3: the label " + cell + " is a name, but",
            json::object(), "a.csv");
-    expect({"text,label", "a,1", "b," + cell, "c,0"}, "labels of one kind are wanted in all rows; mend", json::object(),
-           "a.csv");
+    expect({"text,label", "a,1", "b," + cell, "c,0"}, "the labels of all rows must be of one kind; correct",
+           json::object(), "a.csv");
   }
   expect({"text,label", "a,x", "b,", "c,y"}, "a.csv:3: the row has no label: 'label' is empty", json::object(),
          "a.csv");
@@ -61,62 +65,62 @@ TEST_F(ClassErrors, CellsThatAreNoNumberAmongNumbers) {
 
 TEST_F(ClassErrors, ListsOfZeroAndOneAmongOthers) {
   expect({R"({"text": "a", "label": [0, 0, 1]})", R"({"text": "b", "label": [2]})"},
-         "a.jsonl:1: the label [0,0,1] has a number twice");
+         "a.jsonl:1: the list of labels [0,0,1] has a number twice");
 }
 
 TEST_F(ClassErrors, ConversationsWithoutATemplate) {
   expect({R"({"messages": [{"role": "user", "content": "a"}], "label": 0})", R"({"text": "b", "label": 1})"},
-         "a.jsonl:1: this row is a conversation, and the model has no chat template: conversations are for causal");
+         "a.jsonl:1: this row is a conversation, but the model has no chat template");
 }
 
 TEST_F(ClassErrors, LabelsThatNameNothing) {
-  recipe.problem_type = "single_label_classification";
+  asked.problem = Problem::kSingleLabel;
   expect({R"({"text": "a", "label": 1})", R"({"text": "a", "label": 0.5})"},
-         "a.jsonl:2: the label 0.5 is no whole number, and problem_type is single_label_classification; leave it out");
-  recipe.id2label = {"x", "y"};
+         "a.jsonl:2: the label 0.5 is not a whole number, but problem_type is single_label_classification; leave");
+  asked.id2label = {"x", "y"};
   expect({R"({"text": "a", "label": 0.5})"},
-         "no whole number, and problem_type is single_label_classification: labels");
-  recipe.id2label.clear(), recipe.problem_type.clear();
+         "not a whole number, but problem_type is single_label_classification, whose labels");
+  asked.id2label.clear(), asked.problem.reset();
   expect({R"({"text": "a", "label": 1})", R"({"text": "b", "label": {"x": 1}})"},
          "a.jsonl:2: a label must be a name or a number, this is {\"x\":1}");
-  expect({R"({"text": "a", "label": []})"}, "none is a name or a whole number; is problem_type: multi_label");
+  expect({R"({"text": "a", "label": []})"}, "is a name or a whole number; is problem_type: multi_label");
 }
 
 TEST_F(ClassErrors, LabelsThatAreNotAmongThem) {
-  recipe.id2label = {"ham", "spam"};
+  asked.id2label = {"ham", "spam"};
   expect({R"({"text": "a", "label": "spma"})"},
          "the label \"spma\" is not among the 2 labels (did you mean 'spam'?): ham, spam");
-  expect({R"({"text": "a", "label": 2})"}, "the label 2 is outside of the 2 labels");
-  expect({R"({"text": "a", "label": -1})"}, "a.jsonl:1: the label -1 is outside of the 2 labels");
-  recipe.id2label = {"1", "2", "3"};
+  expect({R"({"text": "a", "label": 2})"}, "the label 2 is not one of the 2 labels, which are numbered 0 to 1");
+  expect({R"({"text": "a", "label": -1})"}, "a.jsonl:1: the label -1 is not one of the 2 labels");
+  asked.id2label = {"1", "2", "3"};
   expect({R"({"text": "a", "label": 0})"}, "the label 0 is not among the 3 labels: 1, 2, 3");
-  recipe.id2label.clear();
-  recipe.num_labels = 2;
+  asked.id2label.clear();
+  asked.count = 2;
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 2})"},
          "a.jsonl:2: the label 2 is beyond num_labels 2 (recipe), whose numbers are 0 to 1; the rows have 2 labels: "
-         "number them from 0 on, or name them, as id2label: [0, 2]");
+         "number them from 0 on, or name them with id2label: [0, 2]");
   expect({R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})", R"({"text": "a", "label": 2})"},
-         "mend the row, or raise num_labels to 3");
+         "correct the row, or raise num_labels to 3");
 }
 
 TEST_F(ClassErrors, RowsWithoutLabelOrText) {
-  recipe.num_labels = 2;
-  recipe.problem_type = "single_label_classification";
-  recipe.id2label = {"x", "y"};
-  expect({R"({"text": "a"})"}, "a.jsonl:1: the row has no label: a column label");
+  asked.count = 2;
+  asked.problem = Problem::kSingleLabel;
+  asked.id2label = {"x", "y"};
+  expect({R"({"text": "a"})"}, "a.jsonl:1: the row has no label; name the column label");
   expect({R"({"text": "a", "label": -100})"}, "the row has no label: 'label' is -100");
   expect({R"({"text": "a", "label": null})"}, "'label' is null");
   expect({R"({"words": "a", "label": 1})"}, "no text to classify is in the columns [words, label]");
   expect({R"({"text": "", "label": 1})"}, "the text is empty");
   expect({R"({"text": "a", "label": {"x": 1}})"}, "a label must be a name or a number");
-  recipe.cutoff_len = 0;
+  spec.cutoff_len = 0;
   expect({R"({"text": "a", "label": 1})"}, "leave no room");
 }
 
 TEST_F(ClassErrors, NothingToReadThemOff) {
   expect({}, "num_labels: is missing");
   expect({R"({"text": "a"})"}, "no row has a label");
-  expect({R"({"text": "a", "label": "x"})"}, "there is nothing to tell apart");
+  expect({R"({"text": "a", "label": "x"})"}, "so there is nothing to learn");
   const json broken = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"1", "x"}}}};
   expect({R"({"text": "a", "label": 1})"}, "id2label must name the numbers 0 to 0", broken);
 }
@@ -124,27 +128,27 @@ TEST_F(ClassErrors, NothingToReadThemOff) {
 TEST_F(ClassErrors, AnotherNumberOfLabelsThanTheModels) {
   const json bert = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
-  recipe.num_labels = 5;
-  recipe.set_at["num_labels"] = "recipe.yaml:3";
-  expect(rows, "recipe.yaml:3: num_labels has 5 labels, but config.json is of a classifier of 2", bert);
-  recipe.num_labels.reset();
-  recipe.id2label = {"x", "y", "z"};
-  expect(rows, "id2label has 3 labels, but config.json is of a classifier of 2", bert);
-  recipe.id2label.clear();
-  recipe.problem_type = "regression";
-  expect(rows, "a.jsonl:1: the label \"x\" is no number, and problem_type is regression", bert);
+  asked.count = 5;
+  asked.count_at = "recipe.yaml:3";
+  expect(rows, "recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", bert);
+  asked.count.reset();
+  asked.id2label = {"x", "y", "z"};
+  expect(rows, "id2label has 3 labels, but config.json belongs to a classifier with 2", bert);
+  asked.id2label.clear();
+  asked.problem = Problem::kRegression;
+  expect(rows, "a.jsonl:1: the label \"x\" is not a number, but problem_type is regression", bert);
 }
 
 TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
-  recipe.id2label = {"y", "x"};
+  asked.id2label = {"y", "x"};
   const std::string order = "id2label is [y, x], but ";
-  expect(rows, order + "config.json has them as [x, y]",
+  expect(rows, order + "config.json has the same names as [x, y]",
          {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}});
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
-  recipe.adapter_name_or_path = {folder.path().string()};
-  expect(rows, "classifier.json has them as [x, y], in the order of its outputs; leave id2label out");
+  adapters = {folder.path().string()};
+  expect(rows, "classifier.json has the same names as [x, y], in the order of its outputs; leave id2label out");
 }
 
 TEST_F(ClassErrors, TaughtLabelsThatAreNone) {
@@ -161,21 +165,11 @@ TEST_F(ClassErrors, TaughtLabelsThatAreNone) {
 
 TEST_F(ClassErrors, KeysThatContradict) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": 0})", R"({"text": "a", "label": 1})"};
-  recipe.id2label = {"x", "x"};
+  asked.id2label = {"x", "x"};
   expect(rows, "id2label has 'x' twice");
-  recipe.id2label = {"x", "y"};
-  recipe.num_labels = 3;
+  asked.id2label = {"x", "y"};
+  asked.count = 3;
   expect(rows, "num_labels is 3, but id2label names 2");
-  recipe.num_labels.reset();
-  recipe.packing = true;
-  expect(rows, "packing is for stages that train tokens");
-  recipe.packing = false;
-  recipe.template_name = "llama3";
-  expect(rows, "an encoder's, which reads texts as they are", {{"model_type", "bert"}, {"max_position_embeddings", 8}});
-  recipe = {};
-  recipe.stage = "sft";
-  recipe.set_at["num_labels"] = "recipe.yaml:3";
-  expect(rows, "recipe.yaml:3: num_labels is for stage cls, not sft");
 }
 
 }  // namespace

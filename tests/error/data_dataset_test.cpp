@@ -10,23 +10,23 @@ namespace {
 struct DataErrors : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
-  Recipe recipe;
+  DataSpec spec;
 
   DataErrors() {
-    recipe.template_name = "none";
-    recipe.dataset_dir = folder.path().string();
-    recipe.data_cache = "off";
+    spec.template_name = "none";
+    spec.dataset_dir = folder.path();
+    spec.cache = "off";
   }
   std::string failure() {
     try {
-      load_datasets(recipe, tokenizer, tokenizer.vocab_size());
+      load_datasets(spec, tokenizer, tokenizer.vocab_size());
     } catch (const UserError& error) {
       return error.what();
     }
     return "";
   }
   std::string failure_of(const std::string& name, const std::string& text) {
-    recipe.dataset = {folder.write(name, text).string()};
+    spec.sets = {folder.write(name, text).string()};
     return failure();
   }
 };
@@ -74,20 +74,20 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
               "the gzip data is broken");
   expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
-  recipe.dataset = {(folder.path() / "none.jsonl").string()};
+  spec.sets = {(folder.path() / "none.jsonl").string()};
   expect_says(failure(), "none.jsonl' is no file, and there is no ");
   folder.write("dataset_info.json", R"({"alpaca_de": {"file_name": "a"}, "alpaca_en": {"file_name": "b"}})");
-  recipe.dataset = {"alpaca_fr"};
+  spec.sets = {"alpaca_fr"};
   expect_says(failure(), "(did you mean 'alpaca_de'?); it has alpaca_de, alpaca_en");
   folder.write("dataset_info.json", "{\"a\": {\n  \"file_name\": nope}\n}");
   expect_says(failure(), "dataset_info.json: is no JSON: it breaks at line 2, column 17, at `ope}`");
   std::filesystem::remove(folder.path() / "dataset_info.json");
-  recipe.dataset = {(folder.path() / "*.nothing").string()};
+  spec.sets = {(folder.path() / "*.nothing").string()};
   expect_says(failure(), "no file matches");
   std::filesystem::create_directory(folder.path() / "empty");
-  recipe.dataset = {(folder.path() / "empty").string()};
+  spec.sets = {(folder.path() / "empty").string()};
   expect_says(failure(), "holds no data file");
-  recipe.dataset = {};
+  spec.sets = {};
   expect_says(failure(), "dataset: is missing");
 }
 
@@ -118,7 +118,7 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{bad"}}]}]})",
        "the arguments of a function call are no JSON: {bad"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": false})",
-       "'label' is false: a reply judged bad is for stage kto, not for sft"},
+       "'label' is false, so the reply is rated bad and must not be taught; set stage: kto"},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
       {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
@@ -130,7 +130,8 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
        "'tools' is a text that is no JSON"},
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
-      {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "are for stage dpo"},
+      {R"({"prompt": "q", "chosen": "a", "rejected": "b"})",
+       "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
       {R"({"input_ids": [1, -2]})", "holds -2, which is no token"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
@@ -157,7 +158,7 @@ TEST_F(DataErrors, AnEmptyReplyTeachesNothing) {
     SCOPED_TRACE(row);
     const std::string said = failure_of("rows.jsonl", std::string(row) + "\n");
     expect_says(said, "of 1 rows none has a trained token left (1 dropped, 0 bad)");
-    expect_says(said, "rows.jsonl:1: a reply is empty: there is nothing to learn");
+    expect_says(said, "rows.jsonl:1: a reply is empty, so there is nothing to learn");
   }
 }
 
@@ -178,14 +179,14 @@ TEST_F(DataErrors, NothingLeftToTrain) {
   expect_says(failure_of("a.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n"),
               "of 1 rows none has a trained token");
   expect_says(failure(), "a.jsonl:1: no token is trained");
-  recipe.cutoff_len = 4;
+  spec.cutoff_len = 4;
   expect_says(failure_of("a.jsonl", "{\"prompt\": \"a long question\", \"completion\": \"a\"}\n"),
               "has no trained token left");
 }
 
 TEST_F(DataErrors, TooLongUnderOverlengthError) {
-  recipe.cutoff_len = 4;
-  recipe.overlength = "error";
+  spec.cutoff_len = 4;
+  spec.overlength = Overlength::kError;
   expect_says(
       failure_of("a.jsonl",
                  "{\"prompt\": \"q\", \"completion\": \"a\"}\n{\"prompt\": \"q\", \"completion\": \"too long\"}\n"),
@@ -199,7 +200,7 @@ TEST_F(DataErrors, ColumnsWithoutAnything) {
 TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
   expect_says(failure_of("a.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}]\n\n[1]"),
               "a.json:3: the file goes on behind the ] of its array");
-  recipe.dataset = {folder.write("b.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}] \n\n").string()};
+  spec.sets = {folder.write("b.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}] \n\n").string()};
   EXPECT_EQ(failure(), "");
 }
 
@@ -229,17 +230,18 @@ TEST_F(DataErrors, ToolsOfAWrongType) {
 }
 
 TEST_F(DataErrors, ValidationThatLeavesNothing) {
-  recipe.val_size = 1;
+  spec.val_size = 1;
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"), "val_size: 1 leaves nothing to train of 1 examples");
 }
 
 TEST_F(DataErrors, ConversationsInStagePt) {
-  recipe.stage = "pt";
-  expect_says(failure_of("a.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\"}\n"), "stage pt trains plain text");
+  spec.rows = RowKind::kTexts;
+  expect_says(failure_of("a.jsonl", "{\"prompt\": \"q\", \"completion\": \"a\"}\n"),
+              "is a conversation, but the stage reads plain texts");
 }
 
 TEST_F(DataErrors, TemplateFailuresNameTheRow) {
-  recipe.template_name = "mistral";
+  spec.template_name = "mistral";
   expect_says(
       failure_of(
           "a.jsonl",
@@ -250,7 +252,7 @@ TEST_F(DataErrors, TemplateFailuresNameTheRow) {
 TEST_F(DataErrors, DatasetInfo) {
   auto info = [&](const std::string& text) {
     folder.write("dataset_info.json", text);
-    recipe.dataset = {"mine"};
+    spec.sets = {"mine"};
     return failure();
   };
   folder.write("rows.json", R"([{"text": "a"}])");
@@ -265,7 +267,8 @@ TEST_F(DataErrors, DatasetInfo) {
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"), "num_samples: a count is wanted");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": true}})"),
-              "mine holds pairs of replies (`ranking: true` in dataset_info.json), which are for stage dpo, not sft");
+              "mine holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads conversations "
+              "and texts");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": 1}})"), "ranking: true or false is wanted");
   expect_says(info(R"({"mines": {"file_name": "rows.json"}})"), "did you mean 'mines'?");
   expect_says(info("{"), "dataset_info.json: ");

@@ -12,17 +12,17 @@ namespace {
 struct PreferenceErrors : ::testing::Test {
   TestFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
-  Recipe recipe;
+  DataSpec spec;
 
   PreferenceErrors() {
-    recipe.stage = "dpo";
-    recipe.template_name = "none";
-    recipe.data_cache = "off";
+    spec.rows = RowKind::kPreferencePairs;
+    spec.template_name = "none";
+    spec.cache = "off";
   }
   void expect(const std::string& row, const std::string& part) {
-    recipe.dataset = {folder.write("a.jsonl", row + "\n").string()};
+    spec.sets = {folder.write("a.jsonl", row + "\n").string()};
     try {
-      load_datasets(recipe, tokenizer, 0);
+      load_datasets(spec, tokenizer, 0);
       ADD_FAILURE() << "no error: " << row;
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find("a.jsonl"), std::string::npos) << error.what();
@@ -39,38 +39,40 @@ TEST_F(PreferenceErrors, RowsThatAreNoPairs) {
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
       R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",
-      "differ in message 1, which is of role 'user'");
+      "differ in message 1, whose role is 'user'");
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
 }
 
 TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
-  recipe.stage = "kto";
+  spec.rows = RowKind::kRatedReplies;
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing: true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})", "'label' must be true or false, it is \"maybe\"");
   expect(R"({"text": "q", "label": true})", "preferences want a prompt and a reply");
 }
 
 TEST_F(PreferenceErrors, PairsInStageSft) {
-  recipe.stage = "sft";
-  expect(R"({"x": "q", "chosen": "a", "rejected": "b"})", "are for stage dpo");
+  spec.rows = RowKind::kConversations;
+  expect(R"({"x": "q", "chosen": "a", "rejected": "b"})",
+         "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo");
 }
 
 TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   const std::vector<Example> pair = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}},
                                      {.input_ids = {1, 3}, .labels = {kIgnore, 3}}};
-  EXPECT_THROW(Batches(pair, {.rows = 2, .packing = true, .pairs = true}), UserError);
-  EXPECT_THROW(Batches(pair, {.rows = 2, .mismatched = true}), UserError);
+  EXPECT_THROW(Batches(pair, {.sequences = 2, .packing = true, .grouping = RowGrouping::kPairs}), UserError);
+  EXPECT_THROW(Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched}), UserError);
 }
 
 TEST_F(PreferenceErrors, AJudgedRowThatIsTheOnlyOne) {
   const std::vector<Example> one = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}, .source = "rows.jsonl:1"}};
   try {
-    const Batches batches(one, {.rows = 4, .mismatched = true});
+    const Batches batches(one, {.sequences = 4, .grouping = RowGrouping::kWithMismatched});
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(),
-                 "rows.jsonl:1: stage kto gives each prompt the reply of another row, and this row is the only one of "
-                 "its set; add rows");
+    EXPECT_STREQ(
+        error.what(),
+        "rows.jsonl:1: the loss also needs each prompt with the reply of another row, but this row is the only "
+        "one of its set; add rows");
   }
 }
 

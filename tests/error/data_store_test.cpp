@@ -16,7 +16,7 @@ namespace {
 
 TEST(Mix, RefusesToRepeatWithoutEnd) {
   try {
-    mix_sets({10, 10}, "interleave_over", {1, 1e-9}, 1);
+    mix_sets({10, 10}, Mix::kInterleaveOver, {1, 1e-9}, 1);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("interleave_over would repeat rows"), std::string::npos) << error.what();
@@ -48,17 +48,17 @@ TEST(TokenStore, IsNoneWhereThereIsNone) {
 
 struct Filling : ::testing::Test {
   TestFolder folder;
-  Recipe recipe;
+  DataSpec spec;
 
   Filling() {
     TestTokenizer().save(folder.path());
-    recipe.template_name = "none";
-    recipe.data_cache = (folder.path() / "cache").string();
+    spec.template_name = "none";
+    spec.cache = (folder.path() / "cache").string();
   }
   std::string failure() {
     const Tokenizer tokenizer = Tokenizer::open(folder.path());
     try {
-      load_datasets(recipe, tokenizer, 0);
+      load_datasets(spec, tokenizer, 0);
     } catch (const Error& error) {
       code = static_cast<int>(error.code());
       return error.what();
@@ -72,22 +72,22 @@ TEST_F(Filling, AFileThatGrowsMeanwhileMakesNoStore) {
   std::string text;
   for (int i = 0; i < 50'000; ++i) text += "{\"text\": \"row " + std::to_string(i) + std::string(200, 'x') + "\"}\n";
   const auto file = folder.write("rows.jsonl", text);
-  recipe.dataset = {file.string()};
+  spec.sets = {file.string()};
   // The draft appears when the file's key is known, and before its rows are read.
   std::thread writer([&] {
     std::error_code none;
-    while (!std::filesystem::exists(recipe.data_cache, none) || std::filesystem::is_empty(recipe.data_cache, none)) {
+    while (!std::filesystem::exists(spec.cache, none) || std::filesystem::is_empty(spec.cache, none)) {
     }
     std::ofstream(file, std::ios::app) << "{\"text\": \"one more\"}\n";
   });
   const std::string said = failure();
   writer.join();
   EXPECT_NE(said.find("rows.jsonl changed while it was read"), std::string::npos) << said;
-  EXPECT_TRUE(std::filesystem::is_empty(recipe.data_cache));
+  EXPECT_TRUE(std::filesystem::is_empty(spec.cache));
 }
 
 TEST_F(Filling, StopsWhileTheFilesAreLookedAt) {
-  recipe.dataset = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
+  spec.sets = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
   const InterruptScope scope;
   std::raise(SIGINT);
   EXPECT_EQ(failure(), "interrupted while the data's files were looked at");

@@ -14,14 +14,14 @@ constexpr int64_t kMostRepeats = 100;
 
 }  // namespace
 
-std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, const std::string& strategy,
-                              const std::vector<double>& weights, uint64_t seed) {
+std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const std::vector<double>& weights,
+                              uint64_t seed) {
   internal_check(weights.empty() || weights.size() == sizes.size(), "mix_sets: {} sets, {} weights", sizes.size(),
                  weights.size());
   std::vector<int64_t> first(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), first.begin(), int64_t{0});
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  const bool over = strategy == "interleave_over";
+  const bool over = mix == Mix::kInterleaveOver;
   std::vector<int64_t> order, at(sizes.size());
   auto take = [&](size_t set) {
     order.push_back(first[set] + at[set] % sizes[set]);
@@ -29,7 +29,7 @@ std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, const std::stri
     if (static_cast<int64_t>(order.size()) / kMostRepeats > all)
       throw UserError(
           "mix_strategy: interleave_over would repeat rows until {} become more than {}; take "
-          "interleave_under, or interleave_probs nearer to the sizes",
+          "interleave_under, or interleave_probs closer to the sizes of the sets",
           all, order.size());
   };
   if (weights.empty()) {

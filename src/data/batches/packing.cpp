@@ -6,9 +6,9 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostSearched = 20'000;  // combinations tried for one row
+constexpr int64_t kMostSearched = 20'000;  // combinations tried for one sequence
 
-// Documents by length; the lengths that are left stay sorted.
+// The documents left, by length; the lengths stay sorted.
 class Stock {
  public:
   explicit Stock(const std::vector<int64_t>& lengths) {
@@ -17,7 +17,7 @@ class Stock {
   }
   bool empty() const { return present_.empty(); }
   int64_t shortest() const { return present_.front(); }
-  // The longest that is at most `room`; 0 when there is none.
+  // The longest length that is at most `room`; 0 when there is none.
   int64_t longest(int64_t room) const {
     const auto above = std::upper_bound(present_.begin(), present_.end(), room);
     return above == present_.begin() ? 0 : *(above - 1);
@@ -41,8 +41,8 @@ class Stock {
     return *(above - 1);
   }
 
-  // Up to three lengths with the largest sum that fits into `room`, and of equal sums the fewest lengths. They are
-  // searched from alike lengths on: the shortest documents, which fill gaps best, stay for later rows.
+  // Up to three lengths with the largest sum that fits into `room`; among equal sums the fewest lengths. The search
+  // starts at similar lengths, so that the shortest documents, which fill gaps best, are left for later sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;
@@ -80,7 +80,7 @@ class Stock {
     });
   }
 
-  // Calls visit with at most `count` of the lengths, those near `wanted` first, until it gives false.
+  // Calls visit with at most `count` of the lengths, starting near `wanted`, until it returns false.
   template <typename Visit>
   void outward(int64_t wanted, int64_t count, Visit visit) const {
     auto up = std::lower_bound(present_.begin(), present_.end(), wanted);
@@ -99,27 +99,27 @@ class Stock {
 
 std::vector<std::vector<int64_t>> pack_lengths(const std::vector<int64_t>& lengths, int64_t capacity) {
   Stock stock(lengths);
-  std::vector<std::vector<int64_t>> rows;
+  std::vector<std::vector<int64_t>> sequences;
   while (!stock.empty()) {
     int64_t room = capacity;
-    std::vector<int64_t> row;
+    std::vector<int64_t> sequence;
     while (!stock.empty() && stock.shortest() <= room) {
       const int64_t longest = stock.longest(room);
-      const int64_t needed = (room + longest - 1) / longest;  // documents to fill the row, at least
-      if (row.empty() || needed > 3) {
-        const int64_t length = row.empty() ? longest : std::min(stock.nearest(room / needed), longest);
-        row.push_back(stock.take(length));
+      const int64_t needed = (room + longest - 1) / longest;  // documents that are needed at least to fill it
+      if (sequence.empty() || needed > 3) {
+        const int64_t length = sequence.empty() ? longest : std::min(stock.nearest(room / needed), longest);
+        sequence.push_back(stock.take(length));
         room -= length;
         continue;
       }
       for (int64_t length : stock.best_fill(room)) {
-        row.push_back(stock.take(length));
+        sequence.push_back(stock.take(length));
         room -= length;
       }
     }
-    rows.push_back(std::move(row));
+    sequences.push_back(std::move(sequence));
   }
-  return rows;
+  return sequences;
 }
 
 }  // namespace fettle

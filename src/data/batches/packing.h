@@ -1,4 +1,4 @@
-// Defines pack_lengths: which documents share a row so that little of it stays empty.
+// Defines pack_lengths: which documents share a sequence so that little of it stays empty.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,10 @@
 
 namespace fettle {
 
-// Rows of indices into `lengths`, each length at most `capacity`, every index once. A row begins with the longest
-// document that is left and goes on with alike ones; the last three at most are chosen together to fill it as far as
-// can be. Of equal lengths, earlier indices are taken first.
+// Sequences as lists of indices into `lengths`; each index is used once, and each sum of lengths is at most `capacity`.
+// Every length must be at most `capacity`. A sequence starts with the longest document left and continues with
+// documents of similar length; its last three documents (or fewer) are chosen together so that they fill it best. Among
+// equal lengths, the smaller index comes first.
 std::vector<std::vector<int64_t>> pack_lengths(const std::vector<int64_t>& lengths, int64_t capacity);
 
 }  // namespace fettle

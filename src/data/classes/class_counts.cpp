@@ -18,7 +18,7 @@ double ClassCounts::majority() const {
 
 ClassCounts count_classes(const Examples& examples, const LabelSet& labels) {
   ClassCounts out;
-  const Problem problem = labels.problem();
+  const Problem problem = labels.problem;
   if (problem != Problem::kRegression) out.rows.resize(static_cast<size_t>(labels.size()), 0);
   double sum = 0;
   int64_t numbers = 0;
@@ -41,7 +41,7 @@ ClassCounts count_classes(const Examples& examples, const LabelSet& labels) {
 
 std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
   const std::string without = counts.unlabelled > 0 ? fmt::format("; {} rows have none", counts.unlabelled) : "";
-  if (labels.problem() == Problem::kRegression)
+  if (labels.problem == Problem::kRegression)
     return fmt::format("regression of {} number{} a row, {:.4g} to {:.4g}, mean {:.4g}{}", labels.size(),
                        labels.size() == 1 ? "" : "s", counts.lowest, counts.highest, counts.mean, without);
   std::vector<int64_t> order(counts.rows.size());
@@ -58,7 +58,7 @@ std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
     }
     shown.push_back(fmt::format("{} {}", labels.name(k), counts.rows[static_cast<size_t>(k)]));
   }
-  const bool single = labels.problem() == Problem::kSingleLabel;
+  const bool single = labels.problem == Problem::kSingleLabel;
   std::string out =
       fmt::format("{}, {} a row: {}{}", labels.size(), single ? "one" : "several", fmt::join(shown, ", "), without);
   if (single && counts.labelled > 0)
@@ -68,7 +68,7 @@ std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
 
 nlohmann::ordered_json classes_json(const ClassCounts& counts, const LabelSet& labels) {
   nlohmann::ordered_json out{{"labelled", counts.labelled}, {"unlabelled", counts.unlabelled}};
-  if (labels.problem() == Problem::kRegression) {
+  if (labels.problem == Problem::kRegression) {
     out["lowest"] = counts.lowest, out["highest"] = counts.highest, out["mean"] = counts.mean;
     return out;
   }

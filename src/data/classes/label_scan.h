@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "config/recipe.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {

@@ -20,12 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::hours;
 
-// The program itself: another version may make other tokens of the same rows.
+// The program itself: another version may make other tokens from the same rows.
 const std::string& program_key() {
   static const std::string key = [] {
     ContentKey made;
     made.add_file("/proc/self/exe");
-    // The module that reads Parquet and Arrow makes rows, too.
+    // The module that reads Parquet and Arrow makes rows too.
     std::error_code none;
     const fs::path columns = fs::read_symlink("/proc/self/exe", none).parent_path() / "fettle_columns.so";
     if (fs::exists(columns, none)) made.add_file(columns);
@@ -49,18 +49,19 @@ bool can_write(const fs::path& folder) {
 
 }  // namespace
 
-DataCache::DataCache(const Recipe& recipe, bool unlabelled) : recipe_(recipe), unlabelled_(unlabelled) {
-  if (recipe.data_cache != "off") {
-    folder_ = recipe.data_cache.empty() ? cache_folder("rows") : fs::path(recipe.data_cache);
+DataCache::DataCache(const DataSpec& spec) : spec_(spec) {
+  if (spec.cache != "off") {
+    folder_ = spec.cache.empty() ? cache_folder("rows") : fs::path(spec.cache);
     if (can_write(folder_)) return;
-    warn("data_cache: {} cannot be written, the tokens are not kept", folder_.string());
+    warn("data_cache: {} cannot be written, so the tokens are not kept for the next run", folder_.string());
   }
   kept_ = false;
   folder_ = fs::temp_directory_path();
   std::string made = (folder_ / "fettle-rows-XXXXXX").string();
   if (mkdtemp(made.data()) == nullptr)
-    throw UserError("{} cannot be written: {}; rows become tokens there: name another folder with data_cache",
-                    folder_.string(), std::strerror(errno));
+    throw UserError(
+        "{} cannot be written: {}; the tokens of the rows are kept there: name another folder with data_cache",
+        folder_.string(), std::strerror(errno));
   folder_ = made;
 }
 
@@ -78,14 +79,14 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     const std::string text = tokenizer.chat_template(name).value_or("");
     key.add(text).add(text.find("strftime_now") == std::string::npos ? "" : today());
   }
-  const Recipe& r = recipe_;
-  key.add(r.stage).add(r.template_name).add(r.default_system).add(r.overlength).add(r.on_bad_row);
-  key.add(fmt::format("{} {} {} {} {}", r.cutoff_len, r.train_on_prompt, r.mask_history, r.max_samples.value_or(-1),
-                      model_vocab_size));
-  if (r.stage == "cls") {
-    key.add(r.problem_type).add(unlabelled_ ? "unlabelled" : "");
-    if (r.lists_say_yes_or_no) key.add(*r.lists_say_yes_or_no ? "yes or no" : "numbers");
-    for (const std::string& name : r.id2label) key.add(name);
+  const DataSpec& s = spec_;
+  key.add(name_of(s.rows)).add(s.template_name).add(s.default_system);
+  key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
+                      s.cutoff_len, s.train_on_prompt, s.mask_history, s.max_samples.value_or(-1), model_vocab_size));
+  if (s.labels) {
+    key.add(name_of(s.labels->problem)).add(s.labels_optional ? "labels optional" : "");
+    if (s.labels->lists_are_yes_or_no) key.add(*s.labels->lists_are_yes_or_no ? "yes or no" : "numbers");
+    for (const std::string& name : s.labels->id2label) key.add(name);
   }
   key.add(source.formatting).add(source.ranking ? "ranking" : "");
   for (const auto* names : {&source.columns, &source.tags}) {
@@ -107,7 +108,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
     fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // it was used
   } else if (!problem.empty()) {
     damaged = problem.ends_with("damaged");
-    warn("data_cache: {}: {}; its rows are tokenised anew", place(key).string(), problem);
+    warn("data_cache: {}: {}; its rows are tokenised again", place(key).string(), problem);
   }
   return store;
 }
@@ -124,7 +125,7 @@ void DataCache::remove_old() const {
     const std::string name = entry.path().filename().string();
     const bool partial = name.ends_with(".partial");
     if (!partial && !(name.size() == 32 && fs::exists(entry.path() / "store.json", error))) continue;
-    // A store in the making that nobody wrote to since yesterday is a stopped run's.
+    // A draft that nobody wrote to since yesterday belongs to a run that was stopped.
     const fs::path used = partial ? entry.path() / "tokens" : entry.path();
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(used, error);
     if (!error && age > (partial ? hours(24) : hours(24 * 30))) fs::remove_all(entry.path(), error);

@@ -1,15 +1,15 @@
-#include "config/taught_labels.h"
+#include "data/classes/taught_labels.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "config/keys.h"
 
 namespace fettle {
 namespace {
@@ -30,7 +30,8 @@ std::vector<std::string> names_by_count(const json& config, const std::string& f
   const auto number = config.find("num_labels");
   const bool given = number != config.end() && number->is_number_integer();
   const int64_t count = given ? number->get<int64_t>() : kTransformersDefault;
-  if (count < 1 || count > kMostLabels) throw UserError("{}: num_labels is {}", file, count);
+  if (count < 1 || count > kMostLabels)
+    throw UserError("{}: num_labels is {}; it must be from 1 to {}", file, count, kMostLabels);
   return default_labels(count);
 }
 
@@ -53,58 +54,50 @@ std::vector<std::string> names_of(const json& id2label, const std::string& file)
 
 }  // namespace
 
-std::string default_label(int64_t number) {
-  return fmt::format("LABEL_{}", number);
-}
-
-std::vector<std::string> default_labels(int64_t count) {
-  std::vector<std::string> names;
-  for (int64_t k = 0; k < count; ++k) names.push_back(default_label(k));
-  return names;
-}
-
 TaughtLabels read_taught_labels(const json& config, const std::string& file) {
-  TaughtLabels out{.names = {}, .problem_type = "", .file = file};
+  TaughtLabels out{.id2label = {}, .problem = {}, .file = file};
   if (!is_classifier(config)) return out;
   if (const auto type = config.find("problem_type"); type != config.end() && type->is_string()) {
-    out.problem_type = type->get<std::string>();
-    const auto& problems = find_key("problem_type")->values;
-    if (std::ranges::find(problems, out.problem_type) == problems.end())
-      throw UserError("{}: problem_type is '{}'; it is {}", file, out.problem_type, fmt::join(problems, ", or "));
+    const auto name = type->get<std::string>();
+    out.problem = problem_named(name);
+    if (!out.problem)
+      throw UserError("{}: problem_type is '{}'; it must be {}, {} or {}", file, name, name_of(Problem::kSingleLabel),
+                      name_of(Problem::kMultiLabel), name_of(Problem::kRegression));
   }
   const auto names = config.find("id2label");
   const bool named = names != config.end() && !names->is_null();
-  out.names = named ? names_of(*names, file) : names_by_count(config, file);
+  out.id2label = named ? names_of(*names, file) : names_by_count(config, file);
   return out;
 }
 
-TaughtLabels taught_labels(const Recipe& recipe, const json& config, const std::string& file) {
-  for (auto adapter = recipe.adapter_name_or_path.rbegin(); adapter != recipe.adapter_name_or_path.rend(); ++adapter) {
+TaughtLabels taught_labels(const std::vector<std::string>& adapters, const json& config, const std::string& file) {
+  for (auto adapter = adapters.rbegin(); adapter != adapters.rend(); ++adapter) {
     const std::filesystem::path beside = std::filesystem::path(*adapter) / kAdapterLabels;
     std::ifstream in(beside);
     if (!in) continue;
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     const auto own = parse_json_or_discard<json>(text);
-    if (!own.is_object()) throw UserError("{}: this is no JSON object", beside.string());
+    if (!own.is_object()) throw UserError("{}: is not a JSON object", beside.string());
     if (TaughtLabels labels = read_taught_labels(own, beside.string()); labels.count() > 0) return labels;
   }
   return read_taught_labels(config, file);
 }
 
-void check_taught(const Recipe& recipe, const TaughtLabels& taught) {
-  if (taught.count() == 0 || recipe.train_from_scratch) return;
-  const std::vector<std::string>& wanted = recipe.id2label;
-  const char* const key = wanted.empty() ? "num_labels" : "id2label";
-  const int64_t count =
-      wanted.empty() ? recipe.num_labels.value_or(taught.count()) : static_cast<int64_t>(wanted.size());
+void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
+  if (taught.count() == 0) return;
+  const std::vector<std::string>& names = asked.id2label;
+  const int64_t count = names.empty() ? asked.count.value_or(taught.count()) : static_cast<int64_t>(names.size());
   if (count != taught.count())
     throw UserError(
-        "{}: {} has {} labels, but {} is of a classifier of {}, whose head would be lost; leave the key out, or take "
-        "the model that it was made of",
-        recipe.where(key), key, count, taught.file, taught.count());
-  if (!wanted.empty() && wanted != taught.names && std::ranges::is_permutation(wanted, taught.names))
-    throw UserError("{}: id2label is [{}], but {} has them as [{}], in the order of its outputs; leave id2label out",
-                    recipe.where(key), fmt::join(wanted, ", "), taught.file, fmt::join(taught.names, ", "));
+        "{}: {} has {} labels, but {} belongs to a classifier with {}, whose head would be lost; leave the key out, or "
+        "take the model that the classifier was trained from",
+        names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
+        taught.count());
+  if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))
+    throw UserError(
+        "{}: id2label is [{}], but {} has the same names as [{}], in the order of its outputs; leave "
+        "id2label out",
+        asked.names_at, fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
 }
 
 }  // namespace fettle

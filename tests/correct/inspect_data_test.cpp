@@ -2,8 +2,9 @@
 
 #include <sstream>
 
-#include "data/report.h"
+#include "data/example.h"
 #include "data_fixtures.h"
+#include "inspect/data_command.h"
 
 namespace fettle {
 namespace {
@@ -78,6 +79,47 @@ TEST_F(Report, CountsStepsOfTheMesh) {
   expect_has(text({}), "1 steps an epoch of 4 rows");
 }
 
+TEST_F(Report, SaysWhichDevicesItCountsOn) {
+  auto assumed = [&] { return nlohmann::json::parse(text({.json = true, .rows = 0}))["assumed"]; };
+  expect_has(text({}), "assumed     one device (neither device_count nor mesh is set; ");
+  EXPECT_EQ(assumed()["devices"], 1);
+  recipe.target = "mi300x:2x8";
+  expect_has(text({}), "assumed     16 devices, mesh fsdp 16 (target)\n");
+  recipe.mesh = {{"fsdp", 2}, {"sp", 2}};
+  expect_has(text({}), "assumed     4 devices, mesh fsdp 2 x sp 2 (the recipe's mesh)\n");
+  EXPECT_EQ(assumed()["mesh"], (nlohmann::json{{"fsdp", 2}, {"sp", 2}}));
+  recipe.mesh = {{"auto", 1}};
+  recipe.device_count = 8;
+  expect_has(text({}), "assumed     8 devices, mesh fsdp 8 (device_count); another mesh");
+  EXPECT_EQ(assumed()["because"], "device_count");
+}
+
+TEST_F(Report, CountsTheStepsOfAnEvaluation) {
+  recipe.val_size = 1;
+  recipe.per_device_eval_batch_size = 3;
+  recipe.device_count = 2;
+  expect_has(text({}), "            to evaluate: 1 steps an epoch of 6 rows, padded to ");
+  const auto report = nlohmann::json::parse(text({.json = true, .rows = 0}));
+  EXPECT_EQ(report["eval_batches"]["rows"], 6);
+  EXPECT_EQ(report["eval_batches"]["steps"], 1);
+  EXPECT_EQ(report["batches"]["rows"], 4);
+}
+
+TEST_F(Report, ShowsLabels) {
+  recipe.stage = "cls";
+  recipe.template_name = "";
+  recipe.dataset = {
+      folder.write("rows.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n")
+          .string()};
+  const std::string report = text({});
+  expect_has(report, "labels      2, one a row: x 1, y 1; always saying x is right in 50.0 %");
+  expect_has(report, "rows.jsonl:1: 1 tokens, label x");
+  const auto json = nlohmann::json::parse(text({.json = true}));
+  EXPECT_EQ(json["id2label"], (nlohmann::json{"x", "y"}));
+  EXPECT_EQ(json["problem_type"], "single_label_classification");
+  EXPECT_EQ(json["samples"][1]["label"], "y");
+}
+
 TEST_F(Report, ForetellsWhatPackingMakes) {
   std::string rows;
   for (int i = 0; i < 23; ++i) rows += "{\"text\": \"" + std::string(3 + i * 7 % 20, 'a') + "\"}\n";
@@ -99,7 +141,7 @@ TEST_F(Report, ShowsEachSetsShareAndRowsOfSeveralFormats) {
   const std::string report = text({});
   expect_has(report, "rows.jsonl 2 (50.0 %), ");
   expect_has(report, "texts.jsonl 2 (50.0 %)\n");
-  expect_has(report, "are of several: 4 prompt and completion, 1 text\n");
+  expect_has(report, "are of several formats: 4 prompt and completion, 1 text\n");
 }
 
 TEST_F(Report, ShowsPairsSideBySide) {

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "data/report.h"
 #include "data_fixtures.h"
+#include "inspect/data_command.h"
 
 namespace fettle {
 namespace {
@@ -28,7 +28,7 @@ TEST(Report, NeedsAModelFolderWithItsVocabularySize) {
   recipe.model_name_or_path = folder.path().string();
   EXPECT_NE(said().find("config.json: cannot be read"), std::string::npos);
   folder.write("config.json", "{");
-  EXPECT_NE(said().find("is no JSON object"), std::string::npos);
+  EXPECT_NE(said().find("is not a JSON object"), std::string::npos);
   folder.write("config.json", "{}");
   EXPECT_NE(said().find("vocab_size is missing"), std::string::npos);
   folder.write("config.json", "{\"vocab_size\": 7}");

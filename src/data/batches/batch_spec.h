@@ -1,0 +1,44 @@
+// Defines BatchSpec: how examples are laid out in global batches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fettle {
+
+// Which sequences stand together in a micro-batch.
+enum class RowGrouping {
+  kNone,            // each sequence stands alone
+  kPairs,           // examples 2n and 2n + 1, a preference pair, become sequences 2k and 2k + 1
+  kWithMismatched,  // sequence 2k + 1 is the prompt of sequence 2k with the reply of another row (for KTO)
+};
+
+constexpr int64_t sequences_per_group(RowGrouping grouping) {
+  return grouping == RowGrouping::kNone ? 1 : 2;
+}
+
+struct BatchSpec {
+  int64_t micro_batches = 1;  // A
+  int64_t sequences = 1;      // B: sequences of a micro-batch over all devices
+  int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
+  int64_t multiple = 8;       // T is a multiple of this; max_length is rounded up to it
+  bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
+  RowGrouping grouping = RowGrouping::kNone;
+  bool shuffle = true;  // another order in each epoch; else the order of the examples
+  bool like_length =
+      true;  // when shuffled and not packed: a step's rows have similar lengths, so they need less padding
+  uint64_t seed = 42;
+  int32_t pad_id = 0;
+  // T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few compilations.
+  // Empty: max_length rounded up to `multiple`, and its halves down to 64.
+  std::vector<int64_t> lengths = {};
+
+  // Data rows of a step: a preference pair is one row, and so is a packed sequence.
+  int64_t groups_per_step() const { return micro_batches * sequences / sequences_per_group(grouping); }
+  // Positions of the longest sequence.
+  int64_t longest() const { return (max_length + multiple - 1) / multiple * multiple; }
+
+  bool operator==(const BatchSpec&) const = default;
+};
+
+}  // namespace fettle

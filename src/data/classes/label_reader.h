@@ -1,0 +1,37 @@
+// Defines LabelReader: a row's label becomes the numbers that are trained.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/classes/label_set.h"
+#include "data/read/dataset_info.h"
+
+namespace fettle {
+
+// Safe to use from several threads at once.
+class LabelReader {
+ public:
+  // `yes_or_no`: a list in the label column holds one 0 or 1 for each label; else it holds names or numbers of labels.
+  LabelReader(LabelSet labels, bool yes_or_no);
+
+  // The label of the row at `where` ("file:line") as Example::classes; empty when the row has none. A label is a name,
+  // or a number where no name is spelled like it; several labels are a list. Throws BadRow when the value is not among
+  // the labels, or is of another kind than the problem wants.
+  std::vector<float> classes(const nlohmann::ordered_json& row, const DataSource& source,
+                             const std::string& where) const;
+
+ private:
+  int64_t number_of(const nlohmann::ordered_json& value, bool cell) const;
+  std::vector<float> several(const nlohmann::ordered_json& value) const;
+  std::vector<float> numbers(const nlohmann::ordered_json& value, bool cell) const;
+
+  LabelSet labels_;
+  bool yes_or_no_;
+  std::map<std::string, int64_t> number_of_name_;
+  bool named_by_numbers_ = false;  // then a number in a row is a name, as 5 in stars from 1 to 5
+};
+
+}  // namespace fettle

@@ -1,0 +1,165 @@
+#include "data/classes/settle_labels.h"
+
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "data/classes/label_scan.h"
+#include "data/read/dataset_info.h"
+
+namespace fettle {
+namespace {
+
+[[noreturn]] void mixed(const LabelScan::Kind& one, const char* what, const LabelScan::Kind& other, const char* more,
+                        const char* remedy = "") {
+  throw UserError("{}: the label {} is {}, but {} has {}, which is {}; the labels of all rows must be of one kind{}",
+                  other.first, other.example, more, one.first, one.example, what, remedy);
+}
+
+Problem problem_of_rows(const LabelScan& scan) {
+  if (scan.lists.rows > 0) {
+    for (const auto* kind : {&scan.integers, &scan.reals, &scan.quoted_integers, &scan.quoted_reals, &scan.names})
+      if (kind->rows > 0) mixed(scan.lists, "a list", *kind, "a single one");
+    return scan.reals_in_lists ? Problem::kRegression : Problem::kMultiLabel;
+  }
+  if (scan.names.rows > 0) {
+    for (const auto* kind : {&scan.integers, &scan.reals})
+      if (kind->rows > 0) mixed(scan.names, "a name", *kind, "a number");
+    // A cell has no type of its own: the majority of the column decides.
+    const bool whole = scan.quoted_integers.rows >= scan.quoted_reals.rows;
+    if (scan.quoted_integers.rows + scan.quoted_reals.rows > scan.names.rows)
+      mixed(whole ? scan.quoted_integers : scan.quoted_reals, "a number, as most are", scan.names, "a name",
+            "; correct the row, or set problem_type: single_label_classification if all of them are names");
+    return Problem::kSingleLabel;
+  }
+  return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
+}
+
+// Throws for values that are not labels, and for fractions where labels have names.
+void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
+  if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
+    throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,
+                    scan.wrong.example);
+  if (!named && problem && *problem != Problem::kRegression && scan.fractions.rows > 0 && scan.names.rows == 0 &&
+      !scan.names_in_lists)
+    throw UserError(
+        "{}: the label {} is not a whole number, but problem_type is {}; leave problem_type out or set regression to "
+        "learn numbers; if the labels are names that look like numbers, such as versions, list them in id2label",
+        scan.fractions.first, scan.fractions.example, name_of(*problem));
+}
+
+// The label numbers of the rows reach beyond num_labels.
+[[noreturn]] void beyond(const LabelScan& scan, const LabelRequest& asked) {
+  const int64_t count = *asked.count;
+  const std::string remedy =
+      static_cast<int64_t>(scan.numbers.size()) <= count && count <= 20
+          ? fmt::format("the rows have {} labels: number them from 0 on, or name them with id2label: [{}]",
+                        scan.numbers.size(), fmt::join(scan.numbers, ", "))
+          : fmt::format("correct the row, or raise num_labels to {}", *scan.numbers.rbegin() + 1);
+  throw UserError("{}: the label {} is beyond num_labels {} ({}), whose numbers are 0 to {}; {}", scan.largest.first,
+                  scan.largest.example, count, asked.count_at, count - 1, remedy);
+}
+
+// The names of the labels that the rows have, by number.
+std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, const DataSpec& data) {
+  if (problem == Problem::kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
+  if (scan.too_many())
+    throw UserError(
+        "{}: there are more than {} different labels; is this the label column? (`columns: {{label: ...}}` in "
+        "dataset_info.json names another one; `problem_type: regression` learns numbers)",
+        fmt::join(data.sets, ", "), LabelScan::kMostWords);
+  if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
+    return default_labels(scan.list_size);
+  if (scan.names.rows > 0 || scan.names_in_lists) return {scan.words.begin(), scan.words.end()};
+  if (scan.numbers.empty()) return {};
+  const int64_t last = *scan.numbers.rbegin();
+  if (*scan.numbers.begin() == 0 && last < kMostLabels) return default_labels(last + 1);
+  std::vector<std::string> names;
+  for (const int64_t number : scan.numbers) names.push_back(fmt::format("{}", number));
+  return names;
+}
+
+// The names that the rows give, completed to num_labels when the recipe sets it.
+std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest& asked, Problem problem,
+                                      const DataSpec& data) {
+  std::vector<std::string> names = names_of_rows(scan, problem, data);
+  if (names.empty())
+    throw UserError("{}: none of the {} labels is a name or a whole number; is problem_type: {} right for them?",
+                    fmt::join(data.sets, ", "), scan.rows, name_of(problem));
+  const auto count = static_cast<int64_t>(names.size());
+  if (!asked.count) return names;
+  const bool numbered = names == default_labels(count);
+  if (numbered && scan.largest.rows > 0 && count == *scan.numbers.rbegin() + 1 && count > *asked.count)
+    beyond(scan, asked);
+  if (numbered && count <= *asked.count) names = default_labels(*asked.count);
+  if (static_cast<int64_t>(names.size()) != *asked.count)
+    throw UserError("{}: num_labels is {}, but the rows have {} labels; leave it out, or name all labels in id2label",
+                    asked.count_at, *asked.count, count);
+  return names;
+}
+
+// [0, 1] can be the numbers of two labels, or a no and a yes for each. A single data set may not tell which; all
+// together do. The sets that were trained on may be gone when a model is evaluated: they are skipped then.
+bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
+  std::vector<DataSource> sources;
+  for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir));
+  for (const std::string& name : data.sets) try {
+      sources.push_back(find_source(name, data.dataset_dir));
+    } catch (const UserError&) {
+    }
+  return scan_labels(sources).yes_or_no(labels);
+}
+
+LabelScan scan_sets(const DataSpec& data) {
+  std::vector<DataSource> sources;
+  for (const std::string& name : data.sets) sources.push_back(find_source(name, data.dataset_dir));
+  return scan_labels(sources);
+}
+
+}  // namespace
+
+LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data) {
+  if (asked.count && !asked.id2label.empty() && *asked.count != static_cast<int64_t>(asked.id2label.size()))
+    throw UserError("{}: num_labels is {}, but id2label names {}; leave one of them out", asked.count_at, *asked.count,
+                    asked.id2label.size());
+  check_unique(asked.id2label, asked.names_at);
+  std::optional<Problem> problem = asked.problem;
+  std::vector<std::string> names = asked.id2label;
+  // A model with another number of labels was taught other ones.
+  const bool continues = taught.count() > 0 && names.empty() && asked.count.value_or(taught.count()) == taught.count();
+  if (continues) {
+    check_unique(taught.id2label, taught.file);
+    names = taught.id2label;
+  }
+  if (!problem && taught.count() > 0) problem = taught.problem;
+  if (names.empty() && asked.count && data.sets.empty()) names = default_labels(*asked.count);
+  if (names.empty() || (!problem && !data.sets.empty())) {
+    if (data.sets.empty())
+      throw UserError(
+          "num_labels: is missing: there is no dataset to read the labels from, and {} is not a classifier's; give "
+          "num_labels or id2label",
+          taught.file);
+    const LabelScan scan = scan_sets(data);
+    check_scan(scan, !names.empty(), problem, data.on_bad_row);
+    if (scan.rows == 0 && names.empty())
+      throw UserError(
+          "{}: no row has a label; name the column label, labels, class, category or score, or name yours as "
+          "columns.label in dataset_info.json",
+          fmt::join(data.sets, ", "));
+    if (!problem && scan.rows > 0) problem = problem_of_rows(scan);
+    if (names.empty()) names = settle_names(scan, asked, *problem, data);
+  }
+  const auto count = static_cast<int64_t>(names.size());
+  // Transformers' choice when config.json has no problem_type.
+  if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
+  if (problem == Problem::kSingleLabel && count < 2)
+    throw UserError("{}: the rows have one label only, '{}', so there is nothing to learn; add rows with other labels",
+                    fmt::join(data.sets, ", "), names[0]);
+  LabelSet out{.problem = *problem, .id2label = std::move(names)};
+  if (*problem == Problem::kMultiLabel && count <= 2) out.lists_are_yes_or_no = all_say_yes_or_no(data, count);
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,62 @@
+// Defines DataSpec: which rows are read, and how each row becomes examples.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/classes/label_set.h"
+
+namespace fettle {
+
+// What a row of the data is.
+enum class RowKind {
+  kTexts,            // a text; one longer than cutoff_len continues in further examples
+  kConversations,    // a conversation, a prompt with its completion, or a text
+  kLabelled,         // a text, two texts or a conversation, with a label
+  kPreferencePairs,  // a prompt with a chosen and a rejected reply
+  kRatedReplies,     // a conversation whose last reply is rated good or bad
+};
+
+// The kind in words, for messages: "preference pairs".
+std::string_view name_of(RowKind kind);
+// Examples that a row becomes and that stay together: 2 for a preference pair (chosen, then rejected), else 1.
+int64_t examples_per_row(RowKind kind);
+
+enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more than cutoff_len tokens
+enum class OnBadRow { kError, kSkip };
+enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver };  // see mix_sets
+
+struct DataSpec {
+  RowKind rows = RowKind::kConversations;
+
+  // Where the rows are. A set is a name of dataset_info.json, a file, a folder or a pattern.
+  std::vector<std::string> sets;
+  std::vector<std::string> eval_sets;
+  std::filesystem::path dataset_dir = "data";  // where dataset_info.json is
+  std::optional<int64_t> max_samples;          // rows to read of each set
+  OnBadRow on_bad_row = OnBadRow::kError;
+
+  // How a row becomes tokens.
+  std::string template_name;   // a built-in chat template; "" means the model's own
+  std::string default_system;  // the system message of conversations that have none
+  int64_t cutoff_len = 2048;   // tokens of the longest example
+  Overlength overlength = Overlength::kCut;
+  bool train_on_prompt = false;
+  bool mask_history = false;       // trains only the last assistant turn
+  std::optional<LabelSet> labels;  // set exactly when rows is kLabelled
+  bool labels_optional = false;    // rows without a label are kept; else they are bad rows
+
+  // Which rows are taken, and in what order.
+  double val_size = 0;  // rows set apart for evaluation: a share below 1, else a count
+  Mix mix = Mix::kConcat;
+  std::vector<double> mix_weights;  // one for each of `sets`, or none
+  uint64_t seed = 42;
+
+  std::string cache;  // the folder of token stores; "" means the default, "off" none
+};
+
+}  // namespace fettle

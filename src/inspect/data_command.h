@@ -1,0 +1,21 @@
+// Defines run_data: the command `fettle data`.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+
+#include "config/recipe.h"
+
+namespace fettle {
+
+struct DataOptions {
+  bool json = false;    // one JSON object instead of text
+  bool colour = false;  // trained spans in colour; else between ⟦ and ⟧
+  int64_t rows = 3;     // rows to show
+};
+
+// Reads the recipe's data as `train` does and writes the report to `out`. Needs no device: it counts on those of
+// assumed_devices. Returns the exit code.
+int run_data(const Recipe& recipe, const DataOptions& options, std::ostream& out);
+
+}  // namespace fettle

@@ -1,0 +1,34 @@
+// Defines the report of `fettle data`: counts, lengths, and the batches that training and evaluation would make.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "data/batches/batches.h"
+#include "data/dataset.h"
+#include "graph/tensor.h"
+#include "run/assumed_devices.h"
+
+namespace fettle {
+
+// The devices that the batches are counted for.
+struct AssumedTarget {
+  AssumedDevices devices;
+  MeshAxes mesh;
+  bool mesh_is_auto = false;  // then `mesh` has all devices on fsdp; every other choice gives as many rows a step
+};
+
+// What was read, and for which batches. Keeps all of it by reference.
+struct DataReading {
+  const DataSpec& spec;
+  const Datasets& data;
+  const BatchSpec& batches;       // of training
+  const BatchSpec& eval_batches;  // of the rows set apart for evaluation
+  AssumedTarget target;
+};
+
+// Counts, a histogram of lengths, what was left out and why, steps an epoch and how much of the batches is padding.
+std::string format_data_report(const DataReading& reading);
+nlohmann::ordered_json data_report_json(const DataReading& reading);
+
+}  // namespace fettle

@@ -1,0 +1,25 @@
+// Defines how `fettle data` shows single examples.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "data/classes/label_set.h"
+#include "data/store/examples.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+
+// The text of an example with its special tokens visible and its trained spans marked; line ends are shown as ⏎.
+std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
+
+// The same under a line that says where the example came from, its length, and its label or trained tokens.
+std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
+                          bool colour);
+// The first `count` examples: {source, text, input_ids, labels, label, preference} each.
+nlohmann::ordered_json samples_json(const Examples& examples, int64_t count, const std::optional<LabelSet>& labels,
+                                    const Tokenizer& tokenizer);
+
+}  // namespace fettle

@@ -1,0 +1,48 @@
+#include "run/assumed_devices.h"
+
+#include <regex>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kMostDevices = 65'536;
+
+}  // namespace
+
+std::optional<int64_t> asked_devices(const Recipe& recipe) {
+  if (recipe.device_count) return recipe.device_count;
+  if (recipe.mesh.empty() || recipe.mesh_is_auto()) return std::nullopt;
+  int64_t count = 1;
+  for (const auto& [axis, size] : recipe.mesh) count *= size;
+  return count;
+}
+
+TargetWords parse_target(const std::string& text) {
+  static const std::regex form("([^:]+)(:(([1-9][0-9]{0,4})x)?([1-9][0-9]{0,4}))?");
+  std::smatch match;
+  if (!std::regex_match(text, match, form))
+    throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
+  TargetWords words{match[1], match[4].matched ? std::stoll(match[4]) : 1, std::nullopt};
+  if (match[5].matched) words.devices = std::stoll(match[5]);
+  if (words.hosts * words.devices.value_or(1) > kMostDevices)
+    throw UserError("target: {} has {} devices, more than the {} that can be planned for", text,
+                    words.hosts * *words.devices, kMostDevices);
+  return words;
+}
+
+bool is_this_machine(const std::string& target) {
+  return target.empty() || target == "this";
+}
+
+AssumedDevices assumed_devices(const Recipe& recipe) {
+  if (recipe.device_count) return {*recipe.device_count, "device_count"};
+  if (const auto asked = asked_devices(recipe)) return {*asked, "the recipe's mesh"};
+  if (!is_this_machine(recipe.target))
+    if (const TargetWords words = parse_target(recipe.target); words.devices)
+      return {words.hosts * *words.devices, "target"};
+  return {1, "neither device_count nor mesh is set; `fettle train` uses all devices that it finds"};
+}
+
+}  // namespace fettle

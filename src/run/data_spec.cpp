@@ -1,0 +1,75 @@
+#include "run/data_spec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+Overlength overlength_named(const std::string& name) {
+  if (name == "cut") return Overlength::kCut;
+  if (name == "drop") return Overlength::kDrop;
+  internal_check(name == "error", "overlength is '{}'", name);
+  return Overlength::kError;
+}
+
+Mix mix_named(const std::string& name) {
+  if (name == "concat") return Mix::kConcat;
+  if (name == "interleave_under") return Mix::kInterleaveUnder;
+  internal_check(name == "interleave_over", "mix_strategy is '{}'", name);
+  return Mix::kInterleaveOver;
+}
+
+}  // namespace
+
+RowKind row_kind(const std::string& stage) {
+  if (stage == "pt") return RowKind::kTexts;
+  if (stage == "cls") return RowKind::kLabelled;
+  if (stage == "dpo" || stage == "rm") return RowKind::kPreferencePairs;
+  if (stage == "kto") return RowKind::kRatedReplies;
+  internal_check(stage == "sft", "stage is '{}'", stage);
+  return RowKind::kConversations;
+}
+
+DataSpec data_spec(const Recipe& recipe, const std::optional<LabelSet>& labels, int64_t cutoff_len) {
+  const Mix mix = mix_named(recipe.mix_strategy);
+  return {.rows = row_kind(recipe.stage),
+          .sets = recipe.dataset,
+          .eval_sets = recipe.eval_dataset,
+          .dataset_dir = recipe.dataset_dir,
+          .max_samples = recipe.max_samples,
+          .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError,
+          .template_name = recipe.template_name,
+          .default_system = recipe.default_system,
+          .cutoff_len = cutoff_len,
+          .overlength = overlength_named(recipe.overlength),
+          .train_on_prompt = recipe.train_on_prompt,
+          .mask_history = recipe.mask_history,
+          .labels = labels,
+          .val_size = recipe.val_size,
+          .mix = mix,
+          .mix_weights = mix == Mix::kConcat ? std::vector<double>() : recipe.interleave_weights(),
+          .seed = static_cast<uint64_t>(recipe.seed),
+          .cache = recipe.data_cache};
+}
+
+int64_t encoder_positions(const nlohmann::json& config) {
+  const auto named = config.find("model_type");
+  const std::string type = named != config.end() && named->is_string() ? named->get<std::string>() : "";
+  const auto most = config.find("max_position_embeddings");
+  if (most == config.end() || !most->is_number_integer()) return 0;
+  if (type == "bert") return most->get<int64_t>();
+  if (!type.ends_with("roberta") && type != "camembert") return 0;
+  const auto pad = config.find("pad_token_id");  // positions start after it
+  return most->get<int64_t>() - (pad != config.end() && pad->is_number_integer() ? pad->get<int64_t>() : 1) - 1;
+}
+
+int64_t cutoff_len_of(const Recipe& recipe, const nlohmann::json& config) {
+  const int64_t most = encoder_positions(config);
+  const bool bounded = recipe.stage == "cls" && most > 0 && !recipe.set_at.contains("cutoff_len");
+  return bounded ? std::min(recipe.cutoff_len, most) : recipe.cutoff_len;
+}
+
+}  // namespace fettle

@@ -1,0 +1,24 @@
+// Defines data_spec: what a recipe says about its data.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "config/recipe.h"
+#include "data/data_spec.h"
+
+namespace fettle {
+
+// What the rows of a stage are, and how they are grouped in a batch.
+RowKind row_kind(const std::string& stage);
+
+// `labels` are those of settled_labels; `cutoff_len` is cutoff_len_of. Throws UserError for malformed interleave_probs.
+DataSpec data_spec(const Recipe& recipe, const std::optional<LabelSet>& labels, int64_t cutoff_len);
+
+// Positions for tokens in an encoder's position table; 0 for other models, which may read longer texts.
+int64_t encoder_positions(const nlohmann::json& config);
+// The recipe's cutoff_len. When the recipe does not set it, stage cls takes at most the positions of an encoder.
+int64_t cutoff_len_of(const Recipe& recipe, const nlohmann::json& config);
+
+}  // namespace fettle

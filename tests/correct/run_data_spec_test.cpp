@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "data_fixtures.h"
+#include "run/data_spec.h"
+#include "run/labels.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+TEST(DataSpec, HoldsWhatTheRecipeSays) {
+  Recipe recipe;
+  recipe.stage = "dpo";
+  recipe.dataset = {"a", "b"};
+  recipe.eval_dataset = {"c"};
+  recipe.overlength = "drop";
+  recipe.on_bad_row = "skip";
+  recipe.mix_strategy = "interleave_over";
+  recipe.interleave_probs = {"3", "1"};
+  recipe.val_size = 0.5;
+  recipe.data_cache = "off";
+  const DataSpec spec = data_spec(recipe, {}, 77);
+  EXPECT_EQ(spec.rows, RowKind::kPreferencePairs);
+  EXPECT_EQ(spec.sets, recipe.dataset);
+  EXPECT_EQ(spec.eval_sets, recipe.eval_dataset);
+  EXPECT_EQ(spec.overlength, Overlength::kDrop);
+  EXPECT_EQ(spec.on_bad_row, OnBadRow::kSkip);
+  EXPECT_EQ(spec.mix, Mix::kInterleaveOver);
+  EXPECT_EQ(spec.mix_weights, (std::vector<double>{3, 1}));
+  EXPECT_EQ(spec.cutoff_len, 77);
+  EXPECT_EQ(spec.val_size, 0.5);
+  EXPECT_EQ(spec.cache, "off");
+}
+
+TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
+  const json bert = {{"model_type", "bert"}, {"max_position_embeddings", 512}};
+  const json roberta = {{"model_type", "roberta"}, {"max_position_embeddings", 514}, {"pad_token_id", 1}};
+  Recipe recipe;
+  EXPECT_EQ(cutoff_len_of(recipe, bert), 2048);
+  recipe.stage = "cls";
+  EXPECT_EQ(cutoff_len_of(recipe, bert), 512);
+  EXPECT_EQ(cutoff_len_of(recipe, roberta), 512);
+  EXPECT_EQ(cutoff_len_of(recipe, {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
+  recipe.set_at["cutoff_len"] = "recipe.yaml:1";
+  EXPECT_EQ(cutoff_len_of(recipe, bert), 2048);
+}
+
+TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {
+  const TestFolder folder;
+  Recipe recipe;
+  recipe.stage = "cls";
+  recipe.dataset = {folder
+                        .write("a.jsonl", R"({"text": "a", "label": "x"}
+{"text": "a", "label": "y"}
+)")
+                        .string()};
+  const LabelSet all = *settled_labels(recipe, json::object(), "config.json");
+  EXPECT_EQ(all.id2label, (std::vector<std::string>{"x", "y"}));
+  recipe.num_labels = 2;
+  EXPECT_EQ(settled_labels(recipe, json::object(), "config.json")->id2label, all.id2label);
+  EXPECT_EQ(settled_labels(recipe, json::object(), "config.json", ReadLabels::kIfUnnamed)->id2label, default_labels(2));
+  recipe.stage = "sft";
+  recipe.num_labels.reset();
+  EXPECT_FALSE(settled_labels(recipe, json::object(), "config.json").has_value());
+}
+
+}  // namespace
+}  // namespace fettle
