@@ -14,4 +14,10 @@ std::string size_text(int64_t bytes, int decimals) {
   return fmt::format("{:.{}f} GB", value / 1e9, decimals);
 }
 
+std::string with_commas(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (size_t at = digits.size(); at > (number < 0 ? 4u : 3u);) digits.insert(at -= 3, ",");
+  return digits;
+}
+
 }  // namespace fettle

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/size_text.h"
 #include "data/classes/class_counts.h"
 #include "sharding/rules.h"
 
@@ -13,13 +14,6 @@ namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
-
-// 1234567 as 1,234,567.
-std::string counted(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
 
 std::string percent(int64_t part, int64_t whole) {
   return fmt::format("{:.1f} %", whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
@@ -83,13 +77,6 @@ std::string devices_text(const AssumedTarget& target) {
                      target.mesh_is_auto ? "; another mesh that `auto` chooses keeps the rows of a step" : "");
 }
 
-std::string batches_text(const Batches& batches) {
-  const BatchSpec& spec = batches.spec();
-  return fmt::format("{} steps an epoch of {} rows, {}", counted(batches.steps_per_epoch()), spec.groups_per_step(),
-                     spec.packing ? fmt::format("packed up to {}", batches.lengths().back())
-                                  : fmt::format("padded to {}", fmt::join(batches.lengths(), " ")));
-}
-
 ordered_json batches_json(const Batches& batches) {
   const BatchSpec& spec = batches.spec();
   return {{"steps", batches.steps_per_epoch()}, {"rows", spec.groups_per_step()}, {"micro_batches", spec.micro_batches},
@@ -123,9 +110,9 @@ std::string format_data_report(const DataReading& reading) {
   const Counted batches(reading);
   std::string out;
   auto line = [&](std::string_view name, const std::string& text) { out += fmt::format("{:<12}{}\n", name, text); };
-  line("rows", fmt::format("{} of {}", counted(report.rows), fmt::join(spec.sets, ", ")));
+  line("rows", fmt::format("{} of {}", with_commas(report.rows), fmt::join(spec.sets, ", ")));
   const int64_t together = examples_per_row(spec.rows);
-  const auto number = [&](const Examples& part) { return counted(static_cast<int64_t>(part.size()) / together); };
+  const auto number = [&](const Examples& part) { return with_commas(static_cast<int64_t>(part.size()) / together); };
   std::string examples = fmt::format("{} {}to train", number(data.train), together == 2 ? "pairs " : "");
   if (!data.eval.empty()) examples += fmt::format(", {} to evaluate", number(data.eval));
   line("examples", examples);
@@ -134,22 +121,22 @@ std::string format_data_report(const DataReading& reading) {
     for (const auto& [name, count] : report.sets) all += count;
     std::string shares;
     for (const auto& [name, count] : report.sets)
-      shares += fmt::format("{}{} {} ({})", shares.empty() ? "" : ", ", name, counted(count), percent(count, all));
+      shares += fmt::format("{}{} {} ({})", shares.empty() ? "" : ", ", name, with_commas(count), percent(count, all));
     line("sets", shares);
   }
   if (spec.labels) {
     line("labels", report.labels);
     if (!data.eval.empty()) line("", "to evaluate: " + data.eval_report.labels);
-    line("tokens", counted(report.tokens));
+    line("tokens", with_commas(report.tokens));
   } else {
-    line("tokens", fmt::format("{}, {} of them trained ({})", counted(report.tokens), counted(report.trained_tokens),
-                               percent(report.trained_tokens, report.tokens)));
+    line("tokens", fmt::format("{}, {} of them trained ({})", with_commas(report.tokens),
+                               with_commas(report.trained_tokens), percent(report.trained_tokens, report.tokens)));
   }
   for (const auto& [role, count] : report.tokens_by_role) {
     if (spec.labels) break;
     const auto trained = report.trained_by_role.find(role);
-    line("", fmt::format("{:<12}{:>14}, {:>14} trained", role, counted(count),
-                         counted(trained == report.trained_by_role.end() ? 0 : trained->second)));
+    line("", fmt::format("{:<12}{:>14}, {:>14} trained", role, with_commas(count),
+                         with_commas(trained == report.trained_by_role.end() ? 0 : trained->second)));
   }
   const std::vector<int64_t> lengths = sorted_lengths(data.train);
   line("lengths", fmt::format("shortest {}, median {}, 95 % within {}, longest {}", lengths.front(),
@@ -158,14 +145,14 @@ std::string format_data_report(const DataReading& reading) {
   int64_t most = 1;
   for (const Bucket& bucket : buckets) most = std::max(most, bucket.count);
   for (const Bucket& bucket : buckets)
-    line("", fmt::format("{:>6} - {:<7}{:>10}  {}", bucket.first, bucket.last, counted(bucket.count),
+    line("", fmt::format("{:>6} - {:<7}{:>10}  {}", bucket.first, bucket.last, with_commas(bucket.count),
                          std::string(static_cast<size_t>((bucket.count * 40 + most - 1) / most), '#')));
   line("left out",
        fmt::format("{} dropped ({} empty), {} bad; {} cut to cutoff_len {}; {} duplicates kept", report.dropped,
                    report.empty, report.bad_rows, report.truncated, spec.cutoff_len, report.duplicates));
   line("assumed", devices_text(reading.target));
-  line("batches", batches_text(batches.train));
-  if (batches.eval) line("", "to evaluate: " + batches_text(*batches.eval));
+  line("batches", format_batches(batches.train, " an epoch"));
+  if (batches.eval) line("", "to evaluate: " + format_batches(*batches.eval, ""));
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use);
   line("use", reading.batches.packing || !can_be_packed(spec.rows)
                   ? use

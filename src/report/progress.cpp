@@ -17,12 +17,6 @@
 namespace fettle {
 namespace {
 
-std::string with_commas(int64_t value) {
-  std::string digits = std::to_string(value);
-  for (size_t at = digits.size(); at > (value < 0 ? 4u : 3u);) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 // Letters and digits alone, lower case.
 std::string plain(std::string_view text) {
   std::string out;

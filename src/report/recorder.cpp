@@ -135,6 +135,7 @@ void announce(const Job& job, const RunLength& run, const Batches& batches, cons
   if (data.truncated > 0)
     info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, job.recipe.cutoff_len);
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
+  info("batches: {}", format_batches(batches, " an epoch"));
   const int64_t accumulation = job.recipe.gradient_accumulation_steps;
   info("{}", format_banner({.examples = batches.examples(),
                             .epochs = run.epoch(run.total_steps),

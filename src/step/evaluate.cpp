@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/log.h"
 #include "run/batch_spec.h"
 #include "step/preference.h"
 #include "step/step.h"
@@ -51,7 +52,9 @@ std::map<std::string, double> Evaluation::metrics() const {
 Evaluator::Evaluator(Devices& devices, const Job& job, const Examples& examples)
     : devices_(devices),
       job_(job),
-      batches_(examples, batch_spec(job.recipe, job.sharding.mesh(), BatchUse::kEvaluation)) {}
+      batches_(examples, batch_spec(job.recipe, job.sharding.mesh(), BatchUse::kEvaluation)) {
+  info("evaluation: {}", format_batches(batches_, ""));
+}
 
 struct Evaluator::RowLosses : ProgramRows {};
 

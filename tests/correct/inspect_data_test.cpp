@@ -98,7 +98,7 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   recipe.val_size = 1;
   recipe.per_device_eval_batch_size = 3;
   recipe.device_count = 2;
-  expect_has(text({}), "            to evaluate: 1 steps an epoch of 6 rows, padded to ");
+  expect_has(text({}), "            to evaluate: 1 steps of 6 rows, padded to ");
   const auto report = nlohmann::json::parse(text({.json = true, .rows = 0}));
   EXPECT_EQ(report["eval_batches"]["rows"], 6);
   EXPECT_EQ(report["eval_batches"]["steps"], 1);

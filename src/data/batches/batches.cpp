@@ -1,9 +1,12 @@
 #include "data/batches/batches.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/cache.h"
 #include "base/error.h"
+#include "base/size_text.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"
 
@@ -259,6 +262,14 @@ Batch Batches::at(int64_t step) const {
     }
   }
   return batch;
+}
+
+std::string format_batches(const Batches& batches, std::string_view per) {
+  const std::vector<int64_t>& lengths = batches.lengths();
+  return fmt::format("{} steps{} of {} rows, {}", with_commas(batches.steps_per_epoch()), per,
+                     batches.spec().groups_per_step(),
+                     batches.spec().packing ? fmt::format("packed up to {}", lengths.back())
+                                            : fmt::format("padded to {}", fmt::join(lengths, " ")));
 }
 
 Batch BatchesAhead::at(int64_t step) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/arrays/host_array.h"
@@ -92,6 +93,10 @@ class Batches {
   // With packing, group i holds the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
 };
+
+// "8 steps an epoch of 4 rows, padded to 16 32", as `train`, `eval` and `data` all report it; `per` is " an epoch" or
+// "".
+std::string format_batches(const Batches& batches, std::string_view per);
 
 // Prefetches batches in the order of training: while the device works on one, another thread makes the next.
 class BatchesAhead {
