@@ -19,7 +19,7 @@ void fill_dependent_defaults(Recipe& recipe) {
 
 namespace {
 
-// What a schedule needs must be there; what it does not read must not.
+// Refuses a schedule that lacks a key it needs, and keys that the schedule does not read.
 void check_schedule(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   struct Argument {
@@ -47,7 +47,7 @@ void check_schedule(const Recipe& recipe) {
   }
 }
 
-// Keys of one way of tuning are refused with another.
+// Refuses keys of another finetuning_type.
 void check_method(const Recipe& recipe) {
   struct Needs {
     const char* key;
@@ -70,43 +70,47 @@ void check_method(const Recipe& recipe) {
   };
   for (const Needs& row : needs)
     if (row.used && recipe.finetuning_type != row.type)
-      throw UserError("{}: {} needs finetuning_type: {}, found {}; remove it or change the type", recipe.where(row.key),
-                      row.key, row.type, recipe.finetuning_type);
+      throw UserError("{}: {} needs finetuning_type: {}, found {}; remove the key, or change finetuning_type",
+                      recipe.where(row.key), row.key, row.type, recipe.finetuning_type);
   if (recipe.pissa_init && !recipe.adapter_name_or_path.empty() && !recipe.create_new_adapter)
     throw UserError(
-        "{}: pissa_init starts a new adapter, but adapter_name_or_path names one to go on from; remove one of "
-        "them, or set create_new_adapter: true to merge it first",
+        "{}: pissa_init starts a new adapter, but adapter_name_or_path names one to continue; remove one of them, or "
+        "set create_new_adapter: true to merge it first",
         recipe.where("pissa_init"));
   if (recipe.pissa_init && recipe.use_dora)
-    throw UserError("{}: pissa_init and use_dora both say how an adapter starts; keep one of them",
+    throw UserError("{}: pissa_init and use_dora both set how an adapter starts; remove one of them",
                     recipe.where("pissa_init"));
   if (recipe.pissa_init && recipe.pissa_iter == 0)
-    throw UserError("{}: pissa_iter: 0 iterations find nothing; set 1 or more, or -1", recipe.where("pissa_iter"));
+    throw UserError("{}: pissa_iter is 0; set 1 or more iterations, or -1 for an exact decomposition",
+                    recipe.where("pissa_iter"));
   if (recipe.create_new_adapter && recipe.adapter_name_or_path.empty())
-    throw UserError("{}: create_new_adapter merges the adapters of adapter_name_or_path, which names none; remove it",
-                    recipe.where("create_new_adapter"));
+    throw UserError(
+        "{}: create_new_adapter merges the adapters of adapter_name_or_path, but that names none; remove the key",
+        recipe.where("create_new_adapter"));
 }
 
-// Keys that recipes keep while others are switched: they do no harm, but whoever set them may think they work.
+// Warns about keys that have no effect beside others. They do no harm, but the user may think that they work.
 void name_idle_keys(const Recipe& r) {
-  const bool pairs = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
-  const std::string no_pairs = "finetuning_type: " + r.finetuning_type + " trains no pairs";
-  const std::string whole = "without quantization_bit weights stay as they are, unless the checkpoint is quantised";
+  const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
+  const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";
+  const std::string unquantised = "without quantization_bit, weights are not quantised unless the checkpoint is";
   struct Idle {
     std::vector<const char*> keys;
     bool idle;
     std::string why;
   };
   for (const Idle& row :
-       {Idle{{"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_dtype"}, !pairs, no_pairs},
+       {Idle{{"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_dtype"}, !lora, no_lora},
         {{"pissa_iter"}, !r.pissa_init, "pissa_init is not set"},
-        {{"quantization_type", "double_quantization"}, !few_bits, whole},
-        {{"quantization_type", "double_quantization"}, few_bits && *r.quantization_bit == 8, "8 bits are int8"}})
+        {{"quantization_type", "double_quantization"}, !few_bits, unquantised},
+        {{"quantization_type", "double_quantization"},
+         few_bits && *r.quantization_bit == 8,
+         "quantization_bit: 8 is always int8"}})
     for (const char* key : row.keys)
       if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
-// Keys of preferences belong to their stage, and some of them to their loss.
+// Refuses preference keys in other stages, and some of them with other losses.
 void check_preferences(const Recipe& r) {
   const bool dpo = r.stage == "dpo", kto = r.stage == "kto", rm = r.stage == "rm";
   const bool compares = kto || (dpo && r.pref_loss != "orpo" && r.pref_loss != "simpo");
@@ -129,27 +133,27 @@ void check_preferences(const Recipe& r) {
                                 "with sigmoid, hinge or ipo)"}}) {
     const Key& key = *find_key(reader.key);
     if (reader.read || value_text(r, key) == value_text(defaults, key)) continue;
-    throw UserError("{}: {} belongs to {}, found stage: {}{}; remove it, or set the stage", r.where(reader.key),
+    throw UserError("{}: {} belongs to {}, found stage: {}{}; remove the key, or set the stage", r.where(reader.key),
                     reader.key, reader.by, r.stage, dpo ? ", pref_loss: " + r.pref_loss : "");
   }
   if (!dpo && !kto && !rm) return;
   if (r.packing)
-    throw UserError("{}: packing puts several rows into one, stage: {} compares whole rows; remove it",
+    throw UserError("{}: packing puts several rows into one sequence, but stage: {} compares whole rows; remove it",
                     r.where("packing"), r.stage);
   if (r.train_from_scratch)
     throw UserError(
-        "{}: stage: {} builds on a model that can write already: random weights need stage: pt or sft first",
+        "{}: stage: {} needs a model that can already write; train random weights with stage: pt or sft first",
         r.where("train_from_scratch"), r.stage);
   if (r.train_on_prompt)
-    throw UserError("{}: stage: {} compares replies: the prompt cannot be trained; remove it",
+    throw UserError("{}: stage: {} compares replies, so the prompt cannot be trained; remove train_on_prompt",
                     r.where("train_on_prompt"), r.stage);
   if (compares && r.pissa_init && r.ref_model.empty())
     throw UserError(
-        "{}: pissa_init moves part of the base into the adapter, so that the base is no reference model; remove it, or "
-        "name the base in ref_model",
+        "{}: pissa_init moves part of the base into the adapter, so the rest cannot be the reference model; remove it, "
+        "or name the base in ref_model",
         r.where("pissa_init"));
   if (r.stage == "kto" && r.kto_chosen_weight == 0 && r.kto_rejected_weight == 0)
-    throw UserError("{}: kto_chosen_weight and kto_rejected_weight are both 0: nothing would be learned",
+    throw UserError("{}: kto_chosen_weight and kto_rejected_weight are both 0, so nothing would be learned; raise one",
                     r.where("kto_chosen_weight"));
 }
 
@@ -164,33 +168,35 @@ void check_combinations(const Recipe& recipe) {
                     recipe.where("pure_bf16"));
   }
   if (recipe.fp16 && recipe.lora_dtype == "bfloat16") {
-    throw UserError("{}: lora_dtype: bfloat16 with fp16: the adapters' updates would vanish; leave it at float32",
-                    recipe.where("lora_dtype"));
+    throw UserError(
+        "{}: with fp16, the updates of bfloat16 adapters would be rounded away; leave lora_dtype at float32",
+        recipe.where("lora_dtype"));
   }
   if (recipe.finetuning_type != "lora" && !recipe.adapter_name_or_path.empty()) {
-    throw UserError("{}: adapter_name_or_path needs finetuning_type: lora, found {}; `fettle export` merges an adapter",
-                    recipe.where("adapter_name_or_path"), recipe.finetuning_type);
+    throw UserError(
+        "{}: adapter_name_or_path needs finetuning_type: lora, found {}; merge the adapter with `fettle export` first",
+        recipe.where("adapter_name_or_path"), recipe.finetuning_type);
   }
   if (recipe.finetuning_type != "lora" && recipe.quantization_bit) {
-    throw UserError("{}: quantized weights cannot be trained: quantization_bit needs finetuning_type: lora",
+    throw UserError("{}: quantized weights cannot be trained; set finetuning_type: lora, or remove quantization_bit",
                     recipe.where("quantization_bit"));
   }
   if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
     throw UserError(
-        "{}: muon updates the matrices of the layers themselves: it needs finetuning_type: full or freeze; "
-        "adapters train with adamw_torch",
+        "{}: optim: muon updates the layers' own matrices, so it needs finetuning_type: full or freeze; adapters train "
+        "with adamw_torch",
         recipe.where("optim"));
   }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
-    throw UserError("{}: train_from_scratch trains every weight: it needs finetuning_type: full, found {}",
+    throw UserError("{}: train_from_scratch trains every weight, so it needs finetuning_type: full, found {}",
                     recipe.where("train_from_scratch"), recipe.finetuning_type);
   }
   if (recipe.eval_strategy != "no" && recipe.val_size == 0 && recipe.eval_dataset.empty()) {
-    throw UserError("{}: eval_strategy: {} has no rows to evaluate on: set val_size or eval_dataset",
+    throw UserError("{}: eval_strategy: {} has no rows to evaluate on; set val_size or eval_dataset",
                     recipe.where("eval_strategy"), recipe.eval_strategy);
   }
   if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
-    throw UserError("{}: val_size and eval_dataset both name held-out rows; keep one of them",
+    throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
                     recipe.where("val_size"));
   }
   if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
@@ -203,7 +209,8 @@ void check_combinations(const Recipe& recipe) {
   check_preferences(recipe);
   check_schedule(recipe);
   if (recipe.lr_scheduler_type == "constant" && (recipe.warmup_ratio > 0 || recipe.warmup_steps > 0)) {
-    warn("{}: lr_scheduler_type: constant has no warmup; constant_with_warmup has", recipe.where("lr_scheduler_type"));
+    warn("{}: lr_scheduler_type: constant has no warmup; set constant_with_warmup to have one",
+         recipe.where("lr_scheduler_type"));
   }
   int64_t devices = 1;
   for (const auto& [axis, size] : recipe.mesh) {
@@ -225,12 +232,12 @@ std::vector<double> Recipe::interleave_weights() const {
     double weight = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
     if (error != std::errc() || end != text.data() + text.size() || !(weight > 0) || !std::isfinite(weight)) {
-      throw UserError("{}: interleave_probs: numbers above 0 are wanted, found '{}'", where("interleave_probs"), text);
+      throw UserError("{}: interleave_probs: found '{}', wanted numbers above 0", where("interleave_probs"), text);
     }
     weights.push_back(weight);
   }
   if (!weights.empty() && weights.size() != dataset.size()) {
-    throw UserError("{}: interleave_probs has {} numbers for {} data sets; one for each is wanted",
+    throw UserError("{}: interleave_probs has {} numbers for {} data sets; give one for each",
                     where("interleave_probs"), weights.size(), dataset.size());
   }
   return weights;
@@ -246,7 +253,7 @@ void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> 
   std::vector<std::string_view> missing;
   for (std::string_view name : names) {
     const Key* key = find_key(name);
-    internal_check(key != nullptr, "require_keys: {} is no recipe key", name);
+    internal_check(key != nullptr, "require_keys: {} is not a recipe key", name);
     if (value_text(recipe, *key).empty()) missing.push_back(key->name);
   }
   if (missing.empty()) return;

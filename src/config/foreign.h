@@ -1,4 +1,4 @@
-// Defines what becomes of keys that other tools have and Fettle has not: translated, accepted, or refused by name.
+// Defines how other tools' keys are handled: translated, accepted without effect, or refused by name.
 #pragma once
 
 #include <string>
@@ -8,21 +8,22 @@
 
 namespace fettle {
 
-// A key whose value sets other keys. `value` "*" is any; "*" in `sets` stands for the value as it was given.
+// A key whose value sets other keys. In `value`, "*" is any value; in `sets`, "*" is the value that was given.
 struct Translation {
   std::string_view key;
   std::string_view value;
   std::vector<std::pair<std::string_view, std::string_view>> sets;
 };
 
-// A key that cannot change the result. A name ending in * covers all that begin so. An empty reason
-// means that it steers other software's machinery.
+// A key that cannot change the result. A name that ends in * covers all keys with that beginning. An empty reason means
+// that the key configures other software.
 struct WithoutEffect {
   std::string_view key;
   std::string_view reason = "";
 };
 
-// A key of a feature that does not exist here; `neutral` are the values that ask for nothing.
+// A key of a feature that Fettle does not have. The values in `neutral` do not ask for the feature, so they are
+// accepted.
 struct NotAvailable {
   std::string_view key;
   std::vector<std::string_view> neutral;
@@ -33,7 +34,7 @@ const std::vector<Translation>& translations();
 const WithoutEffect* find_without_effect(std::string_view key);
 const NotAvailable* find_not_available(std::string_view key);
 
-// Every name of the three tables, without patterns: for suggestions.
+// Every name in the three tables except patterns, for suggestions.
 std::vector<std::string_view> foreign_names();
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines Key: one row per recipe key; reading, checks, help and docs/recipe.md all come from these rows.
+// Defines Key: one row for each recipe key. Reading, checks, help and the key reference all come from these rows.
 #pragma once
 
 #include <limits>
@@ -27,33 +27,33 @@ struct Key {
   std::string_view help;
   std::vector<std::string_view> aliases = {};  // other tools' names; "outer.inner" is a nested one
   std::vector<std::string_view> values = {};   // allowed texts (of each item, or each map name); empty: any
-  std::vector<std::string_view> later = {};    // texts that name a feature this version does not have
+  std::vector<std::string_view> later = {};    // texts that name a feature which this version does not have
   std::vector<std::pair<std::string_view, std::string_view>> spellings = {};  // text read -> text meant
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;       // min itself is not allowed
-  bool below_max = false;       // max itself is not allowed
-  bool share_or_count = false;  // a number below 1 is a share; from 1 on it must be whole
-  bool may_be_auto = false;     // a map that may also be the word auto, kept as {auto: 1}
+  bool above_min = false;       // excludes min itself
+  bool below_max = false;       // excludes max itself
+  bool share_or_count = false;  // a number below 1 is a share; a number from 1 on must be whole
+  bool may_be_auto = false;     // a map that may also be the word auto, which is stored as {auto: 1}
 };
 
-// The rows of some groups; the others' are in keys.cpp.
+// The rows of some groups; keys.cpp has the others.
 std::vector<Key> method_keys();
-std::vector<Key> preference_keys();  // of Group::kMethod too
+std::vector<Key> preference_keys();  // also Group::kMethod
 std::vector<Key> training_keys();
 
-// All rows, by group, in the order of the reference.
+// All rows, sorted by group, in the order of the reference.
 const std::vector<Key>& recipe_keys();
 
-// The row with this name or alias; null when there is none.
+// The row that has this name or alias; null when none has.
 const Key* find_key(std::string_view name_or_alias);
 
 std::string_view group_title(Group group);
 
-// What the key takes, in words: "whole number >= 1", "one of none, dots, full".
+// The values that the key takes, in words: "a whole number >= 1", "one of none, dots, full".
 std::string describe_type(const Key& key);
 
-// The member's value as one line of yaml ("8", "[all]", "{fsdp: 8}"); empty text when nothing is set.
+// The member's value as one line of yaml ("8", "[all]", "{fsdp: 8}"); "" when it is empty.
 std::string value_text(const Recipe& recipe, const Key& key);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines nearest: the known name that a misspelt one most likely meant.
+// Defines nearest: the known name that a misspelt name most likely means.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// The name with the fewest single-letter edits (insert, delete, replace, swap of neighbours) from `name`;
-// none when even that takes more than a third of its letters. The first of equals wins.
+// The name with the fewest single-letter edits (insert, delete, replace, swap of neighbours) from `name`, the first
+// among equals; none when that needs more edits than a third of the letters.
 std::optional<std::string_view> nearest(std::string_view name, const std::vector<std::string_view>& names);
 
 }  // namespace fettle

@@ -20,7 +20,7 @@
 namespace fettle {
 namespace {
 
-// One pass over a file or over the overrides: sets the recipe, and remembers what was set where.
+// One pass over a file or over the overrides. It sets the recipe and remembers where each key was set.
 class Reader {
  public:
   Reader(Recipe& recipe, bool once) : recipe_(recipe), once_(once) {}
@@ -41,14 +41,14 @@ class Reader {
     }
   }
 
-  // Says, in one line, which keys steer nothing here.
+  // Warns, in one line, about keys that have no effect here.
   void report() const {
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
  private:
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
-    // torchtune's lr_scheduler, optimizer and dataset are maps that hold keys.
+    // In torchtune, lr_scheduler, optimizer and dataset are maps of keys.
     if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
       take_inner(name, given);
       return;
@@ -132,7 +132,7 @@ class Reader {
     }
     auto near = nearest(name, names);
     throw UserError("{}: unknown key '{}'{}", given.where, name,
-                    near ? fmt::format("; did you mean '{}'?", *near) : "; the command's --help lists the keys");
+                    near ? fmt::format("; did you mean '{}'?", *near) : "; `--help` lists the keys");
   }
 
   void remember(const Key& key, const std::string& name, const GivenValue& given, bool changed) {
@@ -145,7 +145,7 @@ class Reader {
     recipe_.set_at[canonical] = given.where;
   }
 
-  // Axolotl's datasets: a list of maps whose `path` (or data_files) names the rows.
+  // Axolotl's datasets: a list of maps, whose `path` (or data_files) names the rows.
   static YAML::Node dataset_paths(const GivenValue& given) {
     YAML::Node paths(YAML::NodeType::Sequence);
     for (const auto& item : given.node) {
@@ -153,14 +153,14 @@ class Reader {
         paths.push_back(item);
         continue;
       }
-      if (!item["path"]) throw UserError("{}: found a data set without `path`", given.where);
+      if (!item["path"]) throw UserError("{}: found a data set without `path`; add it", given.where);
       paths.push_back(item["path"]);
       for (const auto& pair : item) {
         std::string inner = describe_key(pair.first);
         bool understood = inner == "path" || inner == "type" || inner == "ds_type" ||
                           (inner == "split" && pair.second.IsScalar() && pair.second.Scalar() == "train");
         if (!understood) {
-          throw UserError("{}: '{}' of a data set is not available here; describe the columns in dataset_info.json",
+          throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
                           same_file(given.where, pair.first), inner);
         }
       }
@@ -196,7 +196,7 @@ class Reader {
   }
 
   Recipe& recipe_;
-  bool once_;  // a key may be given only once (files)
+  bool once_;  // a key may be given only once, as in a file
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   std::vector<std::string> idle_;
   std::string idle_where_;
@@ -228,13 +228,14 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   Reader reader(recipe, true);
   for (const auto& pair : root) {
     std::string where = fmt::format("{}:{}", file.string(), pair.first.Mark().line + 1);
-    if (!pair.first.IsScalar()) throw UserError("{}: found {} as a key", where, describe_node(pair.first));
+    if (!pair.first.IsScalar())
+      throw UserError("{}: found {} as a key, wanted a name", where, describe_node(pair.first));
     reader.take(pair.first.Scalar(), {pair.second, where});
   }
   reader.report();
 }
 
-// Text keys take the rest as it stands, so that a prompt may hold colons and quotes.
+// Keys of type text take the override's value literally, so that a prompt may hold colons and quotes.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

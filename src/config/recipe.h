@@ -1,7 +1,7 @@
 // Defines Recipe: one run as plain values, read from a yaml file and key=value overrides.
 //
-// Key names are LLaMA-Factory's and Hugging Face's. Every key has one row in keys.cpp, which gives its
-// reading, its check, its help line and its line in docs/recipe.md.
+// Key names are LLaMA-Factory's and Hugging Face's. Each key has one row in the key tables (keys.h), from which its
+// reading, its check, its help line and its line in the key reference come.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Recipe {
   std::string model_name_or_path;                 // a Hugging Face model folder
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from
   bool train_from_scratch = false;                // start from random weights: config.json without weights
-  std::string template_name;                      // key `template`: a built-in, or empty = the model's own
+  std::string template_name;                      // key `template`: a built-in; empty: the model's own
 
   // Method.
   std::string stage = "sft";             // pt, sft, cls, dpo, kto, rm
@@ -32,49 +32,49 @@ struct Recipe {
   bool use_rslora = false;
   bool use_dora = false;
   bool pissa_init = false;
-  int64_t pissa_iter = 16;                       // power iterations of the start; -1: until it is exact
-  std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B over that of lora_A
-  std::vector<std::string> additional_target;    // modules trained whole and saved with the adapter
+  int64_t pissa_iter = 16;                       // power iterations of pissa_init; -1: an exact decomposition
+  std::optional<double> loraplus_lr_ratio;       // learning rate of lora_B divided by that of lora_A
+  std::vector<std::string> additional_target;    // modules that are trained whole and saved with the adapter
   std::vector<std::string> layers_to_transform;  // numbers of the layers that get an adapter; empty: all
-  std::vector<std::string> target_parameters;    // parameters of experts that get an adapter: mlp.experts.gate_up_proj
-  bool create_new_adapter = false;               // merge every adapter_name_or_path and start a new adapter
-  int64_t freeze_trainable_layers = 2;           // last layers that are trained; below 0: the first ones
-  std::vector<std::string> freeze_trainable_modules = {"all"};  // in those layers
-  std::vector<std::string> freeze_extra_modules;                // outside of the layers
+  std::vector<std::string> target_parameters;    // expert parameters that get an adapter: mlp.experts.gate_up_proj
+  bool create_new_adapter = false;               // merge every adapter_name_or_path, then start a new adapter
+  int64_t freeze_trainable_layers = 2;           // how many of the last layers are trained; negative: of the first
+  std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those layers
+  std::vector<std::string> freeze_extra_modules;                // modules trained outside of the layers
   std::string lora_dtype = "float32";
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
   bool double_quantization = true;
 
-  // Classification: stage cls. What is empty is read off the rows' labels, or off the model's config.json.
+  // Classification: stage cls. Empty keys are filled from the model's config.json, else from the rows' labels.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
   std::optional<int64_t> num_labels;
-  std::vector<std::string> id2label;  // names of the labels, in the order of their numbers
+  std::vector<std::string> id2label;  // label names by number
 
   // Preferences: stages dpo and kto.
   std::string pref_loss = "sigmoid";  // dpo: sigmoid, hinge, ipo, orpo, simpo
   double pref_beta = 0.1;
-  double pref_ftx = 0;  // share of the chosen reply's own loss that is added
+  double pref_ftx = 0;  // weight of the chosen reply's cross-entropy, which is added to the loss
   double dpo_label_smoothing = 0;
   double simpo_gamma = 0.5;
   double kto_chosen_weight = 1, kto_rejected_weight = 1;
-  std::string ref_model;  // a model folder; empty: the model as the run begins with it
+  std::string ref_model;  // a model folder; empty: the model as it is when the run starts
 
   // Data.
-  std::vector<std::string> dataset;  // names of dataset_info.json, or files
+  std::vector<std::string> dataset;  // names in dataset_info.json, or files
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;  // documents never see each other (neat_packing is the same)
+  bool packing = false;  // documents in one sequence cannot see each other (neat_packing means the same)
   bool train_on_prompt = false;
   bool mask_history = false;
-  double val_size = 0;  // < 1: share of the rows; >= 1: a count
+  double val_size = 0;  // < 1: a share of the rows; >= 1: a count
   std::optional<int64_t> max_samples;
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
-  std::vector<std::string> interleave_probs;  // a share for each of `dataset`; see interleave_weights
+  std::vector<std::string> interleave_probs;  // a weight for each of `dataset`; see interleave_weights
   std::string data_cache;                     // folder; empty: the default; "off": none
 
   // Training.
@@ -85,16 +85,16 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // > 0 overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr_rate;          // share of the rate at the end; cosine_with_min_lr needs it
+  std::optional<double> min_lr_rate;          // final rate as a share of learning_rate; cosine_with_min_lr needs it
   double lr_power = 1;                        // polynomial
   int64_t lr_num_cycles = 1;                  // cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
-  double warmup_steps = 0;                  // < 1 means a ratio, as Transformers 5 has it
-  std::optional<double> embedding_lr;       // of the embedding and the head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;  // of the loss that balances experts; empty: as config.json has it
+  double warmup_steps = 0;                  // < 1: a ratio, as in Transformers 5
+  std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
+  std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: that of config.json
   std::string optim = "adamw_torch";
-  std::map<std::string, std::string> optim_args;  // hyperparameters of the update rule by name
+  std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
@@ -104,7 +104,7 @@ struct Recipe {
   bool fp16 = false;
   bool pure_bf16 = false;
   bool tf32 = false;
-  bool fp8 = false;                             // operands of the layers' matmuls in 8 bits
+  bool fp8 = false;                             // the layers' matmuls take 8-bit operands
   std::string gradient_checkpointing = "full";  // none, dots, full (true = full, false = none)
   int64_t seed = 42;
 
@@ -113,20 +113,20 @@ struct Recipe {
   bool overwrite_output_dir = false;
   int64_t logging_steps = 10;
   std::string save_strategy = "steps";  // no, steps, epoch
-  double save_steps = 500;              // < 1: a share of all steps
+  double save_steps = 500;              // < 1: a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
   std::string eval_strategy = "no";     // no, steps, epoch
   double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;
   std::vector<std::string> report_to = {"none"};
-  std::vector<std::string> eval_task = {"auto"};  // eval: one for all of eval_dataset, or one each
+  std::vector<std::string> eval_task = {"auto"};  // eval: one for all sets of eval_dataset, or one for each
   std::string eval_base_model;                    // eval: a model folder to compare with
-  std::string resume_from_checkpoint;             // empty: no; "true": the newest complete one; else a folder
+  std::string resume_from_checkpoint;             // empty: none; "true": the newest complete one; else a folder
 
   // Export.
   std::string export_dir;
-  double export_size = 5;    // GB a shard
-  std::string export_dtype;  // empty: as the base
+  double export_size = 5;    // GB of a shard
+  std::string export_dtype;  // empty: that of the base
 
   // Generation.
   int64_t max_new_tokens = 512;
@@ -134,44 +134,45 @@ struct Recipe {
   double temperature = 0.95;
   int64_t top_k = 50;
   double top_p = 0.7;
-  std::string prompt;  // generate: one prompt; empty: rows of `dataset` or stdin lines
+  std::string prompt;  // generate: one prompt; empty: the rows of `dataset`, or the lines of stdin
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: see below
-  std::map<std::string, std::string> sharding;  // logical axis -> mesh axis, over the defaults
-  bool offload_optimizer = false;               // optimizer state lives in the host's memory
-  bool offload_param = false;                   // weights of the layers live in the host's memory
-  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best there is
-  std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes as many
-  std::string target;                           // plan: hardware to plan for
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: mesh_is_auto
+  std::map<std::string, std::string> sharding;  // logical axis -> mesh axis; replaces the default for that axis
+  bool offload_optimizer = false;               // keep the optimizer state in host memory
+  bool offload_param = false;                   // keep the weights of the layers in host memory
+  std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best one available
+  std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes this many
+  std::string target;                           // plan: the hardware to plan for
   bool plan_only = false;
   std::string compile_cache;  // folder; empty: the default; "off": none
 
-  std::filesystem::path file;                 // where it was read from; relative paths are the caller's cwd
+  std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
-  // interleave_probs as numbers. Throws UserError when they are not, or not one above 0 for each of `dataset`.
+  // interleave_probs as numbers. Throws UserError unless there is one number above 0 for each of `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
-  // `mesh: auto`: plan/mesh_choice.h settles it; rows a step are then per_device_train_batch_size x all devices.
+  // `mesh: auto`: plan/mesh_choice.h chooses. A step has per_device_train_batch_size x all devices rows, whatever it
+  // chooses.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // Where the key was set, for messages ("recipe.yaml:12"); the file when it was not.
+  // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
   std::string where(const std::string& key) const;
 };
 
-// Reads `file` (yaml; empty = only overrides) and applies "key=value" overrides in order. Throws UserError naming
-// file:line and the key for unknown (with the nearest name), ill-typed or out-of-range values.
+// Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with
+// file:line and the key for unknown keys (with the nearest known name) and for values of a wrong type or out of range.
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
 // Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help.
+// The reference of all keys as Markdown, and as plain text for --help.
 std::string recipe_reference_markdown();
 std::string recipe_reference_text();
 
-// The recipe as yaml with the keys that differ from their defaults; reading it gives the same Recipe.
+// The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

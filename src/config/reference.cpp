@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-// Aliases are other tools' names; nested ones and their number would only blur the page.
+// Other tools' names for the key.
 std::string alias_text(const Key& key) {
   std::vector<std::string> names;
   for (std::string_view alias : key.aliases) names.push_back(fmt::format("`{}`", alias));

@@ -44,7 +44,7 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
   throw UserError("{}: {}: found {}, wanted {}", given.where, key.name, found, describe_type(key));
 }
 
-// The text a spelling stands for; `text` itself when it stands for none.
+// The text that a spelling stands for; `text` itself when it is not a spelling.
 std::string meant(const Key& key, const std::string& text) {
   if (contains(key.values, text) || contains(key.later, text)) return text;
   auto lookup = [&](std::string_view spelled) -> const std::string_view* {
@@ -62,7 +62,8 @@ std::string meant(const Key& key, const std::string& text) {
 
 void check_available(const Key& key, const GivenValue& given, const std::string& text) {
   if (!contains(key.later, text)) return;
-  std::string has = key.values.empty() ? "" : fmt::format("; it has {}", join(key.values));
+  std::string has =
+      key.values.empty() ? "" : fmt::format("; use {}{}", key.values.size() > 1 ? "one of " : "", join(key.values));
   throw UserError("{}: {}: {} is not available in this version{}", given.where, key.name, text, has);
 }
 

@@ -1,4 +1,4 @@
-// Defines how one yaml value becomes one member of Recipe, and back.
+// Defines how a yaml value becomes a member of Recipe, and back.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -16,14 +16,14 @@ struct GivenValue {
   std::string where;
 };
 
-// Sets the key's member. A null value sets the default. Throws UserError naming where, the key, what was
-// found and what was wanted.
+// Sets the key's member. A null value sets the default. Throws UserError with the place, the key, what was found and
+// what was wanted.
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 
 // Sets one entry of a map-typed key ("mesh.fsdp").
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// The bool that yaml 1.1 spells so (true, yes, on, y, 1, ... in any of its cases); none for other text.
+// The bool that the text means in yaml 1.1 (true, yes, on, y, 1, ... in any case); none for other texts.
 std::optional<bool> bool_from_text(const std::string& text);
 
 // The scalar's text, or "a list", "a map", "nothing".

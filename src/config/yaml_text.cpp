@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// Where the last document begins.
+// The position where the last document begins.
 class DocumentStart : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
@@ -33,7 +33,7 @@ YAML::Node parse_yaml(const std::string& text) {
   YAML::Parser parser(in);
   DocumentStart start;
   if (parser.HandleNextDocument(start) && parser.HandleNextDocument(start))
-    throw YAML::ParserException(start.mark(), "a second document begins here; one is wanted");
+    throw YAML::ParserException(start.mark(), "a second document begins here; keep one document");
   return YAML::Load(text);
 }
 

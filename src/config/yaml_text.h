@@ -1,4 +1,4 @@
-// Defines parse_yaml: the one document of a YAML text.
+// Defines parse_yaml: reads a YAML text of one document.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// A null node of an empty text. Throws YAML::ParserException, also where a second document begins or text is left that
-// belongs to none: yaml-cpp's Load leaves it unread, and its LoadAll may never come back from it.
+// An empty text gives a null node. Throws YAML::ParserException, also when a second document or other text follows the
+// first document: yaml-cpp's Load ignores it, and its LoadAll may not return.
 YAML::Node parse_yaml(const std::string& text);
 
 }  // namespace fettle

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Text that no row holds, to find where the template puts a message's content.
+// A text that no row holds. It shows where the template puts the content of a message.
 constexpr std::string_view kMark = "Qz7FettleMark7zQ";
 
 struct Span {
@@ -31,7 +31,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// Nothing but space and the tags of a thinking block.
+// The text is only white space and tags of a thinking block.
 bool only_thinking(std::string_view text) {
   static constexpr std::string_view kTags[] = {"<think>",      "</think>",      "[THINK]",           "[/THINK]",
                                                "<seed:think>", "</seed:think>", "<|channel>thought", "<channel|>"};
@@ -47,7 +47,7 @@ bool only_thinking(std::string_view text) {
   return true;
 }
 
-// A few characters either side of `at`, for a message.
+// A few characters on either side of `at`, for a message.
 std::string excerpt(std::string_view text, size_t at) {
   size_t first = at > 60 ? at - 60 : 0, last = std::min(text.size(), at + 60);
   while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
@@ -60,7 +60,7 @@ ordered_json message_json(const Message& message) {
   if (message.extra_json.empty()) return out;
   const ordered_json extra = ordered_json::parse(message.extra_json);
   for (const auto& [key, value] : extra.items()) out[key] = value;
-  // Transformers gives the reasoning under the names that templates know it by.
+  // Templates know the reasoning by several names. Transformers sets these two.
   for (const char* name : {"reasoning_content", "thinking", "reasoning"})
     if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
       if (!out.contains("thinking")) out["thinking"] = *found;
@@ -82,13 +82,13 @@ struct ChatTemplate::State {
 
   const Tokenizer& tokenizer;
   std::string name;
-  jinja::Template plain, tools;  // the second for conversations with tools
+  jinja::Template plain, tools;  // `tools` renders conversations with tools
   bool knows_tool_calls;
   bool built_in = false;
   ordered_json variables = ordered_json::object();
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
-  std::time_t now = std::time(nullptr);  // one time for all rows, so that a run is of one day
+  std::time_t now = std::time(nullptr);  // one time for all rows, so that a run has one date
   mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
 
   void add_stop(const std::string& token) {
@@ -107,8 +107,7 @@ struct ChatTemplate::State {
     context["add_generation_prompt"] = for_reply;
     const jinja::Template& with = given_tools.is_null() ? plain : tools;
     if (!given_tools.is_null() && !with.reads("tools"))
-      throw UserError("{} has no place for tools; leave `template` empty to use the model's own, if it has tools",
-                      name);
+      throw UserError("{} does not render tools; leave `template` empty to use the model's own, if that does", name);
     return with.render(context, now);
   }
 
@@ -117,16 +116,16 @@ struct ChatTemplate::State {
     for (const Message& message : messages) {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && !knows_tool_calls)
-        throw UserError("{} has no place for tool calls; leave `template` empty to use the model's own, if it has",
+        throw UserError("{} does not render tool calls; leave `template` empty to use the model's own, if that does",
                         name);
       if (built_in && message.role == "tool")
-        throw UserError("{} has no place for a message of role 'tool'; leave `template` empty to use the model's own",
+        throw UserError("{} does not render messages of role 'tool'; leave `template` empty to use the model's own",
                         name);
     }
     return out;
   }
 
-  // Where the first end-of-turn token at or behind `at` ends.
+  // The end of the first end-of-turn token at or after `at`.
   std::optional<size_t> first_stop(std::string_view text, size_t at) const {
     std::optional<size_t> end;
     for (const std::string& stop : stops)
@@ -135,7 +134,7 @@ struct ChatTemplate::State {
     return end;
   }
 
-  // Where an end-of-turn token ends that begins at or (after space) behind `at`; `at` itself when there is none.
+  // The end of an end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is none.
   size_t after_stop(std::string_view text, size_t at) const {
     size_t begin = at;
     while (begin < text.size() && is_space_byte(text[begin])) ++begin;
@@ -144,7 +143,7 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // The end of text[begin, end) without what follows its end-of-turn token.
+  // The end of text[begin, end), less what follows its end-of-turn token. `stopped` says whether there is such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {
@@ -153,14 +152,15 @@ struct ChatTemplate::State {
         return text.substr(begin, last - begin).ends_with(one);
       });
       if (stop == stops.end()) return end;
-      // Of several in a row the first is where a reply stops.
+      // A reply stops at the first of several end-of-turn tokens in a row.
       stopped = true;
       end = last;
       last -= stop->size();
     }
   }
 
-  // Where the content of message `index` stands in `full`, by rendering it with a mark before or after it.
+  // Where the content of message `index` begins or ends in `full`, found by rendering it with a mark before or after
+  // it. None when the mark changes the rest of the text.
   std::optional<size_t> content_edge(const ordered_json& messages, const ordered_json& given_tools,
                                      const std::string& full, size_t index, bool end) const {
     ordered_json marked = messages;
@@ -202,9 +202,8 @@ struct ChatTemplate::State {
           ++prompt_thinks;
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
-              "{} writes the prompt for the reply in another way than the conversation that is trained:\n  prompt   "
-              "{}\n"
-              "  training {}",
+              "{} renders the prompt for the reply in another way than the conversation that is trained; choose a "
+              "built-in with `template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
@@ -230,14 +229,15 @@ struct ChatTemplate::State {
       } else {
         rewrote = true;
         const auto edge = content_edge(json, given_tools, full, i, true);
-        // Tool calls stand between the content and the end of turn.
+        // Tool calls are between the content and the end of turn.
         const size_t from = edge && *edge > begin ? *edge : begin;
         end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
       }
       if (begin == std::string::npos || begin < previous_end || end <= begin)
         throw UserError(
-            "{} writes the conversation so that the assistant's turn (message {}) cannot be found in it: {}", name,
-            i + 1, excerpt(full, previous_end));
+            "{} renders the conversation so that the assistant's turn (message {}) cannot be found in it; choose a "
+            "built-in with `template:`: {}",
+            name, i + 1, excerpt(full, previous_end));
       rewritten += rewrote;
       spans.push_back({begin, end, i, messages[i].train});
     }
@@ -261,8 +261,10 @@ struct ChatTemplate::State {
     }
     if (!one_each && !turns.empty() &&
         std::any_of(turns.begin(), turns.end(), [&](size_t t) { return !messages[t].train; }))
-      throw UserError("{} marks {} generated parts for {} assistant turns, so that single turns cannot be masked", name,
-                      full.generated.size(), turns.size());
+      throw UserError(
+          "{} marks {} generated parts for {} assistant turns, so single turns cannot be masked; remove `train: false` "
+          "from the messages, or choose a built-in with `template:`",
+          name, full.generated.size(), turns.size());
     if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
@@ -272,8 +274,9 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} writes the prompt for the reply in another way than the conversation that is trained, so that the "
-          "model would learn what it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
+          "{} renders the prompt for the reply in another way than the conversation that is trained, so the model "
+          "would "
+          "learn from a prompt that it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }
@@ -283,8 +286,8 @@ struct ChatTemplate::State {
                    size_t first, size_t next) const;
 };
 
-// The ids of the parts of `text` between `cuts`. Joined they are the ids of the whole text, as a prompt has them; only
-// where a token would lie across a cut is the text before it tokenised alone, as it is when it is a prompt.
+// The ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text. The exception is a token
+// that would lie across a cut: there the text before the cut is tokenised alone, as it is in a prompt.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -300,7 +303,7 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   if (cuts.empty()) return parts;
   const std::vector<int32_t> whole = tokenizer.encode(text, false);
   if (joined == whole) return parts;
-  // Some tokenizers begin a text in another way than they go on, so the parts are found as prefixes.
+  // Some tokenizers treat the beginning of a text specially, so the parts are found as prefixes of the whole.
   std::vector<size_t> places = {0};
   for (size_t cut : cuts) {
     const std::vector<int32_t> head = tokenizer.encode(all.substr(0, cut), false);
@@ -314,8 +317,8 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   return parts;
 }
 
-// What stands between two assistant's turns is that of the messages `first` to `next`. When each of them ends with an
-// end-of-turn token they are told apart by it; else all of it is called by the role that spoke last.
+// Adds the text between two assistant's turns: messages `first` to `next`. When each of them ends with an end-of-turn
+// token, each becomes a piece; else all of it is one piece of the role that spoke last.
 void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
                                       const std::vector<Message>& messages, size_t first, size_t next) const {
   const auto is_stop = [this](int32_t id) { return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end(); };
@@ -336,7 +339,7 @@ namespace {
 ordered_json tools_value(const std::string& tools_json) {
   if (tools_json.empty()) return nullptr;
   ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
-  if (!tools.is_array()) throw UserError("tools must be a JSON array, got {}", tools_json.substr(0, 80));
+  if (!tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
   return tools.empty() ? ordered_json(nullptr) : tools;
 }
 
@@ -345,7 +348,7 @@ ordered_json tools_value(const std::string& tools_json) {
 ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) {
   const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
   if (!name.empty() && !known)
-    throw UserError("template: '{}' is not known; known are {}, or leave it empty for the model's own", name,
+    throw UserError("template: '{}' is not known; choose one of {}, or leave it empty for the model's own", name,
                     template_names());
   std::optional<std::string> own = tokenizer.chat_template();
   if (!known && !own)
@@ -367,11 +370,11 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) 
     state->variables["default_system"] = known->default_system;
     for (std::string_view stop : known->stops)
       state->add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
-    // The old seeds' template takes whatever the model ends with.
+    // Models that use this template do not agree on the end-of-turn token; the model's own eos_token is the fallback.
     if (state->stops.empty() && name == "oasst") state->add_stop(tokenizer.eos_token());
     if (state->stops.empty())
       throw UserError(
-          "{} ends a turn with '{}', a token that this model's tokenizer lacks; choose another template, or "
+          "{} ends a turn with '{}', a token that this model's tokenizer does not have; choose another template, or "
           "leave `template` empty for the model's own",
           state->name, known->stops[0] == "eos" ? "eos_token" : known->stops[0]);
     state->variables["end_of_turn"] = state->stops[0];
@@ -384,7 +387,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) 
       const std::string text = state->rendered(probe, nullptr, false).text;
       const size_t at = text.find(kMark);
       if (at != std::string::npos) {
-        // Of several without anything between them the last one ends it.
+        // The last of several adjacent special tokens ends the turn.
         std::optional<int32_t> last;
         for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
           if (tokenizer.is_special(id))
@@ -395,7 +398,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) 
         if (last) state->add_stop(tokenizer.token(*last));
       }
     } catch (const UserError&) {
-      // A template that refuses these messages tells nothing of its end of turn.
+      // A template that refuses these messages says nothing about its end of turn.
     }
     for (const char* usual :
          {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
@@ -429,7 +432,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
     bool stopped = false;
     span.end = state_->trimmed_end(full.text, span.begin, span.end, stopped);
     if (!stopped) {
-      // The mark may leave out the end of turn that follows it.
+      // {% generation %} may end before the end-of-turn token.
       const size_t after = state_->after_stop(full.text, span.end);
       stopped = after != span.end;
       span.end = after;

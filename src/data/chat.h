@@ -1,8 +1,8 @@
-// Defines chat messages and ChatTemplate, which turns them into the text, and the spans to train, of one conversation.
+// Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
 //
-// What is trained comes from the template: assistant turns with their end-of-turn token, by {% generation %} marks
-// where there are any, else as what a conversation has more than the prompt before it. Texts are tokenised without
-// special tokens: the template writes bos_token where it wants it.
+// The spans are the assistant's turns with their end-of-turn token. {% generation %} marks in the template give them;
+// without marks, a turn is what the conversation has beyond the prompt before it. The text is tokenised without adding
+// special tokens: the template itself writes bos_token where it wants it.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
   std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // an assistant turn whose row says train: false is masked
+  bool train = true;       // false masks an assistant turn
 };
 
 class ChatTemplate {
  public:
-  // `name` is a built-in (llama3, chatml, qwen, mistral, alpaca, ...) or empty for the model's own template. Keeps the
-  // tokenizer by reference. Throws UserError listing the built-ins for an unknown name, when the model has none, and
-  // for a built-in whose end-of-turn token the tokenizer lacks.
+  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
+  // tokenizer by reference. Throws UserError when the name is unknown, when the model has no template of its own, and
+  // when the tokenizer lacks the end-of-turn token of a built-in.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer);
 
-  // The prompt for the next assistant turn, as token ids; what `chat`, `generate` and `train` all use.
-  // These and render() throw UserError when the template refuses the messages. Safe from several threads.
+  // The prompt for the next assistant turn, as token ids; `chat`, `generate` and `train` all use it. These functions
+  // and render() throw UserError when the template refuses the messages. Safe to call from several threads.
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "") const;
   // The conversation as it is, without a prompt for another turn.
@@ -38,20 +38,20 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // whose turn these tokens are; as far as they can be told apart, else the role that spoke last
+    std::string role;  // whose turn these tokens are; where turns cannot be told apart, the role that spoke last
     bool trained;      // an assistant turn with its end-of-turn token
   };
-  // The whole conversation in pieces whose ids, concatenated, are the training row. The ids before a trained turn are
-  // those of the prompt at that point; throws UserError showing both texts when the last turn's prompt is not how the
-  // training text begins.
+  // The whole conversation in pieces; their ids, concatenated, are the training example. The ids before a trained turn
+  // equal those of the prompt at that point. Throws UserError with both texts when the training text does not begin
+  // with the prompt of the last turn.
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "") const;
 
   // Token ids that end an assistant turn: generation stops at them (eos included).
   const std::vector<int32_t>& stop_ids() const;
 
-  // What render() met so far, in turns; worth a line in a report when not zero.
+  // Counts of turns that render() met so far; a report shows those above zero.
   struct Counts {
-    int64_t rewritten = 0;      // earlier turns that the template shows in another way than when they were the last
+    int64_t rewritten = 0;      // earlier turns that are rendered in another way than when they were the last
     int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };

@@ -1,4 +1,4 @@
-// Defines what a row becomes: messages, then one Example of token ids with labels.
+// Defines Example: the token ids and labels that a row becomes.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,24 @@
 
 namespace fettle {
 
-constexpr int32_t kIgnore = -100;  // label of a token that is not trained (Hugging Face's value)
+constexpr int32_t kIgnore = -100;  // the label of a token that is not trained (Hugging Face's value)
 
-// Of preference training: which reply of a pair this is, or whether the reply is a good one.
+// Which reply of a preference pair the example holds, or how its reply is rated: good (kChosen) or bad (kRejected).
 enum class Preference : uint8_t { kNone, kChosen, kRejected };
 
-// Token ids and labels of one row, of equal length; labels are not shifted. Of stage cls no token has a label: what the
-// row is taught are its classes.
+// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row no token has a label:
+// its classes are trained instead.
 struct Example {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
   std::string source;  // "file:line", for messages
   Preference preference = Preference::kNone;
-  std::vector<float> classes =
-      {};  // of stage cls: the label's number; 0 or 1 for each label; or numbers of a regression
-  std::vector<uint8_t> second_text = {};  // 1 for tokens of a pair's second text; empty when none is
+  // For labelled rows: the label's number, a 0 or 1 for each label, or the numbers of a regression.
+  std::vector<float> classes = {};
+  std::vector<uint8_t> second_text = {};  // 1 for tokens of the second of two texts; empty when there is one text
 
   int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
-  // Tokens whose prediction is trained: labels other than kIgnore, the first position excepted; 1 for a row with
+  // Tokens whose prediction is trained: labels other than kIgnore after the first position. 1 for an example with
   // classes.
   int64_t trained_tokens() const;
 };

@@ -25,7 +25,7 @@ std::string text_column(const ordered_json& row, const std::string& column) {
   return value ? text_of(*value, quoted(column)) : "";
 }
 
-// The content of a message: a text, nothing, or parts of which each is a text.
+// The content of a message: a text, or a list of parts that are texts.
 std::string content_of(const ordered_json& value, const std::string& what) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
@@ -36,14 +36,14 @@ std::string content_of(const ordered_json& value, const std::string& what) {
     }
     const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
     if (!inner)
-      bad("'{}' has a part of type {}; only text is trained", what,
+      bad("'{}' has a part of type {}, but only text can be trained", what,
           part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
     text += text_of(*inner, quoted(what + ".text"));
   }
   return text;
 }
 
-// `tools` is an array, or its JSON as a text; "" is none.
+// The column `tools` holds an array, or its JSON as a text. "" when there are no tools.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -52,32 +52,33 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
     const auto text = tools.get<std::string>();
     if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
     tools = parse_json_or_discard<ordered_json>(text);
-    if (tools.is_discarded()) bad("'{}' is a text that is no JSON", column);
+    if (tools.is_discarded()) bad("'{}' is a text, but not valid JSON", column);
   }
-  if (!tools.is_array()) bad("'{}' must be an array of tools, it is {}", column, tools.type_name());
+  if (!tools.is_array()) bad("'{}' must be an array of tools, but it is {}", column, tools.type_name());
   for (const auto& tool : tools)
-    if (!tool.is_object()) bad("'{}' must hold objects, one is {}", column, tool.type_name());
+    if (!tool.is_object()) bad("'{}' must hold objects, but one is {}", column, tool.type_name());
   return tools.empty() ? "" : tools.dump();
 }
 
-// A call's arguments: the text of a JSON object becomes that object, which is what templates print; "" is none.
+// The arguments of a call. Templates print objects, so a text that holds a JSON object becomes that object.
 ordered_json arguments_of(ordered_json arguments) {
   if (!arguments.is_string()) return arguments;
   const auto text = arguments.get<std::string>();
   if (text.find_first_not_of(" \n\t\r") == std::string::npos) return ordered_json::object();
   ordered_json parsed = parse_json_or_discard<ordered_json>(text);
-  if (parsed.is_discarded()) bad("the arguments of a function call are no JSON: {}", text.substr(0, 80));
+  if (parsed.is_discarded()) bad("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
   return parsed.is_object() ? parsed : arguments;
 }
 
 // The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
   ordered_json calls = parse_json_or_discard<ordered_json>(text);
-  if (calls.is_discarded()) bad("the function call is no JSON: {}", text.substr(0, 80));
+  if (calls.is_discarded()) bad("the function call is not valid JSON: {}", text.substr(0, 80));
   if (!calls.is_array()) calls = ordered_json::array({calls});
   ordered_json out = ordered_json::array();
   for (const auto& call : calls) {
-    if (!call.is_object() || !call.contains("name")) bad("a function call wants name and arguments: {}", call.dump());
+    if (!call.is_object() || !call.contains("name"))
+      bad("a function call must have name and arguments: {}", call.dump());
     const ordered_json arguments = arguments_of(call.value("arguments", ordered_json::object()));
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
   }
@@ -87,9 +88,9 @@ std::string tool_calls_json(const std::string& text) {
 void unquote_arguments(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
   if (!message["tool_calls"].is_array())
-    bad("'tool_calls' must be an array, it is {}", message["tool_calls"].type_name());
+    bad("'tool_calls' must be an array, but it is {}", message["tool_calls"].type_name());
   for (auto& call : message["tool_calls"]) {
-    if (!call.is_object()) bad("'tool_calls' must hold objects, one is {}", call.type_name());
+    if (!call.is_object()) bad("'tool_calls' must hold objects, but one is {}", call.type_name());
     ordered_json& function = call.contains("function") ? call["function"] : call;
     if (function.is_object() && function.contains("arguments"))
       function["arguments"] = arguments_of(function["arguments"]);
@@ -98,25 +99,25 @@ void unquote_arguments(ordered_json& message) {
 
 bool is_trained(const ordered_json& message) {
   if (const ordered_json* train = find_column(message, "train")) {
-    if (!train->is_boolean()) bad("'train' of a message must be true or false, it is {}", train->dump());
+    if (!train->is_boolean()) bad("'train' of a message must be true or false, but it is {}", train->dump());
     return train->get<bool>();
   }
   if (const ordered_json* weight = find_column(message, "weight")) {
-    if (*weight != 0 && *weight != 1) bad("'weight' of a message must be 0 or 1, it is {}", weight->dump());
+    if (*weight != 0 && *weight != 1) bad("'weight' of a message must be 0 or 1, but it is {}", weight->dump());
     return *weight == 1;
   }
   return true;
 }
 
 Message openai_message(const ordered_json& value) {
-  if (!value.is_object()) bad("a message must be an object, it is {}", value.type_name());
+  if (!value.is_object()) bad("a message must be an object, but it is {}", value.type_name());
   const ordered_json* role = find_column(value, "role");
   if (!role || !role->is_string()) bad("a message has no 'role': {}", value.dump().substr(0, 120));
   Message message{.role = role->get<std::string>()};
   static const std::vector<std::string> kRoles = {"system", "developer", "user",   "assistant",
                                                   "tool",   "function",  "ipython"};
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
-    bad("the role '{}' is not known; known are {}", message.role, fmt::join(kRoles, " "));
+    bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
   if (const ordered_json* content = find_column(value, "content")) message.content = content_of(*content, "content");
   message.train = is_trained(value);
   ordered_json extra = ordered_json::object();
@@ -131,7 +132,7 @@ Message openai_message(const ordered_json& value) {
 }
 
 std::vector<Message> openai_messages(const ordered_json& list, const std::string& column) {
-  if (!list.is_array()) bad("'{}' must be an array of messages, it is {}", column, list.type_name());
+  if (!list.is_array()) bad("'{}' must be an array of messages, but it is {}", column, list.type_name());
   std::vector<Message> out;
   for (const auto& message : list) out.push_back(openai_message(message));
   return out;
@@ -145,14 +146,14 @@ void want_order(const std::vector<Message>& messages) {
     if (role == "assistant" && before == "assistant")
       bad("messages {} and {} are both the assistant's; join them, or put the user's turn between them", i, i + 1);
     if (role == "assistant" && (i == 0 || (i == 1 && before == "system")))
-      bad("message {} is an assistant's, but no user or tool spoke before it", i + 1);
+      bad("message {} is the assistant's, but no user or tool spoke before it", i + 1);
     if (role == "user" && before == "user")
       bad("messages {} and {} are both the user's; join them, or put the reply between them", i, i + 1);
     if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
       bad("messages 1 and 2 are both of role '{}'", role);
   }
   if (messages.back().role != "assistant")
-    bad("the conversation ends with a turn of role '{}'; an assistant's is wanted last", messages.back().role);
+    bad("the conversation ends with a turn of role '{}'; the last turn must be the assistant's", messages.back().role);
 }
 
 Sample sharegpt(const ordered_json& row, const DataSource& source, const std::string& column) {
@@ -169,14 +170,14 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   for (const auto& turn : *list) {
-    if (!turn.is_object()) bad("a turn must be an object, it is {}", turn.type_name());
+    if (!turn.is_object()) bad("a turn must be an object, but it is {}", turn.type_name());
     const ordered_json* from = find_column(turn, role_tag);
     if (!from || !from->is_string()) bad("a turn has no '{}': {}", role_tag, turn.dump().substr(0, 120));
     const auto role = roles.find(from->get<std::string>());
     if (role == roles.end()) {
       std::string known;
       for (const auto& item : roles) known += " " + item.first;
-      bad("the turn's '{}' is '{}'; known are{}", role_tag, from->get<std::string>(), known);
+      bad("the turn's '{}' is '{}'; use one of{}", role_tag, from->get<std::string>(), known);
     }
     if (!turn.contains(content_tag)) bad("a turn of '{}' has no '{}'", role->first, content_tag);
     Message message{.role = role->second, .train = is_trained(turn)};
@@ -188,7 +189,7 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
     }
     if (message.role == "system" && !sample.messages.empty() && sample.messages[0].role == "system" &&
         sample.messages.size() == 1)
-      sample.messages.clear();  // the turn wins over the column, as the more exact of the two
+      sample.messages.clear();  // a system turn takes precedence over the system column
     sample.messages.push_back(std::move(message));
   }
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
@@ -201,7 +202,7 @@ Sample openai(const ordered_json& row, const DataSource& source, const std::stri
   if (!list) bad("the column '{}' is missing", column);
   sample.messages = openai_messages(*list, column);
   const std::string system = text_column(row, source.column("system", "system"));
-  const bool has_own = !sample.messages.empty() &&  // the turn wins over the column, as the more exact of the two
+  const bool has_own = !sample.messages.empty() &&  // a system turn takes precedence over the system column
                        (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
   if (!system.empty() && !has_own)
     sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
@@ -214,7 +215,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad("the column '{}' is missing", prompt);
-  if (response.empty() && !prompt.empty())  // only a text column: plain text
+  if (response.empty() && !prompt.empty())  // the entry names a text column only
     return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
   Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad("the column '{}' is missing", response);
@@ -222,10 +223,10 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
     sample.messages.push_back({.role = "system", .content = system});
   const std::string history = column("history", "history");
   if (const ordered_json* turns = find_column(row, history)) {
-    if (!turns->is_array()) bad("'{}' must be an array of pairs, it is {}", history, turns->type_name());
+    if (!turns->is_array()) bad("'{}' must be an array of [prompt, reply], but it is {}", history, turns->type_name());
     for (const auto& turn : *turns) {
       if (!turn.is_array() || turn.size() != 2)
-        bad("'{}' must hold pairs of texts: {}", history, turn.dump().substr(0, 120));
+        bad("'{}' must hold lists of two texts, [prompt, reply]; one is {}", history, turn.dump().substr(0, 120));
       sample.messages.push_back({.role = "user", .content = text_of(turn[0], quoted(history))});
       sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], quoted(history))});
     }
@@ -234,7 +235,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   const std::string input = text_column(row, column("query", "input"));
   if (!user.empty() && !input.empty()) user += "\n";
   user += input;
-  if (user.empty()) bad("the row asks nothing: '{}' is empty", prompt);
+  if (user.empty()) bad("the row has no prompt: '{}' is empty", prompt);
   sample.messages.push_back({.role = "user", .content = user});
   sample.messages.push_back({.role = "assistant", .content = text_column(row, response)});
   sample.tools_json = tools_of(row, column("tools", "tools"));
@@ -270,7 +271,7 @@ std::vector<int32_t> integers(const ordered_json& row, const char* column) {
   std::vector<int32_t> out;
   for (const auto& value : *list) {
     if (!value.is_number_integer() || value.get<int64_t>() > INT32_MAX || value.get<int64_t>() < INT32_MIN)
-      bad("'{}' must hold integers of 32 bits, one is {}", column, value.dump().substr(0, 40));
+      bad("'{}' must hold 32-bit integers, but one is {}", column, value.dump().substr(0, 40));
     out.push_back(value.get<int32_t>());
   }
   return out;
@@ -281,13 +282,13 @@ Sample tokens(const ordered_json& row) {
   sample.input_ids = integers(row, "input_ids");
   if (sample.input_ids.empty()) bad("'input_ids' is empty");
   for (int32_t id : sample.input_ids)
-    if (id < 0 || id >= 1 << 30) bad("'input_ids' holds {}, which is no token's id", id);
+    if (id < 0 || id >= 1 << 30) bad("'input_ids' holds {}, which is not a token id", id);
   sample.labels = row.contains("labels") ? integers(row, "labels") : sample.input_ids;
   if (sample.labels.size() != sample.input_ids.size())
     bad("{} input_ids but {} labels", sample.input_ids.size(), sample.labels.size());
   for (size_t i = 0; i < sample.labels.size(); ++i)
     if (sample.labels[i] != kIgnore && sample.labels[i] != sample.input_ids[i])
-      bad("label {} is {}, but its token is {}; a label is its token or {}", i + 1, sample.labels[i],
+      bad("label {} is {}, but its token is {}; a label must be its token or {}", i + 1, sample.labels[i],
           sample.input_ids[i], kIgnore);
   if (row.contains("attention_mask")) {
     const std::vector<int32_t> mask = integers(row, "attention_mask");
@@ -298,7 +299,7 @@ Sample tokens(const ordered_json& row) {
     while (first < last && mask[first] == 0) ++first;
     while (last > first && mask[last - 1] == 0) --last;
     if (first == last || std::find(mask.begin() + first, mask.begin() + last, 0) != mask.begin() + last)
-      bad("attention_mask must be ones with zeros only at the ends");
+      bad("attention_mask may have zeros only at its ends");
     for (auto* list : {&sample.input_ids, &sample.labels})
       *list = {list->begin() + static_cast<std::ptrdiff_t>(first), list->begin() + static_cast<std::ptrdiff_t>(last)};
   }
@@ -344,7 +345,7 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
   std::string columns;
   for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "
-      "completion, text, content, input_ids; a dataset_info.json can name yours",
+      "completion, text, content, input_ids; name yours in dataset_info.json",
       columns);
 }
 

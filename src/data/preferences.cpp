@@ -93,7 +93,7 @@ bool is_good(const ordered_json& value, const std::string& column) {
   if (value.is_boolean()) return value.get<bool>();
   if (value == 1 || value == "true" || value == "True" || value == "1") return true;
   if (value == 0 || value == "false" || value == "False" || value == "0") return false;
-  throw BadRow(fmt::format("'{}' must be true or false, it is {}", column, value.dump().substr(0, 40)));
+  throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
 }  // namespace

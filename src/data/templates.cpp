@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// Tools have no place in these: each model writes them in its own way, which its own template knows.
+// None of these renders tools: each model writes them in its own way, which only its own template knows.
 constexpr std::string_view kChatml = R"({%- if messages[0].role != 'system' and default_system %}
     {{- '<|im_start|>system\n' + default_system + '<|im_end|>\n' }}
 {%- endif %}

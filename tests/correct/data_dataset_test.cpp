@@ -327,7 +327,8 @@ TEST_F(Data, SkipsALineTooLongToBeARow) {
   ASSERT_EQ(data.train.size(), 2u);
   EXPECT_EQ(data.train.source(1), path + ":3");
   EXPECT_EQ(data.report.bad_rows, 1);
-  EXPECT_NE(data.report.notes[0].find(path + ":2: longer than 256 MiB"), std::string::npos) << data.report.notes[0];
+  EXPECT_NE(data.report.notes[0].find(path + ":2: the row is longer than 256 MiB"), std::string::npos)
+      << data.report.notes[0];
 }
 
 TEST_F(Data, TakesTheFirstRowsOfAllFiles) {

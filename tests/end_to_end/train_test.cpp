@@ -146,7 +146,7 @@ TEST(Train, KeysWithoutEffectAreNamed) {
   const TempFolder folder;
   const Outcome full = run_fettle(folder, with(train_words(folder / "out"), {"finetuning_type=full", "max_steps=1"}));
   EXPECT_EQ(full.code, 0) << full.err;
-  EXPECT_THAT(full.err, HasSubstr("lora_rank has no effect: finetuning_type: full trains no pairs"));
+  EXPECT_THAT(full.err, HasSubstr("lora_rank has no effect: finetuning_type: full trains no LoRA matrices"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
   EXPECT_EQ(message("stage: sft\n\nlora_rnak: 8\n"), "FILE:3: unknown key 'lora_rnak'; did you mean 'lora_rank'?");
   EXPECT_EQ(message("", {"output_dri=x"}),
             "override 'output_dri=x': unknown key 'output_dri'; did you mean 'output_dir'?");
-  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; the command's --help lists the keys");
+  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; `--help` lists the keys");
   EXPECT_EQ(message("optimizer:\n  lr: 1e-4\n  wieght_decay: 1\n"),
             "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
 }
@@ -55,11 +55,10 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
 TEST_F(BadRecipe, SharesOfDataSets) {
   const std::string two = "dataset: a,b\nmix_strategy: interleave_over\n";
   EXPECT_EQ(message(two + "interleave_probs: 0.5\n"),
-            "FILE:3: interleave_probs has 1 numbers for 2 data sets; one for each is wanted");
+            "FILE:3: interleave_probs has 1 numbers for 2 data sets; give one for each");
   EXPECT_EQ(message(two + "interleave_probs: 0.5, half\n"),
-            "FILE:3: interleave_probs: numbers above 0 are wanted, found 'half'");
-  EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"),
-            "FILE:3: interleave_probs: numbers above 0 are wanted, found '0'");
+            "FILE:3: interleave_probs: found 'half', wanted numbers above 0");
+  EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"), "FILE:3: interleave_probs: found '0', wanted numbers above 0");
   EXPECT_EQ(message("dataset: a,b\ninterleave_probs: 1,2\n"),
             "FILE:2: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat");
 }
@@ -101,23 +100,23 @@ TEST_F(BadRecipe, ValuesThatAreNoChoice) {
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("stage: ppo\n"),
-            "FILE:1: stage: ppo is not available in this version; it has pt, sft, cls, dpo, kto, rm");
+            "FILE:1: stage: ppo is not available in this version; use one of pt, sft, cls, dpo, kto, rm");
   EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
   EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
             "FILE:1: lora_parameters.scale is not available in this version; set lora_alpha to scale x lora_rank");
   EXPECT_EQ(message("optim: grokadamw\n"),
-            "FILE:1: optim: grokadamw is not available in this version; it has adamw_torch, adamw_8bit, adafactor, "
+            "FILE:1: optim: grokadamw is not available in this version; use one of adamw_torch, adamw_8bit, adafactor, "
             "lion_32bit, lion_8bit, sgd, muon");
   EXPECT_EQ(message("report_to: [none, wandb]\n"),
-            "FILE:1: report_to: wandb is not available in this version; it has none");
+            "FILE:1: report_to: wandb is not available in this version; use none");
   EXPECT_EQ(message("quantization_bit: 3\n"), "FILE:1: quantization_bit: 3 is not available in this version");
   EXPECT_EQ(message("galore_rank: 5\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
             "FILE:1: neftune_noise_alpha is not available in this version; remove the key");
   EXPECT_EQ(message("datasets:\n  - path: a\n    field_messages: chat\n"),
-            "FILE:3: 'field_messages' of a data set is not available here; describe the columns in dataset_info.json");
+            "FILE:3: the data set key 'field_messages' is not available; describe the columns in dataset_info.json");
 }
 
 TEST_F(BadRecipe, KeysGivenTwice) {
@@ -131,13 +130,14 @@ TEST_F(BadRecipe, KeysGivenTwice) {
 TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("bf16: true\nfp16: false\n"), "");
   EXPECT_EQ(message("adapter_name_or_path: a\nfinetuning_type: full\n"),
-            "FILE:1: adapter_name_or_path needs finetuning_type: lora, found full; `fettle export` merges an adapter");
+            "FILE:1: adapter_name_or_path needs finetuning_type: lora, found full; merge the adapter with `fettle "
+            "export` first");
   EXPECT_EQ(message("train_from_scratch: true\n"),
-            "FILE:1: train_from_scratch trains every weight: it needs finetuning_type: full, found lora");
+            "FILE:1: train_from_scratch trains every weight, so it needs finetuning_type: full, found lora");
   EXPECT_EQ(message("eval_strategy: steps\n"),
-            "FILE:1: eval_strategy: steps has no rows to evaluate on: set val_size or eval_dataset");
+            "FILE:1: eval_strategy: steps has no rows to evaluate on; set val_size or eval_dataset");
   EXPECT_EQ(message("val_size: 10\neval_dataset: e\n"),
-            "FILE:1: val_size and eval_dataset both name held-out rows; keep one of them");
+            "FILE:1: val_size and eval_dataset both set the rows to evaluate on; remove one of them");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\n"),
             "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
   EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),
@@ -153,17 +153,19 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
   EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"), "FILE:1: fsdp = 4000000000 is too large");
   EXPECT_EQ(message("finetuning_type: full\nuse_dora: true\n"),
-            "FILE:2: use_dora needs finetuning_type: lora, found full; remove it or change the type");
+            "FILE:2: use_dora needs finetuning_type: lora, found full; remove the key, or change finetuning_type");
   EXPECT_EQ(message("freeze_trainable_layers: 3\n"),
-            "FILE:1: freeze_trainable_layers needs finetuning_type: freeze, found lora; remove it or change the type");
+            "FILE:1: freeze_trainable_layers needs finetuning_type: freeze, found lora; remove the key, or change "
+            "finetuning_type");
   EXPECT_EQ(message("fp16: true\npure_bf16: true\n"), "FILE:1 and FILE:2: only one of fp16 and pure_bf16 can be true");
-  EXPECT_THAT(message("optim: muon\n"), HasSubstr("muon updates the matrices of the layers themselves"));
+  EXPECT_THAT(message("optim: muon\n"), HasSubstr("muon updates the layers' own matrices"));
   EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave it at float32"));
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
-  EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("keep one of them"));
-  EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more, or -1"));
+  EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
+  EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));
   EXPECT_THAT(message("create_new_adapter: true\n"), HasSubstr("names none"));
-  EXPECT_THAT(message("finetuning_type: full\nload_in_8bit: true\n"), HasSubstr("needs finetuning_type: lora"));
+  EXPECT_THAT(message("finetuning_type: full\nload_in_8bit: true\n"),
+              HasSubstr("set finetuning_type: lora, or remove quant"));
   EXPECT_THAT(message("finetuning_type: freeze\nuse_dora: true\n"), HasSubstr("use_dora needs finetuning_type: lora"));
   EXPECT_THAT(message("init_lora_weights: pissa_niter_few\n"), HasSubstr("pissa_iter"));
   EXPECT_THAT(message("init_lora_weights: loftq\n"), HasSubstr("wanted one of"));
@@ -173,10 +175,10 @@ TEST_F(BadRecipe, PreferencesOfAnotherStage) {
   EXPECT_EQ(message("stage: dpo\n"), "");
   EXPECT_EQ(message("rl: ipo\nbeta: 0.2\n"), "");
   EXPECT_EQ(message("pref_beta: 0.2\n"),
-            "FILE:1: pref_beta belongs to stage: dpo or kto, found stage: sft; remove it, or set the stage");
+            "FILE:1: pref_beta belongs to stage: dpo or kto, found stage: sft; remove the key, or set the stage");
   EXPECT_EQ(message("stage: dpo\npref_loss: hinge\ndpo_label_smoothing: 0.1\n"),
             "FILE:3: dpo_label_smoothing belongs to stage: dpo with pref_loss: sigmoid or simpo, found stage: dpo, "
-            "pref_loss: hinge; remove it, or set the stage");
+            "pref_loss: hinge; remove the key, or set the stage");
   EXPECT_EQ(
       message("stage: dpo\nsimpo_gamma: 1\n").find("FILE:2: simpo_gamma belongs to stage: dpo with pref_loss: simpo"),
       0u);
@@ -186,12 +188,13 @@ TEST_F(BadRecipe, PreferencesOfAnotherStage) {
       message("stage: dpo\npref_loss: orpo\nref_model: m\n").find("FILE:3: ref_model belongs to a loss that compares"),
       0u);
   EXPECT_EQ(message("stage: dpo\npacking: true\n"),
-            "FILE:2: packing puts several rows into one, stage: dpo compares whole rows; remove it");
-  EXPECT_EQ(message("stage: dpo\nfinetuning_type: full\ntrain_from_scratch: true\n").find("FILE:3: stage: dpo builds"),
-            0u);
+            "FILE:2: packing puts several rows into one sequence, but stage: dpo compares whole rows; remove it");
+  EXPECT_EQ(
+      message("stage: dpo\nfinetuning_type: full\ntrain_from_scratch: true\n").find("FILE:3: stage: dpo needs a model"),
+      0u);
   EXPECT_EQ(message("stage: kto\ntrain_on_prompt: true\n").find("FILE:2: stage: kto compares replies"), 0u);
   EXPECT_EQ(message("stage: kto\nkto_chosen_weight: 0\nkto_rejected_weight: 0\n"),
-            "FILE:2: kto_chosen_weight and kto_rejected_weight are both 0: nothing would be learned");
+            "FILE:2: kto_chosen_weight and kto_rejected_weight are both 0, so nothing would be learned; raise one");
   EXPECT_EQ(message("stage: dpo\ndpo_label_smoothing: 0.5\n").find("FILE:2: dpo_label_smoothing: found 0.5"), 0u);
 }
 
@@ -200,9 +203,9 @@ TEST_F(BadRecipe, FilesThatAreNoRecipe) {
   EXPECT_EQ(message("- a\n- b\n"), "FILE: found a list, wanted lines of `key: value`");
   EXPECT_EQ(message("just words\n"), "FILE: found 'just words', wanted lines of `key: value`");
   EXPECT_EQ(message("stage: pt\n---\nstage: sft\n"),
-            "FILE:2: not valid yaml: a second document begins here; one is wanted");
-  EXPECT_EQ(message(",stage: pt\n"), "FILE:1: not valid yaml: a second document begins here; one is wanted");
-  EXPECT_EQ(message("[a]: b\n"), "FILE:1: found a list as a key");
+            "FILE:2: not valid yaml: a second document begins here; keep one document");
+  EXPECT_EQ(message(",stage: pt\n"), "FILE:1: not valid yaml: a second document begins here; keep one document");
+  EXPECT_EQ(message("[a]: b\n"), "FILE:1: found a list as a key, wanted a name");
   EXPECT_EQ(message_of("/no/such/recipe.yaml", {}),
             "/no/such/recipe.yaml: cannot read the recipe: No such file or directory");
   EXPECT_EQ(message_of(std::filesystem::temp_directory_path(), {}),

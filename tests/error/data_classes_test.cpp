@@ -82,7 +82,7 @@ TEST_F(ClassErrors, LabelsThatNameNothing) {
          "not a whole number, but problem_type is single_label_classification, whose labels");
   asked.id2label.clear(), asked.problem.reset();
   expect({R"({"text": "a", "label": 1})", R"({"text": "b", "label": {"x": 1}})"},
-         "a.jsonl:2: a label must be a name or a number, this is {\"x\":1}");
+         "a.jsonl:2: a label must be a name or a number, but this is {\"x\":1}");
   expect({R"({"text": "a", "label": []})"}, "is a name or a whole number; is problem_type: multi_label");
 }
 
@@ -110,7 +110,7 @@ TEST_F(ClassErrors, RowsWithoutLabelOrText) {
   expect({R"({"text": "a"})"}, "a.jsonl:1: the row has no label; name the column label");
   expect({R"({"text": "a", "label": -100})"}, "the row has no label: 'label' is -100");
   expect({R"({"text": "a", "label": null})"}, "'label' is null");
-  expect({R"({"words": "a", "label": 1})"}, "no text to classify is in the columns [words, label]");
+  expect({R"({"words": "a", "label": 1})"}, "the columns [words, label] hold no text to classify");
   expect({R"({"text": "", "label": 1})"}, "the text is empty");
   expect({R"({"text": "a", "label": {"x": 1}})"}, "a label must be a name or a number");
   spec.cutoff_len = 0;

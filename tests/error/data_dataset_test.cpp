@@ -36,57 +36,58 @@ void expect_says(const std::string& message, const std::string& part) {
 }
 
 TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
-  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"), "a.jsonl:3: no JSON: it breaks at its end");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"),
+              "a.jsonl:3: not valid JSON: it breaks at its end");
   expect_says(failure(), "on_bad_row: skip");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n[1]\n"), "a.jsonl:2: a row must be a JSON object");
   expect_says(failure_of("a.jsonl", "{\"text\": \"\xc3\x28\"}\n"),
               "a.jsonl:1: byte 11 of the line (0xc3) is not UTF-8; convert the file");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\", \"meta\": {\"x\": \"k\", \"x\": \":\"}}\n"),
-              "a.jsonl:1: the key 'x' stands twice in one object");
-  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: no JSON: a number in it is too large");
+              "a.jsonl:1: an object has the key 'x' twice");
+  expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
   expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"),
-              "a.json:2: no JSON: it breaks at column 11, at `ope}`");
+              "a.json:2: not valid JSON: it breaks at column 11, at `ope}`");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": \"b\""),
-              "a.json:2: the row that begins here is never closed");
-  expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "never closed by ]");
+              "a.json:2: the row that begins here is not closed");
+  expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "the array of rows is not closed by ]");
   expect_says(failure_of("a.json", "hello"), "begins with [ or {");
   expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
-  expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: 3 cells, but the head line has 2 columns");
-  expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote is opened in this row and never closed");
+  expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: the row has 3 cells, but the head line has 2 columns");
+  expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote that opens in this row is not closed");
   expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'");
 }
 
 TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure_of("a.jsonl", ""), "a.jsonl is empty; write it again");
-  expect_says(failure_of("a.jsonl", "\n \n"), "holds no rows");
-  expect_says(failure_of("a.csv", "a,b\n"), "holds no rows");
-  expect_says(failure_of("c.parquet", "nothing"), "c.parquet is no Parquet file");
+  expect_says(failure_of("a.jsonl", "\n \n"), " has no rows");
+  expect_says(failure_of("a.csv", "a,b\n"), " has no rows");
+  expect_says(failure_of("c.parquet", "nothing"), "c.parquet is not a Parquet file");
   expect_says(failure_of("c.parquet", "\x1f\x8b\x08"), "unpack it first");
-  expect_says(failure_of("a.json", "[]"), "holds no rows");
-  expect_says(failure_of("a.xlsx", "PK"), "files of kind '.xlsx' are not read");
+  expect_says(failure_of("a.json", "[]"), " has no rows");
+  expect_says(failure_of("a.xlsx", "PK"), "files of kind '.xlsx' cannot be read");
   expect_says(failure_of("a.parquet", "PAR1"), "a.parquet: ");
   expect_says(failure_of("b.parquet", "PAR1" + std::string(100, 'x') + "PAR1"), "b.parquet: ");
   expect_says(failure_of("a.arrow", "ARROW1"), "a.arrow: ");
-  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow is no Arrow file (");
+  expect_says(failure_of("b.arrow", std::string(64, 'z')), "b.arrow is not an Arrow file (");
   expect_says(failure_of("a.jsonl", "\xff\xfe{\0"), "UTF-16");
   expect_says(failure_of("a.jsonl.gz", "\x1f\x8b\x08"), "the gzip data ends early");
   expect_says(failure_of("b.jsonl.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\0", 10) + std::string(40, '\xff')),
               "the gzip data is broken");
   expect_says(failure_of("a.jsonl.zst", "\x28\xb5\x2f\xfd\x20"), "the Zstandard data ends early");
   spec.sets = {(folder.path() / "none.jsonl").string()};
-  expect_says(failure(), "none.jsonl' is no file, and there is no ");
+  expect_says(failure(), "none.jsonl' is not a file, and there is no ");
   folder.write("dataset_info.json", R"({"alpaca_de": {"file_name": "a"}, "alpaca_en": {"file_name": "b"}})");
   spec.sets = {"alpaca_fr"};
   expect_says(failure(), "(did you mean 'alpaca_de'?); it has alpaca_de, alpaca_en");
   folder.write("dataset_info.json", "{\"a\": {\n  \"file_name\": nope}\n}");
-  expect_says(failure(), "dataset_info.json: is no JSON: it breaks at line 2, column 17, at `ope}`");
+  expect_says(failure(), "dataset_info.json: is not valid JSON: it breaks at line 2, column 17, at `ope}`");
   std::filesystem::remove(folder.path() / "dataset_info.json");
   spec.sets = {(folder.path() / "*.nothing").string()};
   expect_says(failure(), "no file matches");
   std::filesystem::create_directory(folder.path() / "empty");
   spec.sets = {(folder.path() / "empty").string()};
-  expect_says(failure(), "holds no data file");
+  expect_says(failure(), "has no data file");
   spec.sets = {};
   expect_says(failure(), "dataset: is missing");
 }
@@ -98,46 +99,46 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
   const Case cases[] = {
       {R"({"question": "q", "answer": "a"})", "no known format has the columns [question, answer]"},
       {R"({"instruction": "q"})", "the column 'output' is missing"},
-      {R"({"instruction": "", "output": "a"})", "asks nothing"},
-      {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, it is array"},
-      {R"({"instruction": "q", "output": 4.50})", "'output' is the number 4.5, whose own spelling"},
+      {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
+      {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},
+      {R"({"instruction": "q", "output": 4.50})", "'output' is the number 4.5, whose spelling in the file"},
       {R"({"messages": [{"role": "user", "content": 1e3}]})", "'content' is the number 1000.0"},
-      {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold pairs"},
+      {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold lists of two texts"},
       {R"({"conversations": []})", "the conversation has no messages"},
       {R"({"conversations": "x"})", "'conversations' must be an array"},
       {R"({"conversations": [{"from": "human", "value": "q"}]})", "ends with a turn of role 'user'"},
-      {R"({"conversations": [{"from": "alien", "value": "q"}]})", "the turn's 'from' is 'alien'; known are"},
+      {R"({"conversations": [{"from": "alien", "value": "q"}]})", "the turn's 'from' is 'alien'; use one of"},
       {R"({"conversations": [{"from": "human"}]})", "has no 'value'"},
       {R"({"conversations": [{"from": "gpt", "value": "a"}]})", "no user or tool spoke before"},
       {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}]})",
-       "the function call is no JSON"},
+       "the function call is not valid JSON"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": "r"}]})", "both the user's"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})",
        "messages 2 and 3 are both the assistant's"},
       {R"({"messages": null})", "the column 'messages' is null"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{bad"}}]}]})",
-       "the arguments of a function call are no JSON: {bad"},
+       "the arguments of a function call are not valid JSON: {bad"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": false})",
        "'label' is false, so the reply is rated bad and must not be taught; set stage: kto"},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
       {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
-      {R"({"messages": [7]})", "a message must be an object, it is number"},
+      {R"({"messages": [7]})", "a message must be an object, but it is number"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
-       "only text is trained"},
+       "only text can be trained"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 2}]})",
        "'weight' of a message must be 0 or 1"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "{"})",
-       "'tools' is a text that is no JSON"},
+       "'tools' is a text, but not valid JSON"},
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
       {R"({"prompt": "q", "chosen": "a", "rejected": "b"})",
        "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
-      {R"({"input_ids": [1, -2]})", "holds -2, which is no token"},
+      {R"({"input_ids": [1, -2]})", "holds -2, which is not a token id"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "2 input_ids but 1 labels"},
       {R"({"input_ids": [1, 2], "labels": [1, 3]})", "label 2 is 3, but its token is 2"},
-      {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})", "attention_mask must be ones"},
+      {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})", "attention_mask may have zeros only at its ends"},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.row);
@@ -199,13 +200,13 @@ TEST_F(DataErrors, ColumnsWithoutAnything) {
 
 TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
   expect_says(failure_of("a.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}]\n\n[1]"),
-              "a.json:3: the file goes on behind the ] of its array");
+              "a.json:3: the file continues after the ] of its array");
   spec.sets = {folder.write("b.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}] \n\n").string()};
   EXPECT_EQ(failure(), "");
 }
 
 TEST_F(DataErrors, NumbersBeyondAnyRange) {
-  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: no JSON: a number in it is too large");
+  expect_says(failure_of("a.jsonl", "{\"prompt\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
 }
 
 // Copying such a value would overflow the stack.
@@ -215,18 +216,19 @@ TEST_F(DataErrors, JsonWithinATextMayNestNoDeeperThanARow) {
     return R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": )" +
            nlohmann::json(call).dump() + "}]}";
   };
-  expect_says(failure_of("a.jsonl", row(deep)), "the function call is no JSON");
+  expect_says(failure_of("a.jsonl", row(deep)), "the function call is not valid JSON");
   expect_says(failure_of("a.jsonl", row(R"({"name": "f", "arguments": )" + deep + "}")),
-              "the function call is no JSON");
+              "the function call is not valid JSON");
   expect_says(failure_of("a.jsonl", R"({"prompt": "q", "completion": "a", "tools": ")" + deep + R"("})"),
-              "'tools' is a text that is no JSON");
+              "'tools' is a text, but not valid JSON");
 }
 
 TEST_F(DataErrors, ToolsOfAWrongType) {
   const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
-  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' must be an array, it is string");
+  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"),
+              "'tool_calls' must be an array, but it is string");
   expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": [3]}]})"), "'tool_calls' must hold objects");
-  expect_says(failure_of("a.jsonl", head + R"(}], "tools": [3]})"), "'tools' must hold objects, one is number");
+  expect_says(failure_of("a.jsonl", head + R"(}], "tools": [3]})"), "'tools' must hold objects, but one is number");
 }
 
 TEST_F(DataErrors, ValidationThatLeavesNothing) {
@@ -246,7 +248,7 @@ TEST_F(DataErrors, TemplateFailuresNameTheRow) {
       failure_of(
           "a.jsonl",
           R"({"messages": [{"role": "user", "content": "q"}, {"role": "tool", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
-      "a.jsonl:1: the template mistral has no place");
+      "a.jsonl:1: the template mistral does not render");
 }
 
 TEST_F(DataErrors, DatasetInfo) {
@@ -260,16 +262,16 @@ TEST_F(DataErrors, DatasetInfo) {
               "the key 'format' is not known (did you mean 'formatting'?)");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"promt": "x"}}})"), "did you mean 'prompt'?");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
-  expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"),
-              "it is alpaca, sharegpt or openai");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"), "use alpaca, sharegpt or openai");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
-  expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"), "nothing is downloaded here");
+  expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"), "this command does not download data sets");
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
-  expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"), "num_samples: a count is wanted");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"),
+              "num_samples: found -1, wanted a count above 0");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": true}})"),
               "mine holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads conversations "
               "and texts");
-  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": 1}})"), "ranking: true or false is wanted");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "ranking": 1}})"), "ranking: found 1, wanted true or false");
   expect_says(info(R"({"mines": {"file_name": "rows.json"}})"), "did you mean 'mines'?");
   expect_says(info("{"), "dataset_info.json: ");
 }

@@ -46,7 +46,8 @@ TEST_F(PreferenceErrors, RowsThatAreNoPairs) {
 TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
   spec.rows = RowKind::kRatedReplies;
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing: true for a good reply");
-  expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})", "'label' must be true or false, it is \"maybe\"");
+  expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
+         "'label' must be true or false, but it is \"maybe\"");
   expect(R"({"text": "q", "label": true})", "preferences want a prompt and a reply");
 }
 

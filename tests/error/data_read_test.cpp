@@ -27,7 +27,7 @@ struct HubFolderErrors : ::testing::Test {
 TEST_F(HubFolderErrors, SplitsAndSubsetsThatAreNotThere) {
   folder.write("train_sft-00000-of-00001.jsonl", "{}\n");
   folder.write("train_gen-00000-of-00001.jsonl", "{}\n");
-  expect("", "", "there is no split 'train'; its splits are train_gen, train_sft: name one with `split`");
+  expect("", "", "there is no split 'train'; the splits are train_gen, train_sft. Name one of them with `split`");
   expect("", "test", "there is no split 'test'");
   expect("en", "", "there is no subset 'en'");
 }
@@ -41,12 +41,12 @@ TEST_F(HubFolderErrors, ReadmesThatDoNotHelp) {
   folder.write("a.jsonl", "{}\n");
   const std::string head = "---\nconfigs:\n";
   folder.write("README.md", head + "- config_name: en\n  data_files: a.jsonl\n- config_name: de\n---\n");
-  expect("", "", "which subset?; its subsets are en, de");
+  expect("", "", "none of its subsets is the default; its subsets are en, de");
   expect("fr", "", "there is no subset 'fr'; its subsets are en, de");
   folder.write("README.md", head + "- config_name: en\n  data_files: gone/*.jsonl\n---\n");
-  expect("", "", "names files that are not there");
+  expect("", "", "names files that do not exist");
   folder.write("README.md", head + "- 7\n---\n");
-  expect("", "", "are not as the Hugging Face Hub has them");
+  expect("", "", "do not follow the Hugging Face Hub");
   folder.write("README.md", "---\n\t: [\n---\n");
   expect("", "", "README.md");
 }
@@ -60,7 +60,7 @@ TEST(FindSource, NamesThatAreNothing) {
       find_source(name, folder.path());
       ADD_FAILURE() << name;
     } catch (const UserError& error) {
-      const char* const said = name[0] == 'p' ? "no file matches part-*.jsonl" : "is no file";
+      const char* const said = name[0] == 'p' ? "no file matches part-*.jsonl" : "is not a file";
       EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
     }
   }

@@ -1,5 +1,5 @@
-// Defines ClassCounts: how often each label stands among examples, and what always saying the most frequent one is
-// worth.
+// Defines ClassCounts: how often each label occurs in examples, and the accuracy of always predicting the most frequent
+// one.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 namespace fettle {
 
 struct ClassCounts {
-  std::vector<int64_t> rows;  // of each label; empty of a regression
+  std::vector<int64_t> rows;  // for each label; empty for a regression
   int64_t labelled = 0, unlabelled = 0;
-  double lowest = 0, highest = 0, mean = 0;  // of a regression's numbers
+  double lowest = 0, highest = 0, mean = 0;  // the numbers of a regression
 
-  int64_t most() const;  // the label that stands most often; the first of equals
-  // Share of the labelled rows that have it: the accuracy of always saying it. 0 without rows.
+  int64_t most() const;  // the most frequent label; among equals the first
+  // The share of labelled rows that have the most frequent label; 0 without rows.
   double majority() const;
 };
 ClassCounts count_classes(const Examples& examples, const LabelSet& labels);
 
-// One line: "4 labels of one each row; libs 40.0 %, net 30.1 %, ...: always saying 'libs' is right in 40.0 %".
+// One line: "2, one a row: y 2, x 1; always saying y is right in 66.7 %".
 std::string format_classes(const ClassCounts& counts, const LabelSet& labels);
 nlohmann::ordered_json classes_json(const ClassCounts& counts, const LabelSet& labels);
 

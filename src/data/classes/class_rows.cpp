@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Pairs as the files of GLUE, SuperGLUE and their like name them; the first text first.
-constexpr std::pair<const char*, const char*> kPairs[] = {
+// The columns of two texts in GLUE, SuperGLUE and similar data sets.
+constexpr std::pair<const char*, const char*> kTwoTexts[] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"}, {"question", "sentence"},
     {"question", "passage"},    {"question", "context"},   {"query", "passage"},       {"query", "document"},
     {"text", "text_pair"},      {"text1", "text2"},        {"text_a", "text_b"}};
@@ -36,7 +36,7 @@ bool is_integer(std::string_view text) {
          text.find_first_not_of("0123456789", digits) == std::string_view::npos;
 }
 
-// The number that the whole text spells, in decimal digits: names such as nan or infinity are none.
+// The number that the whole text spells in decimal digits; none for words such as nan or infinity.
 std::optional<double> number_of(std::string_view text) {
   if (text.find_first_not_of("+-.0123456789eE") != std::string_view::npos) return std::nullopt;
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -52,7 +52,8 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
   ClassTexts out;
   if (const std::string text = source.column("text"); !text.empty()) {
     out.first = text_of_column(row, text);
-    if (const std::string pair = source.column("text_pair"); !pair.empty()) out.second = text_of_column(row, pair);
+    if (const std::string second = source.column("text_pair"); !second.empty())
+      out.second = text_of_column(row, second);
     return out;
   }
   if (is_conversation(row, source)) {
@@ -67,7 +68,7 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
       out.first += (out.first.empty() ? "" : "\n") + text_of_column(row, query);
     return out;
   }
-  for (const auto& [first, second] : kPairs) {
+  for (const auto& [first, second] : kTwoTexts) {
     if (!has_column(row, first) || !has_column(row, second)) continue;
     out.first = text_of_column(row, first);
     out.second = text_of_column(row, second);
@@ -86,8 +87,8 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
   std::vector<std::string> columns;
   for (const auto& item : row.items()) columns.push_back(item.key());
   throw BadRow(
-      fmt::format("no text to classify is in the columns [{}]; known are {}, pairs as sentence1 and sentence2 or "
-                  "premise and hypothesis, and messages; name yours as columns.text in dataset_info.json",
+      fmt::format("the columns [{}] hold no text to classify; known are {}, two texts such as sentence1 and sentence2 "
+                  "or premise and hypothesis, and messages; name yours as columns.text in dataset_info.json",
                   fmt::join(columns, ", "), fmt::join(kTexts, ", ")));
 }
 
@@ -125,7 +126,7 @@ LabelWord label_word(const ordered_json& value, bool cell) {
   if (value.is_number_integer()) return {Kind::kInteger, false, value.get<double>(), value.dump()};
   if (value.is_number()) return {Kind::kReal, false, value.get<double>(), value.dump()};
   if (!value.is_string())
-    throw BadRow(fmt::format("a label must be a name or a number, this is {}", value.dump().substr(0, 80)));
+    throw BadRow(fmt::format("a label must be a name or a number, but this is {}", value.dump().substr(0, 80)));
   LabelWord word{Kind::kName, true, 0, value.get<std::string>()};
   if (const std::optional<double> number = cell ? number_of(word.text) : std::nullopt) {
     word.kind = is_integer(word.text) ? Kind::kInteger : Kind::kReal;

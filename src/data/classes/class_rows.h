@@ -1,4 +1,4 @@
-// Defines ClassTexts and LabelWord: what a row of stage cls shows the model, and the label beside it as the row has it.
+// Defines ClassTexts and LabelWord: the texts of a labelled row, and its label as the row spells it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,41 +11,42 @@
 
 namespace fettle {
 
-// A text, a pair of texts, or a conversation.
+// One text, two texts, or a conversation.
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // when there are any, the texts are empty
+  std::vector<Message> messages;  // when it is not empty, the texts are
   std::string tools_json;
 };
 
-// By the source's columns `text`, `text_pair` or `messages` where it names them; else by those that the row has:
-// messages or conversations; a pair as sentence1 and sentence2, premise and hypothesis, question and sentence, ...; or
-// text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
+// Reads the source's columns `text`, `text_pair` or `messages` if it names them, else the first of these that the row
+// has: messages or conversations; two texts as sentence1 and sentence2, premise and hypothesis, question and sentence,
+// ...; or text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
-// The row's column of the label: the source's `label`, else the first of label, labels, class, category, score that the
-// row has; "" when it has none.
+// The label column: the source's `label`, else the first of label, labels, class, category, score that the row has; ""
+// when it has none.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Whether the file of "file:line" is of cells, csv or tsv: all values are texts, and what is written as a number is
-// one. In other files a text is a name.
+// Whether the file of "file:line" holds cells (csv or tsv). Cells are all texts, so one that is spelled like a number
+// is a number. In other files a text is a name.
 bool has_cells(const std::string& where);
 
-// The value of that column, a text that holds a JSON array as that array, a cell without the spaces around it; null
-// when the row has no label: without the column, or with null, an empty text, or -100 in it (Hugging Face's value for
-// what is not trained).
+// The value of the label column. A text that holds a JSON array becomes that array; a cell loses the spaces around it.
+// Null when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is not
+// trained).
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One value of a label.
 struct LabelWord {
   enum class Kind { kInteger, kReal, kName };
   Kind kind = Kind::kName;
-  bool quoted = false;  // it is a text, or a cell's
+  bool quoted = false;  // the value is a text or a cell
   double number = 0;    // kInteger, kReal
-  std::string text;     // as it is written
+  std::string text;     // as the row spells it
 };
-// `cell`: a text that is written as a number is one. Throws BadRow for what is no text, number, true or false.
+// `cell`: a text that is spelled like a number is a number. Throws BadRow for anything but a text, a number, true or
+// false.
 LabelWord label_word(const nlohmann::ordered_json& value, bool cell);
 
 }  // namespace fettle

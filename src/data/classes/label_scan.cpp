@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Rows come in any order, from several threads.
+// Takes rows in any order, from several threads.
 class Scanning {
  public:
   void start_set() { ++set_; }
@@ -53,7 +53,7 @@ class Scanning {
   LabelScan& scan() { return scan_; }
 
  private:
-  // File names within a data set stand in the order of the set as a rule: data_files sorts them.
+  // data_files sorts the files of a data set by name, so comparing places by file name keeps the order of the rows.
   using Place = std::tuple<int, std::string, int64_t>;
 
   void meet(LabelScan::Kind& kind) {
@@ -78,13 +78,14 @@ class Scanning {
     if (value == *scan_.numbers.rbegin()) meet(scan_.largest);
   }
 
-  // Whether the list can only be 0s and 1s for all labels.
+  // Whether the list can only be one 0 or 1 for each label.
   bool list(const ordered_json& value) {
     const auto size = static_cast<int64_t>(value.size());
     bool flags = !value.empty(), real = false, equal = false;
     std::vector<std::string> words;
     std::vector<LabelWord> all;
-    for (const auto& one : value) all.push_back(label_word(one, false));  // a bad one leaves the row out whole
+    for (const auto& one : value)
+      all.push_back(label_word(one, false));  // throws before anything of a bad row is counted
     scan_.list_size = scan_.list_size == -1 || scan_.list_size == size ? size : -2;
     for (const LabelWord& word : all) {
       const bool name = word.kind == LabelWord::Kind::kName;
@@ -103,7 +104,7 @@ class Scanning {
   LabelScan scan_;
   std::map<const LabelScan::Kind*, Place> first_;
   int set_ = 0;
-  // Of the row at hand.
+  // The current row.
   Place place_;
   std::string where_, shown_;
 };

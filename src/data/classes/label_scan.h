@@ -1,4 +1,4 @@
-// Defines LabelScan: which labels the rows of data sets have, without making tokens of the rows.
+// Defines LabelScan: the labels that the rows of data sets have. Scanning does not tokenise the rows.
 #pragma once
 
 #include <cstdint>
@@ -10,37 +10,36 @@
 
 namespace fettle {
 
-// Rows by the kind of their label. Of each kind the first row is remembered as "file:line".
+// Counts rows by the kind of their label, and remembers the first row of each kind as "file:line".
 struct LabelScan {
   struct Kind {
     int64_t rows = 0;
-    std::string first, example;  // where, and the label as it is written
+    std::string first, example;  // where the first row is, and its label as it is spelled
   };
   Kind integers, reals;                // numbers
-  Kind quoted_integers, quoted_reals;  // numbers of cells
+  Kind quoted_integers, quoted_reals;  // numbers in cells
   Kind names;
   Kind lists;
-  Kind flags;      // of the lists: 0s and 1s that cannot be numbers of labels, being reals or of equal ones
-  Kind fractions;  // numbers that are not whole, of lists too
-  Kind largest;    // the whole number that is
-  Kind wrong;      // neither; `example` says why. Not among `rows`
+  Kind flags;      // lists of 0s and 1s that cannot be label numbers, since they hold reals or equal values
+  Kind fractions;  // numbers that are not whole, also in lists
+  Kind largest;    // the largest whole number
+  Kind wrong;      // not a label; `example` says why. Not counted in `rows`
   int64_t rows = 0;
-  int64_t list_size = -1;       // of all lists; -2 when they differ, -1 when there is none
+  int64_t list_size = -1;       // the size of all lists; -2 when sizes differ, -1 when there is no list
   bool reals_in_lists = false;  // other than 0 and 1
   bool names_in_lists = false;
-  std::set<std::string> words;  // names, and numbers as they are written, of lists too; not reals outside of texts
-  std::set<int64_t> numbers;    // whole ones, also written as 2.0
+  std::set<std::string> words;  // names, and numbers as they are spelled, also in lists; no reals except in texts
+  std::set<int64_t> numbers;    // whole numbers, also those spelled like 2.0
 
-  // Whether each list says yes or no to `labels` labels: all are as long, of 0s and 1s only. Else they are of numbers
-  // or names.
+  // Whether each list holds one 0 or 1 for each of `labels` labels. Else lists hold label numbers or names.
   bool yes_or_no(int64_t labels) const;
 
   static constexpr size_t kMostWords = 20'000;
-  bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }  // no more were kept
+  // The scan stopped collecting words and numbers.
+  bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }
 };
 
-// Of all rows of these data sets; rows that cannot be read are passed over: loading them is what
-// reports them.
+// Scans all rows of these data sets. Skips rows that cannot be read: load_datasets reports those.
 LabelScan scan_labels(const std::vector<DataSource>& sources);
 
 }  // namespace fettle

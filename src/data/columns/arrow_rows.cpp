@@ -1,4 +1,4 @@
-// Parquet and Arrow files as rows. Built as a module that is loaded when the first such file is read, so that the
+// Reads Parquet and Arrow files as rows. This is a module that is loaded when the first such file is read, so that the
 // program itself does not need the Arrow library.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
@@ -17,8 +17,7 @@ using nlohmann::ordered_json;
 
 void check(const arrow::Status& status, const std::string& file) {
   if (!status.ok())
-    throw UserError("{}: this file of columns is broken or cut off ({}); fetch or write it again", file,
-                    status.message());
+    throw UserError("{}: the file is broken or cut off ({}); fetch or write it again", file, status.message());
 }
 
 template <typename T>
@@ -27,7 +26,7 @@ T value_of(arrow::Result<T> result, const std::string& file) {
   return std::move(result).ValueUnsafe();
 }
 
-// A type that rows cannot hold, as images' bytes; the column is left out unless the row needs it.
+// The bytes as a text, or null when they are not UTF-8, as in an image: rows cannot hold them.
 ordered_json text_or_null(std::string_view bytes) {
   try {
     const ordered_json text = std::string(bytes);
@@ -76,7 +75,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
       ordered_json out = ordered_json::object();
       for (int f = 0; f < fields.num_fields(); ++f) {
         ordered_json value = to_json(*fields.field(f), i);
-        // A struct has every field that any row has; the ones that this row lacks are null.
+        // A struct has every field that any row has. A field that this row lacks is null.
         if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
       }
       return out;
@@ -95,13 +94,13 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
       return to_json(*words.dictionary(), words.GetValueIndex(i));
     }
     default: {
-      const auto scalar = array.GetScalar(i);  // dates, decimals: as they are written
+      const auto scalar = array.GetScalar(i);  // dates, decimals: as Arrow prints them
       return scalar.ok() ? text_or_null((*scalar)->ToString()) : ordered_json(nullptr);
     }
   }
 }
 
-// A Parquet file's batches, which read through the file: it goes last.
+// The batches of a Parquet file. `file` is declared first since `batches` reads through it.
 struct ParquetBatches {
   std::string name;
   std::shared_ptr<parquet::arrow::FileReader> file;
@@ -110,13 +109,13 @@ struct ParquetBatches {
   std::shared_ptr<arrow::RecordBatch> operator()() const { return value_of(batches->Next(), name); }
 };
 
-// The file's batches one after another, null behind the last. A batch at a time is in memory, not a file.
+// Gives the file's batches one after another, then null. Only one batch is in memory at a time.
 std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::string& file) {
   char magic[6] = {};
   std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
   const std::string_view begin(magic, sizeof magic);
   if (begin.starts_with("\x1f\x8b") || begin.starts_with("\x28\xb5\x2f\xfd"))
-    throw UserError("{}: files of columns are compressed within; unpack it first (gunzip, unzstd)", file);
+    throw UserError("{}: a compressed Parquet or Arrow file cannot be read; unpack it first (gunzip, unzstd)", file);
   auto input = value_of(arrow::io::ReadableFile::Open(file), file);
   if (begin.starts_with("PAR1")) {
     parquet::ReaderProperties pages;
@@ -138,11 +137,12 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
     };
   }
   if (file.ends_with(".parquet"))
-    throw UserError("{} is no Parquet file: it does not begin with PAR1; name it after what it is, or fetch it again",
-                    file);
+    throw UserError(
+        "{} is not a Parquet file: it does not begin with PAR1; give it the ending of its format, or fetch it again",
+        file);
   auto opened = arrow::ipc::RecordBatchStreamReader::Open(input);
   if (!opened.ok())
-    throw UserError("{} is no Arrow file ({}); name it after what it is, or fetch it again", file,
+    throw UserError("{} is not an Arrow file ({}); give it the ending of its format, or fetch it again", file,
                     opened.status().message());
   auto batches = std::move(opened).ValueUnsafe();
   return [file, batches] { return value_of(batches->Next(), file); };
@@ -150,7 +150,7 @@ std::function<std::shared_ptr<arrow::RecordBatch>()> batches_of(const std::strin
 
 }  // namespace
 
-// Found by name after the module is loaded (rows.cpp).
+// rows.cpp looks this function up by name after it has loaded the module.
 extern "C" void fettle_read_columns(const std::string& file, const std::function<bool(Row)>& take) {
   const auto next = batches_of(file);
   int64_t number = 0;

@@ -24,7 +24,7 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 struct ByteStream::Source {
   virtual ~Source() = default;
-  // Fills `block` with what comes next; leaves it empty at the end.
+  // Fills `block` with the next bytes; leaves it empty at the end.
   virtual void read(std::string& block) = 0;
 };
 
@@ -36,7 +36,7 @@ class Plain : public ByteStream::Source {
   void read(std::string& block) override {
     block.resize(kBlockBytes);
     block.resize(std::fread(block.data(), 1, kBlockBytes, file_.get()));
-    if (std::ferror(file_.get())) throw UserError("{}: reading fails: {}", name_, std::strerror(errno));
+    if (std::ferror(file_.get())) throw UserError("{}: cannot be read: {}", name_, std::strerror(errno));
   }
 
  private:
@@ -59,20 +59,20 @@ class Gzip : public ByteStream::Source {
         from_.read(input_);
         if (input_.empty()) {
           if (inside_)
-            throw UserError("{}: the gzip data ends early; the file was cut off: fetch or pack it again", name_);
+            throw UserError("{}: the gzip data ends early, so the file was cut off; fetch or pack it again", name_);
           break;
         }
         state_.next_in = reinterpret_cast<Bytef*>(input_.data());
         state_.avail_in = static_cast<uInt>(input_.size());
       }
-      if (!inside_) inflateReset(&state_);  // gzip files may be joined one after another
+      if (!inside_) inflateReset(&state_);  // a gzip file may hold several members
       inside_ = true;
       const int result = inflate(&state_, Z_NO_FLUSH);
       if (result == Z_STREAM_END)
         inside_ = false;
       else if (result != Z_OK && result != Z_BUF_ERROR)
         throw UserError("{}: the gzip data is broken ({}); fetch or pack it again", name_,
-                        state_.msg ? state_.msg : "no reason is given");
+                        state_.msg ? state_.msg : "zlib gives no reason");
     }
     block.resize(kBlockBytes - state_.avail_out);
   }
@@ -97,7 +97,8 @@ class Zstandard : public ByteStream::Source {
         from_.read(input_);
         if (input_.empty()) {
           if (inside_)
-            throw UserError("{}: the Zstandard data ends early; the file was cut off: fetch or pack it again", name_);
+            throw UserError("{}: the Zstandard data ends early, so the file was cut off; fetch or pack it again",
+                            name_);
           break;
         }
         in_ = {input_.data(), input_.size(), 0};
@@ -123,7 +124,7 @@ class Zstandard : public ByteStream::Source {
 }  // namespace
 
 ByteStream::ByteStream(const std::filesystem::path& file) : name_(file.string()) {
-  if (std::filesystem::is_directory(file)) throw UserError("{} is a folder, a file is wanted", name_);
+  if (std::filesystem::is_directory(file)) throw UserError("{} is a folder; name a file", name_);
   File handle(std::fopen(name_.c_str(), "rb"));
   if (!handle) throw UserError("{} cannot be read: {}", name_, std::strerror(errno));
   unsigned char magic[4] = {0, 0, 0, 0};
@@ -135,10 +136,10 @@ ByteStream::ByteStream(const std::filesystem::path& file) : name_(file.string())
     source_ = std::make_unique<Zstandard>(std::move(handle), name_);
   else
     source_ = std::make_unique<Plain>(std::move(handle), name_);
-  // A UTF-8 byte order mark says nothing.
+  // Skip a UTF-8 byte order mark.
   if (peek() == 0xef && block_.starts_with("\xef\xbb\xbf")) at_ = 3;
   if (block_.starts_with("\xff\xfe") || block_.starts_with("\xfe\xff"))
-    throw UserError("{} is UTF-16; convert it to UTF-8 first, as `iconv -f utf-16 -t utf-8` does", name_);
+    throw UserError("{} is UTF-16; convert it to UTF-8 first, for example with `iconv -f utf-16 -t utf-8`", name_);
 }
 
 ByteStream::~ByteStream() = default;

@@ -1,4 +1,4 @@
-// Defines ByteStream: a file's bytes in order, uncompressed when it is gzip or Zstandard.
+// Defines ByteStream: the bytes of a file in order, decompressed if the file is gzip or Zstandard.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace fettle {
 
 class ByteStream {
  public:
-  // Looks at the first bytes, not at the name, to see how the file is compressed. Throws UserError when it cannot be
-  // read; next() throws UserError when the compressed data is broken or ends early.
+  // Detects compression by the first bytes, not by the name. Throws UserError when the file cannot be read; next()
+  // throws UserError when the compressed data is broken or ends early.
   explicit ByteStream(const std::filesystem::path& file);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;
@@ -26,12 +26,12 @@ class ByteStream {
     if (byte >= 0) --at_;
     return byte;
   }
-  // The rest of the current line without its end (\n or \r\n) into `line`; false at the end of the file. Of a line of
-  // more than `most` bytes the first `most` + 1 are kept and the others read over.
+  // Reads the rest of the current line, without its end (\n or \r\n), into `line`; returns false at the end of the
+  // file. Keeps at most `most` + 1 bytes of the line and skips the others.
   bool line(std::string& line, size_t most);
   const std::string& name() const { return name_; }
 
-  struct Source;  // how the bytes come: plain, gzip, Zstandard
+  struct Source;  // plain, gzip or Zstandard
 
  private:
   int refill();

@@ -23,10 +23,10 @@ std::string text_of(const ordered_json& value, const std::string& what) {
   if (value.is_number_integer() || value.is_boolean()) return value.dump();
   if (value.is_number())
     throw BadRow(
-        fmt::format("{} is the number {}, whose own spelling (4.50 or 4.5?) is not kept; put it in quotes, as it is to "
-                    "be read",
+        fmt::format("{} is the number {}, whose spelling in the file (4.50 or 4.5?) is lost; put it in quotes, as it "
+                    "must be read",
                     what, value.dump()));
-  throw BadRow(fmt::format("{} must be a text, it is {}", what, value.type_name()));
+  throw BadRow(fmt::format("{} must be a text, but it is {}", what, value.type_name()));
 }
 
 }  // namespace fettle

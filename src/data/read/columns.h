@@ -1,4 +1,4 @@
-// Defines the reading of a row's columns: what a null, an absent column and a number that stands for a text are.
+// Defines how the columns of a row are read: absent and null columns, and numbers in the place of texts.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,13 @@
 
 namespace fettle {
 
-// A row that cannot be used, and why; the caller adds file:line and decides by on_bad_row.
+// A row that cannot be used; the text says why. The caller adds file:line and follows on_bad_row.
 class BadRow : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The row's value of `column`, or of the first of `columns` that has one; null when it is absent or null.
+// The value in `column`, or in the first of `columns` that has one. Null when the column is absent or holds null.
 const nlohmann::ordered_json* find_column(const nlohmann::ordered_json& row, const std::string& column);
 const nlohmann::ordered_json* find_any_column(const nlohmann::ordered_json& row,
                                               const std::vector<std::string>& columns);
@@ -23,8 +23,8 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
   return find_column(row, column) != nullptr;
 }
 
-// The value as a text: a string, an integer, true or false. Throws BadRow, with `what` it is, for anything else: of a
-// number with a fraction the row's own spelling (4.50) is lost when it is read.
+// The value as a text: a string, an integer, true or false. Throws BadRow, which calls the value `what`, for anything
+// else. A number with a fraction is refused because reading it loses how the row spells it (4.50).
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
 
 }  // namespace fettle

@@ -45,17 +45,17 @@ std::string listed(const std::vector<std::string>& names) {
 void check_key(const std::string& where, const std::string& key, const std::vector<std::string_view>& known) {
   if (std::find(known.begin(), known.end(), key) != known.end()) return;
   const std::string near = hint(key, known);
-  throw UserError("{}: the key '{}' is not known{}; known are {}", where, key, near, fmt::join(known, " "));
+  throw UserError("{}: the key '{}' is not known{}; use one of {}", where, key, near, fmt::join(known, " "));
 }
 
 std::map<std::string, std::string> words(const std::string& where, const ordered_json& value,
                                          const std::vector<std::string_view>& known) {
-  if (!value.is_object()) throw UserError("{}: an object is wanted, this is {}", where, value.type_name());
+  if (!value.is_object()) throw UserError("{}: found {}, wanted an object", where, value.type_name());
   std::map<std::string, std::string> out;
   for (const auto& [key, word] : value.items()) {
     check_key(where, key, known);
     if (word.is_null()) continue;
-    if (!word.is_string()) throw UserError("{}.{}: a string is wanted, this is {}", where, key, word.dump());
+    if (!word.is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, word.dump());
     out[key] = word.get<std::string>();
   }
   return out;
@@ -64,52 +64,51 @@ std::map<std::string, std::string> words(const std::string& where, const ordered
 fs::path location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
   for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
     if (!entry.contains(key)) continue;
-    if (!entry[key].is_string())
-      throw UserError("{}.{}: a string is wanted, this is {}", where, key, entry[key].dump());
+    if (!entry[key].is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, entry[key].dump());
     fs::path path = entry[key].get<std::string>();
     if (path.is_relative() && (names_something(dataset_dir / path) || !names_something(path)))
       path = dataset_dir / path;
     if (entry.contains("folder") && entry["folder"].is_string()) path /= entry["folder"].get<std::string>();
     if (std::string_view(key) != "file_name" && !names_something(path))
-      throw UserError("{}.{}: nothing is downloaded here; fetch the data set into {} or give its file_name", where, key,
-                      path.string());
+      throw UserError("{}.{}: this command does not download data sets; fetch it into {} or give its file_name", where,
+                      key, path.string());
     return path;
   }
-  throw UserError("{}: file_name is missing; it says where the rows are", where);
+  throw UserError("{}: file_name is missing; set it to the file or folder of the rows", where);
 }
 
 DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir) {
   const std::string where = fmt::format("{}: {}", info.string(), name);
-  if (!entry.is_object()) throw UserError("{}: an object is wanted, this is {}", where, entry.type_name());
+  if (!entry.is_object()) throw UserError("{}: found {}, wanted an object", where, entry.type_name());
   for (const auto& [key, value] : entry.items()) check_key(where, key, kKeys);
   DataSource source;
   source.name = name;
   if (entry.contains("ranking")) {
     if (!entry["ranking"].is_boolean())
-      throw UserError("{}.ranking: true or false is wanted, this is {}", where, entry["ranking"].dump());
+      throw UserError("{}.ranking: found {}, wanted true or false", where, entry["ranking"].dump());
     source.ranking = entry["ranking"].get<bool>();
   }
   if (entry.contains("formatting") && !entry["formatting"].is_string())
-    throw UserError("{}.formatting: a string is wanted, this is {}", where, entry["formatting"].dump());
+    throw UserError("{}.formatting: found {}, wanted a string", where, entry["formatting"].dump());
   source.formatting = entry.value("formatting", "alpaca");
   if (source.formatting != "alpaca" && source.formatting != "sharegpt" && source.formatting != "openai")
-    throw UserError("{}.formatting: '{}' is not known; it is alpaca, sharegpt or openai", where, source.formatting);
+    throw UserError("{}.formatting: '{}' is not known; use alpaca, sharegpt or openai", where, source.formatting);
   if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
   if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
-  // An entry that says nothing of its rows leaves it to them.
+  // An entry that says nothing about its rows leaves the format to be detected.
   if (!entry.contains("formatting") && source.columns.empty() && source.tags.empty()) source.formatting.clear();
   if (entry.contains("num_samples")) {
     if (!entry["num_samples"].is_number_unsigned() || entry["num_samples"] == 0)
-      throw UserError("{}.num_samples: a count is wanted, this is {}", where, entry["num_samples"].dump());
+      throw UserError("{}.num_samples: found {}, wanted a count above 0", where, entry["num_samples"].dump());
     source.num_samples = entry["num_samples"].get<int64_t>();
   }
   for (const char* kind : {"images", "videos", "audios"})
-    if (source.columns.contains(kind)) throw UserError("{}.columns.{}: only text is trained", where, kind);
+    if (source.columns.contains(kind))
+      throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
   std::map<std::string, std::string> part;
   for (const char* key : {"subset", "split"}) {
     if (!entry.contains(key) || entry[key].is_null()) continue;
-    if (!entry[key].is_string())
-      throw UserError("{}.{}: a string is wanted, this is {}", where, key, entry[key].dump());
+    if (!entry[key].is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, entry[key].dump());
     part[key] = entry[key].get<std::string>();
   }
   try {
@@ -143,9 +142,9 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
     try {
       all = parse_json<ordered_json>(text);
     } catch (const UserError& error) {
-      throw UserError("{}: is no JSON: {}; mend it there", info.string(), error.what());
+      throw UserError("{}: is not valid JSON: {}; correct it there", info.string(), error.what());
     }
-    if (!all.is_object()) throw UserError("{}: an object of data sets is wanted", info.string());
+    if (!all.is_object()) throw UserError("{}: wanted an object of data sets", info.string());
     if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);
     for (const auto& item : all.items()) names.push_back(item.key());
   }
@@ -158,9 +157,9 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
     return source;
   }
   if (name.find_first_of("*?[") != std::string::npos)
-    throw UserError("dataset: no file matches {}, neither here nor in {}", name, dataset_dir.string());
+    throw UserError("dataset: no file matches {}, neither in the current folder nor in {}", name, dataset_dir.string());
   throw UserError("dataset: '{}' is {}{}", name,
-                  names.empty() ? fmt::format("no file, and there is no {} to look it up in", info.string())
+                  names.empty() ? fmt::format("not a file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),
                   hint(name, {names.begin(), names.end()}) + listed(names));
 }

@@ -1,4 +1,5 @@
-// Defines DataSource and find_source: what an item of `dataset` names, by LLaMA-Factory's dataset_info.json or a path.
+// Defines DataSource and find_source: an item of `dataset` names an entry of LLaMA-Factory's dataset_info.json or a
+// path.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +13,22 @@ namespace fettle {
 
 // Where rows are and how to read them.
 struct DataSource {
-  std::string name;                            // as the recipe has it
+  std::string name;                            // as the recipe gives it
   std::vector<std::filesystem::path> files;    // in order
-  std::string formatting;                      // alpaca, sharegpt, or empty: told by each row's columns
+  std::string formatting;                      // alpaca, sharegpt, openai; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // what (prompt, query, response, ...) -> the row's column
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> the row's word
-  std::optional<int64_t> num_samples;          // take as many, chosen by the seed
-  bool ranking = false;                        // the rows are pairs of replies
+  std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
+  bool ranking = false;                        // the rows are preference pairs
 
-  // The row's column for `what`: as the entry says, else `otherwise`.
+  // The row's column for `what`: as the entry names it, else `otherwise`.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// `name` is a file, a folder (of which the split train is taken, see hub_folder.h), a pattern with * or ?, or an entry
-// of dataset_dir/dataset_info.json. Throws UserError naming the nearest entry for an unknown name, and the nearest key
-// for an unknown key of the entry.
+// `name` is a file, a folder (whose split `train` is taken, see hub_folder.h), a pattern with * or ?, or an entry of
+// dataset_dir/dataset_info.json. Throws UserError for an unknown name and for an unknown key of an entry; the message
+// suggests the nearest known one.
 DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir);
 
 }  // namespace fettle

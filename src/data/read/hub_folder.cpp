@@ -29,10 +29,10 @@ std::string names_of(const Splits& splits) {
   std::vector<std::string> names;
   for (const auto& [name, files] : splits)
     if (!name.empty()) names.push_back(name);
-  return names.empty() ? "told by no name" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "not told by any name" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The split's files. Files that are of no split at all stand under "".
+// The files of one split. In `splits`, files that belong to no split are under "".
 Files choose(const fs::path& folder, const Splits& splits, const std::string& split) {
   const bool one = splits.size() == 1;
   auto found = splits.find(split.empty() ? "train" : split);
@@ -40,8 +40,9 @@ Files choose(const fs::path& folder, const Splits& splits, const std::string& sp
   if (found == splits.end() && one && any) found = splits.begin();
   if (found == splits.end())
     throw UserError(
-        "{}: there is no split '{}'; its splits are {}: name one with `split` in dataset_info.json, or name "
-        "the files",
+        "{}: there is no split '{}'; the splits are {}. Name one of them with `split` in dataset_info.json, or name "
+        "the "
+        "files in `dataset`",
         folder.string(), split.empty() ? "train" : split, names_of(splits));
   if (!one) {
     size_t all = 0;
@@ -53,7 +54,7 @@ Files choose(const fs::path& folder, const Splits& splits, const std::string& sp
   return files;
 }
 
-// train, validation or test, by the words of `path`; empty when it has none of theirs.
+// train, validation or test, by the words in `path`; "" when it has none of their words.
 std::string split_of_words(const std::string& path) {
   static const std::map<std::string, std::string> kWords = {
       {"train", "train"},      {"training", "train"}, {"validation", "validation"},
@@ -80,7 +81,7 @@ Splits splits_by_name(const fs::path& folder) {
       shards[match[1]].push_back(file);
     words[split_of_words(file.lexically_relative(folder).string())].push_back(file);
   }
-  // Beside files called test, those of no such name are what is trained, unless some are called so.
+  // If other files are called test or validation and none train, the files without such a word are the training split.
   if (auto rest = words.extract(""); rest) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));
@@ -88,7 +89,7 @@ Splits splits_by_name(const fs::path& folder) {
   return shards.empty() ? words : shards;
 }
 
-// `pattern` as in README.md: * stays within a folder, ** does not.
+// `pattern` is one of README.md: * matches within a folder, ** also across folders.
 bool matches(const std::string& pattern, const std::string& path) {
   std::string one_star = pattern;
   for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");
@@ -105,7 +106,7 @@ std::vector<std::string> texts(const YAML::Node& node) {
   return out;
 }
 
-// The yaml between the first two lines of --- in README.md.
+// The yaml between the first two `---` lines of README.md.
 YAML::Node readme_head(const fs::path& folder) {
   std::ifstream in(folder / "README.md");
   std::string line, head;
@@ -123,12 +124,13 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
     if (subset.empty() ? by_itself : names.back() == subset) fitting.push_back(config);
   }
   if (!fitting.empty()) return fitting[0];
-  throw UserError("{}: {}; its subsets are {}: name one with `subset` in dataset_info.json", folder.string(),
-                  subset.empty() ? "which subset?" : fmt::format("there is no subset '{}'", subset),
-                  fmt::join(names, ", "));
+  throw UserError(
+      "{}: {}; its subsets are {}. Name one of them with `subset` in dataset_info.json", folder.string(),
+      subset.empty() ? "none of its subsets is the default" : fmt::format("there is no subset '{}'", subset),
+      fmt::join(names, ", "));
 }
 
-// As README.md says; nothing when it says nothing.
+// The files that README.md names; none when it names none.
 std::optional<Files> by_readme(const fs::path& folder, const std::string& subset, const std::string& split) {
   const YAML::Node head = readme_head(folder);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;
@@ -152,7 +154,8 @@ std::optional<Files> by_readme(const fs::path& folder, const std::string& subset
         splits[name].push_back(file);
     }
   if (splits.empty())
-    throw UserError("{}: README.md names files that are not there; fetch them, or name the files", folder.string());
+    throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",
+                    folder.string());
   return choose(folder, splits, split);
 }
 
@@ -163,14 +166,14 @@ Files split_files(const fs::path& folder, const std::string& subset, const std::
     if (std::optional<Files> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
-        "{}:{}: its `configs` are not as the Hugging Face Hub has them: each wants config_name and data_files (a path, "
-        "or a list of split and path); mend them, or name the files in `dataset`",
+        "{}:{}: its `configs` do not follow the Hugging Face Hub: each needs config_name and data_files (a path, or a "
+        "list of split and path); correct them, or name the files in `dataset`",
         (folder / "README.md").string(), std::max(1, error.mark.line + 2));
   }
   const fs::path within = folder / subset;
   if (!fs::is_directory(within))
-    throw UserError("{}: there is no subset '{}': neither README.md nor a folder is called so", folder.string(),
-                    subset);
+    throw UserError("{}: there is no subset '{}': README.md does not name it, and no subfolder has this name",
+                    folder.string(), subset);
   return choose(within, splits_by_name(within), split);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Colons outside of strings: one for each key that was written.
+// The number of colons outside of strings, which is the number of keys in the text.
 size_t written_keys(const std::string& text) {
   size_t keys = 0;
   bool quoted = false;

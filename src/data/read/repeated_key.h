@@ -1,4 +1,4 @@
-// Defines repeated_key: the key that one object of a JSON text has twice.
+// Defines repeated_key: finds a key that an object of a JSON text has twice.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// "" when every object of `text` has each of its keys once. `value` is the text parsed, where the last one wins.
+// The first such key; "" when there is none. `value` is `text` parsed, which keeps only the last of equal keys.
 std::string repeated_key(const std::string& text, const nlohmann::ordered_json& value);
 
 }  // namespace fettle

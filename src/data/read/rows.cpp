@@ -48,13 +48,13 @@ size_t find_bad_byte(std::string_view text) {
 }
 
 std::string why_bad_text(std::string_view text) {
-  if (text.size() > kLargestRow) return fmt::format("longer than {} MiB; is this a file of rows?", kLargestRow >> 20);
+  if (text.size() > kLargestRow)
+    return fmt::format("the row is longer than {} MiB; is this a file of rows?", kLargestRow >> 20);
   const size_t bad = find_bad_byte(text);
   if (bad == std::string_view::npos) return "";
-  if (text[bad] == 0) return "a zero byte; is this a binary file?";
+  if (text[bad] == 0) return "the row has a zero byte; is this a binary file?";
   return fmt::format(
-      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file from what it is, as "
-      "`iconv -f latin1 -t utf-8` does",
+      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file, for example with `iconv -f latin1 -t utf-8`",
       bad + 1, static_cast<unsigned char>(text[bad]));
 }
 
@@ -76,7 +76,7 @@ class Reader {
       return elements(number);
     }
     if (first != '{' && first >= 0)
-      throw UserError("{}:{}: a JSON file of rows begins with [ or {{, this one with {}", name_, number,
+      throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this one begins with {}", name_, number,
                       first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
                                                   : fmt::format("the byte 0x{:02x}", first));
     // One object a line, or one object over many lines.
@@ -84,7 +84,7 @@ class Reader {
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
       if (line_is_open(line))
-        throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object goes on over lines",
+        throw UserError("{}:{}: rows must be in a JSON array, or one object a line; this object has several lines",
                         name_, number);
       if (!json(line, number)) return;
     }
@@ -97,9 +97,9 @@ class Reader {
     if (!record(separator, head, number)) return;
     for (std::string& column : head) {
       if (is_blank(column))
-        throw UserError("{}:1: column {} of the head line has no name", name_, &column - &head[0] + 1);
+        throw UserError("{}:1: column {} of the head line has no name; name it", name_, &column - &head[0] + 1);
       if (std::count(head.begin(), head.end(), column) > 1)
-        throw UserError("{}:1: two columns are called '{}'", name_, column);
+        throw UserError("{}:1: two columns are called '{}'; rename one", name_, column);
     }
     while (true) {
       begin = number;
@@ -109,7 +109,7 @@ class Reader {
       for (const std::string& cell : cells)
         if (row.bad.empty()) row.bad = why_bad_text(cell);
       if (row.bad.empty() && cells.size() != head.size())
-        row.bad = fmt::format("{} cells, but the head line has {} columns", cells.size(), head.size());
+        row.bad = fmt::format("the row has {} cells, but the head line has {} columns", cells.size(), head.size());
       if (row.bad.empty())
         for (size_t i = 0; i < head.size(); ++i) row.value[head[i]] = std::move(cells[i]);
       if (!take_(std::move(row))) return;
@@ -135,7 +135,7 @@ class Reader {
     }
   }
 
-  // The object of this line is not closed on it, so it is one over several lines.
+  // Whether the object of this line is not closed on it, so that it has several lines.
   static bool line_is_open(std::string_view line) {
     int depth = 0;
     bool quoted = false;
@@ -160,12 +160,13 @@ class Reader {
     return take_({.line = line, .text = std::exchange(text, {})});
   }
 
-  // What is longer than a row may be is read over, and remembered as one byte too many.
+  // Skips the rest of a row that is too long; its length then tells that it was.
   static void append(std::string& text, int byte) {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
 
-  // The elements of an array, cut apart by their brackets so that a broken one has a line and does not end the file.
+  // The elements of an array. They are cut apart by their brackets, so that a broken one has a line number and reading
+  // continues after it.
   void elements(int64_t number) {
     std::string text;
     while (true) {
@@ -173,7 +174,7 @@ class Reader {
       if (c == ']') {
         bytes_.next();
         if (skip_space(number) >= 0)
-          throw UserError("{}:{}: the file goes on behind the ] of its array; wanted is one array, or an object a line",
+          throw UserError("{}:{}: the file continues after the ] of its array; wanted one array, or one object a line",
                           name_, number);
         return;
       }
@@ -181,7 +182,7 @@ class Reader {
         bytes_.next();
         continue;
       }
-      if (c < 0) throw UserError("{}:{}: the array of rows is never closed by ]; the file was cut off", name_, number);
+      if (c < 0) throw UserError("{}:{}: the array of rows is not closed by ], so the file was cut off", name_, number);
       const int64_t begin = number;
       text.clear();
       int depth = 0;
@@ -203,7 +204,7 @@ class Reader {
         }
       }
       if (c < 0 && (quoted || depth > 0))
-        throw UserError("{}:{}: the row that begins here is never closed; the file was cut off", name_, begin);
+        throw UserError("{}:{}: the row that begins here is not closed, so the file was cut off", name_, begin);
       if (!json(text, begin)) return;
     }
   }
@@ -235,7 +236,7 @@ class Reader {
         append(cells.back(), c);
       }
     }
-    if (quoted) throw UserError("{}:{}: a quote is opened in this row and never closed", name_, begin);
+    if (quoted) throw UserError("{}:{}: a quote that opens in this row is not closed", name_, begin);
     return true;
   }
 
@@ -244,7 +245,7 @@ class Reader {
   const TakeRow& take_;
 };
 
-// What separates the columns of a .csv file: a comma, or what its head line has in the place of any.
+// The separator of a .csv file: a comma, or when the head line has none, a semicolon, tab or bar.
 char separator_of(const std::filesystem::path& file) {
   std::string head;
   ByteStream(file).line(head, kLargestRow);
@@ -273,8 +274,9 @@ void read_columns(const std::string& file, const TakeRow& take) {
     void* found = module ? dlsym(module, "fettle_read_columns") : nullptr;
     if (!found)
       throw UserError(
-          "Parquet and Arrow files are read by {}, which cannot be loaded: {}; build the target "
-          "fettle_columns, or convert the file to jsonl",
+          "Parquet and Arrow files need {}, which cannot be loaded: {}; build the target fettle_columns, or convert "
+          "the "
+          "file to jsonl",
           program.string(), why);
     return reinterpret_cast<Read>(found);
   }();
@@ -285,7 +287,7 @@ bool is_pattern(const std::filesystem::path& path) {
   return path.string().find_first_of("*?[") != std::string::npos;
 }
 
-// The data files of `folder` and the folders within, but for those that describe data sets.
+// The data files of `folder` and its subfolders, without those that describe data sets.
 std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
   static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
                                                                 "dataset_dict.json", "state.json"};
@@ -325,13 +327,13 @@ void Row::parse() {
   try {
     value = parse_json<ordered_json>(text);
   } catch (const UserError& error) {
-    bad = fmt::format("no JSON: {}", error.what());
+    bad = fmt::format("not valid JSON: {}", error.what());
     return;
   }
   if (const std::string key = repeated_key(text, value); !key.empty())
-    bad = fmt::format("the key '{}' stands twice in one object; which is meant?", key);
+    bad = fmt::format("an object has the key '{}' twice; remove one", key);
   else if (!value.is_object())
-    bad = fmt::format("a row must be a JSON object, this is {}", value.type_name());
+    bad = fmt::format("a row must be a JSON object, but this is {}", value.type_name());
   text.clear();
 }
 
@@ -361,10 +363,10 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
     else if (kind == ".txt" || kind == ".text")
       reader.text();
     else
-      throw UserError("{}: files of kind '{}' are not read; wanted is one of {} (also with .gz or .zst)", file.string(),
+      throw UserError("{}: files of kind '{}' cannot be read; wanted one of {} (also with .gz or .zst)", file.string(),
                       kind, fmt::join(kEnds, " "));
   }
-  if (!seen) throw UserError("{} holds no rows; fill it, or leave it out of `dataset`", file.string());
+  if (!seen) throw UserError("{} has no rows; fill it, or leave it out of `dataset`", file.string());
 }
 
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {
@@ -373,7 +375,7 @@ std::vector<std::filesystem::path> data_files(const std::filesystem::path& path)
   if (std::filesystem::is_directory(path, error)) {
     found = files_within(path);
     if (found.empty())
-      throw UserError("the folder {} holds no data file ({}, also with .gz or .zst)", path.string(),
+      throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", path.string(),
                       fmt::join(kEnds, " "));
   } else if (std::filesystem::exists(path, error)) {
     found.push_back(path);

@@ -1,4 +1,4 @@
-// Defines Examples: the rows of one or more token stores as one list, in a chosen order.
+// Defines Examples: the examples of one or more token stores as one list, in any order.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace fettle {
 
-// Cheap to copy as long as the order is that of the stores; a chosen order takes 8 bytes a row. Safe to read from
+// Cheap to copy while the order is that of the stores; another order takes 8 bytes an example. Safe to read from
 // several threads at once.
 class Examples {
  public:
   Examples() = default;
   Examples(const std::vector<Example>& examples);  // kept in memory
-  // `files` are the names that the store's rows have as numbers.
+  // The store names files by number; `files` are their names.
   Examples(std::shared_ptr<const TokenStore> store, std::vector<std::string> files);
 
   size_t size() const;
@@ -26,20 +26,20 @@ class Examples {
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
   int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
   Preference preference(int64_t i) const;
-  std::span<const float> classes(int64_t i) const;  // as Example::classes; empty when the row has no label
-  int64_t classes_per_row() const;                  // 0 but of stage cls
-  uint64_t digest(int64_t i) const;                 // equal for rows of equal tokens, labels, preference and classes
+  std::span<const float> classes(int64_t i) const;  // as Example::classes; empty when there is no label
+  int64_t classes_per_row() const;                  // 0 except for labelled rows
+  uint64_t digest(int64_t i) const;                 // equal for equal tokens, labels, preference and classes
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
 
-  // The rows of `more` behind these.
+  // Appends the examples of `more`.
   void append(const Examples& more);
-  // These rows alone, in this order; a row may be taken several times.
+  // The examples with these numbers, in this order; a number may occur several times.
   Examples select(const std::vector<int64_t>& rows) const;
 
  private:
   struct Part {
-    int64_t first;  // its number in the list of all parts' rows
+    int64_t first;  // number of its first row in the list of all parts' rows
     std::shared_ptr<const TokenStore> store;
     std::shared_ptr<const std::vector<std::string>> files;
   };
@@ -48,11 +48,11 @@ class Examples {
     int64_t row;
   };
   Place place(int64_t i) const;
-  int64_t stored() const;  // rows of all parts
+  int64_t stored() const;  // rows in all parts
 
   std::vector<Part> parts_;
   bool chosen_ = false;
-  std::vector<int64_t> order_;  // when chosen_: rows in the list of all parts' rows
+  std::vector<int64_t> order_;  // used when chosen_: numbers in the list of all parts' rows
 };
 
 }  // namespace fettle

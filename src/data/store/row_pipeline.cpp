@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// What a row counts beside its text, and one that comes without text, as those of columns do.
+// What a row counts beside its text, and what a Parquet or Arrow row counts, which has no text.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.
@@ -29,14 +29,14 @@ struct Chunk {
   std::vector<int64_t> lines;
   size_t bytes = 0;
   std::vector<Outcome> outcomes;
-  std::exception_ptr failure;  // of reading, behind these rows
+  std::exception_ptr failure;  // what reading threw after these rows
 };
 
 class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
       : files_(files), left_(most), work_(work) {
-    // Threads that began before one could not be started are stopped and joined by their own destructors.
+    // If a thread cannot be started, the destructors of those before it stop and join them.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
       threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
@@ -45,11 +45,11 @@ class Pipeline {
     for (std::jthread& thread : threads_) thread.request_stop();
   }
 
-  // The next chunk in the order of the rows, worked on; null behind the last.
+  // The next finished chunk in the order of the rows; null after the last.
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
-    // No handler of a signal may wake a thread.
+    // A signal handler may not notify, so look at regular intervals.
     while (!changed_.wait_for(lock, std::chrono::milliseconds(200), ready))
       InterruptScope::check("the rows were read; nothing is kept");
     const auto found = done_.find(taken_);
@@ -90,7 +90,7 @@ class Pipeline {
     fail();
   }
 
-  // Puts the chunk into the queue and begins another one of the same file; false when no more are wanted.
+  // Queues the chunk and starts another one of the same file; false when no more are wanted.
   bool hand_on(std::unique_ptr<Chunk>& chunk, const std::stop_token& stop) {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;
@@ -126,7 +126,7 @@ class Pipeline {
     fail();
   }
 
-  // What no row is to blame for, as too little memory.
+  // Remembers an error that no row caused, such as too little memory.
   void fail() {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::current_exception();
@@ -134,7 +134,7 @@ class Pipeline {
   }
 
   const std::vector<std::filesystem::path>& files_;
-  int64_t left_;  // rows still wanted
+  int64_t left_;  // rows still to read
   const RowWork& work_;
 
   std::mutex mutex_;
@@ -142,10 +142,10 @@ class Pipeline {
   std::deque<std::pair<size_t, std::unique_ptr<Chunk>>> waiting_;
   std::map<size_t, std::unique_ptr<Chunk>> done_;
   size_t read_ = 0, taken_ = 0;  // chunks
-  size_t ahead_ = 0;             // bytes of the chunks that were read and not taken
+  size_t ahead_ = 0;             // bytes of chunks that were read but not taken
   bool ended_ = false;
   std::exception_ptr failure_;
-  std::vector<std::jthread> threads_;  // the last member: they end before what they use
+  std::vector<std::jthread> threads_;  // declared last, so that the threads end before what they use
 };
 
 }  // namespace

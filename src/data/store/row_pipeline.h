@@ -1,4 +1,4 @@
-// Defines for_each_row: files are read, their rows worked on by all cores, and the results taken in the rows' order.
+// Defines for_each_row: reads files, works on their rows on all cores, and hands over the results in the rows' order.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ namespace fettle {
 using RowWork = std::function<Outcome(Row& row, const std::string& where)>;  // called by many threads at once
 using TakeOutcome = std::function<void(uint32_t file, int64_t line, Outcome& outcome)>;
 
-// Gives the first `most` rows of `files` (in their order) to `work`, and what that makes of them to `take`, on the
-// calling thread. One thread reads ahead, by 64 MiB of text or some thousand rows of columns, so memory does not grow
-// with the files. What reading, an outcome's failure or `take` throws ends it: the first in the rows' order.
+// Calls `work` with each of the first `most` rows of `files`, in their order, and then `take` with the outcome, on the
+// calling thread. One thread reads ahead by at most 64 MiB of text, or some thousand Parquet or Arrow rows, so memory
+// does not grow with the files. Rethrows the first error, in the order of the rows, of reading, of `work`
+// (Outcome::failure) or of `take`.
 void for_each_row(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work,
                   const TakeOutcome& take);
 

@@ -33,7 +33,8 @@ std::string written(const json& info) {
   return info.dump(1, ' ', false, json::error_handler_t::replace);
 }
 
-// XXH3 of a file's bytes; nothing when it cannot be read. Read, not mapped: mapped pages would count as this process's.
+// XXH3 of the file's bytes; none when it cannot be read. The file is read, not mapped: mapped pages would count as this
+// process's memory.
 std::optional<uint64_t> checksum(const fs::path& file) {
   const std::unique_ptr<std::FILE, CloseStoreFile> in(std::fopen(file.c_str(), "rb"));
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
@@ -48,7 +49,7 @@ std::optional<uint64_t> checksum(const fs::path& file) {
   return XXH3_64bits_digest(state.get());
 }
 
-// Of the part of store.json that says what the store is.
+// XXH3 of the part of store.json that describes the store.
 uint64_t checksum(const json& info) {
   const std::string text = written(info);
   return XXH3_64bits(text.data(), text.size());
@@ -66,7 +67,7 @@ void add_words(const Example& example, std::vector<Token>& words) {
                        !example.second_text.empty() && example.second_text[i] != 0);
 }
 
-// As many as every row has: those without a label get NaN.
+// `per_row` classes; NaN when the row has no label.
 std::vector<float> stored_classes(const Example& example, int64_t per_row) {
   if (example.classes.empty())
     return std::vector<float>(static_cast<size_t>(per_row), std::numeric_limits<float>::quiet_NaN());
@@ -166,7 +167,8 @@ TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)
     : folder_(std::move(folder)), classes_per_row_(classes_per_row) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) throw UserError("{} cannot be made: {}", folder_.string(), error.message());
+  if (error)
+    throw UserError("{} cannot be made: {}; name another folder with data_cache", folder_.string(), error.message());
   tokens_file_ = create("tokens");
   rows_file_ = create("rows");
   if (classes_per_row_ > 0) classes_file_ = create("classes");
@@ -232,7 +234,7 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // Parsed again, what is no UTF-8 in it is replaced as in the file.
+  // Parsing replaces bytes that are not UTF-8, as writing the file does.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
@@ -241,7 +243,7 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   std::string problem;
   std::shared_ptr<const TokenStore> store = TokenStore::open(folder_, &problem);
   if (!store)
-    throw UserError("{}: what was just written cannot be read back: {}; name another folder with data_cache",
+    throw UserError("{}: the store that was just written cannot be read back: {}; name another folder with data_cache",
                     folder_.string(), problem);
   if (place.empty()) return store;
   std::error_code error;
@@ -249,7 +251,7 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   if (!error)
     folder_.clear();
   else if (fs::exists(place) && replace)
-    // Swapped in one step: no other process finds the place empty. What was there goes with the draft.
+    // One step swaps the two, so that no other process finds the place empty. The old store is removed with the draft.
     renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE);
   else if (!fs::exists(place)) {
     errno = error.value();

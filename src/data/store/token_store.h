@@ -1,9 +1,9 @@
 // Defines TokenStore: the tokenised rows of one data set, mapped from the disk; and TokenWriter, which makes one.
 //
-// A store is a folder: `tokens` (a 32-bit word a token), `rows` (a StoredRow each), `classes` (of stage cls: as many
-// f32 for each row, NaN where it has no label) and `store.json` (what `report` the writer was given, the XXH3 of the
-// files and its own). It appears by rename when it is complete, or not at all. All is in the order of the rows, and in
-// this machine's byte order.
+// A store is a folder of four files: `tokens` (one 32-bit word a token), `rows` (one StoredRow a row), `classes` (for
+// labelled rows: the same number of f32 for each row, NaN without a label) and `store.json` (the writer's `report`, the
+// XXH3 of the files and its own). It appears by a rename when it is complete, or not at all. Everything is in the order
+// of the rows and in this machine's byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -21,7 +21,7 @@
 
 namespace fettle {
 
-// A token's id below 2^30, whether its prediction is trained, and whether it is of a pair's second text.
+// A token id below 2^30, whether its prediction is trained, and whether it belongs to the second of two texts.
 class Token {
  public:
   Token() = default;
@@ -39,10 +39,10 @@ class Token {
 static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
-  uint64_t end = 0;             // of its tokens in the store; they begin where those of the row before end
-  uint64_t digest = 0;          // of its tokens, which of them are trained, and its classes: equal rows have equal ones
-  uint64_t line = 0;            // where the row was; 0: not in a file
-  uint32_t file = 0;            // its number among the data set's files
+  uint64_t end = 0;             // where its tokens end in the store; they begin where those of the previous row end
+  uint64_t digest = 0;          // over its tokens, which of them are trained, and its classes
+  uint64_t line = 0;            // its line in the file; 0: it comes from no file
+  uint32_t file = 0;            // the number of the file in the data set
   uint32_t trained : 30 = 0;    // as Example::trained_tokens
   uint32_t preference : 2 = 0;  // a Preference
 };
@@ -50,8 +50,8 @@ static_assert(sizeof(StoredRow) == 32);
 
 class TokenStore {
  public:
-  // Maps the store in `folder`; null when there is none, one that is damaged, or one that cannot be read: `problem`
-  // says which, in words, and is empty when there is none. The files are read once to check them.
+  // Maps the store in `folder`, after reading its files once to check them. Null when there is no store, or it is
+  // damaged or cannot be read; `problem` then says why, and is empty when there is no store.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
   // Rows kept in this process's memory.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
@@ -64,7 +64,7 @@ class TokenStore {
     const uint64_t begin = i == 0 ? 0 : rows_[static_cast<size_t>(i) - 1].end;
     return tokens_.subspan(begin, rows_[static_cast<size_t>(i)].end - begin);
   }
-  // As Example::classes, NaN for each when the row has no label.
+  // As Example::classes; all NaN when the row has no label.
   std::span<const float> classes(int64_t i) const {
     return classes_.subspan(static_cast<size_t>(i * classes_per_row_), static_cast<size_t>(classes_per_row_));
   }
@@ -89,20 +89,21 @@ class TokenStore {
   nlohmann::json report_;
 };
 
-// Appends rows to a store in the making, which is removed again unless finish() was called. One thread at a time.
-// Throws DoesNotFit when the disk is full, UserError when the folder cannot be written, as every member does.
+// Writes a store row by row. Without finish() the destructor removes it. One thread at a time. Every member throws
+// DoesNotFit when the disk is full and UserError when the folder cannot be written.
 class TokenWriter {
  public:
-  // Makes the folder; `folder` must not exist. Rows have no classes, or `classes_per_row`.
+  // Makes the folder, which must not exist. Rows have `classes_per_row` classes.
   explicit TokenWriter(std::filesystem::path folder, int64_t classes_per_row = 0);
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
 
-  // `labels` are the ids or kIgnore.
+  // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames it to `place`. When there is one already, as of a faster process, that stays,
-  // unless it is to be replaced (where the file system can swap two folders); what this writer made is given all the
-  // same, from files without a name. Without a place it is not kept. Throws UserError when it cannot be read back.
+  // Closes the store, maps it and renames it to `place`; with an empty `place` it is not kept. A store that is already
+  // there, for example from a faster process, stays, unless `replace` is set and the file system can swap two folders.
+  // The result is always what this writer made, mapped from unlinked files if need be. Throws UserError when the store
+  // cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 
