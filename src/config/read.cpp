@@ -132,7 +132,7 @@ class Reader {
     }
     auto near = nearest(name, names);
     throw UserError("{}: unknown key '{}'{}", given.where, name,
-                    near ? fmt::format("; did you mean '{}'?", *near) : "; `--help` lists the keys");
+                    near ? fmt::format("; did you mean '{}'?", *near) : "; the command's --help lists the keys");
   }
 
   void remember(const Key& key, const std::string& name, const GivenValue& given, bool changed) {

@@ -168,7 +168,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// The reference of all keys as Markdown, and as plain text for --help.
+// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help.
 std::string recipe_reference_markdown();
 std::string recipe_reference_text();
 

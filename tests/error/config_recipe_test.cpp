@@ -47,7 +47,7 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
   EXPECT_EQ(message("stage: sft\n\nlora_rnak: 8\n"), "FILE:3: unknown key 'lora_rnak'; did you mean 'lora_rank'?");
   EXPECT_EQ(message("", {"output_dri=x"}),
             "override 'output_dri=x': unknown key 'output_dri'; did you mean 'output_dir'?");
-  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; `--help` lists the keys");
+  EXPECT_EQ(message("qqqqqqqq: 8\n"), "FILE:1: unknown key 'qqqqqqqq'; the command's --help lists the keys");
   EXPECT_EQ(message("optimizer:\n  lr: 1e-4\n  wieght_decay: 1\n"),
             "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
 }
