@@ -138,7 +138,7 @@ Recipe base_of(const Recipe& recipe, const LabelSet& labels) {
     throw UserError("{}: {} was taught no labels; name a classifier of the same ones, or leave it out", where,
                     base.model_name_or_path);
   const LabelSet own = settled(base);
-  base = with_labels(base, own, config_of(base));
+  base = settled_recipe(base, own, config_of(base));
   if (own.id2label != labels.id2label || own.problem != labels.problem)
     throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
                     base.model_name_or_path, recipe.model_name_or_path);
@@ -173,7 +173,7 @@ int run_class_eval(const Recipe& asked, bool json, std::ostream& out) {
         "adapter with adapter_name_or_path",
         recipe.model_name_or_path);
   const LabelSet labels = settled(recipe);
-  recipe = with_labels(recipe, labels, config_of(recipe));
+  recipe = settled_recipe(recipe, labels, config_of(recipe));
   const Tokenizer tokenizer = Tokenizer::open(recipe.model_name_or_path);
   const std::vector<RowSet> sets =
       read_row_sets(data_spec(recipe, labels, recipe.cutoff_len), tokenizer, vocab_size_of(recipe));

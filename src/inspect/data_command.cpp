@@ -40,7 +40,7 @@ int run_data(const Recipe& asked, const DataOptions& options, std::ostream& out)
   const std::filesystem::path file = std::filesystem::path(asked.model_name_or_path) / "config.json";
   const nlohmann::json config = read_config(file);
   const std::optional<LabelSet> labels = settled_labels(asked, config, file.string());
-  const Recipe recipe = with_labels(asked, labels, config);
+  const Recipe recipe = settled_recipe(asked, labels, config);
   const AssumedDevices devices = assumed_devices(recipe);
   const MeshAxes mesh = make_mesh(recipe.mesh, devices.count);
 

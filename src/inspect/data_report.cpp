@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/error.h"
 #include "base/size_text.h"
 #include "data/classes/class_counts.h"
 #include "sharding/rules.h"
@@ -57,7 +58,11 @@ bool can_be_packed(RowKind rows) {
 // What the report counts by laying the examples out in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
-    if (!reading.data.eval.empty()) eval.emplace(reading.data.eval, reading.eval_batches);
+    if (!reading.data.eval.empty()) try {
+        eval.emplace(reading.data.eval, reading.eval_batches);
+      } catch (const UserError& error) {
+        eval_problem = error.what();
+      }
     packed_use = use;
     if (reading.batches.packing || !can_be_packed(reading.spec.rows)) return;
     BatchSpec packed = reading.batches;
@@ -67,7 +72,8 @@ struct Counted {
 
   Batches train;
   std::optional<Batches> eval;
-  double use, packed_use;  // shares of positions that hold tokens: as the recipe has it, and with packing
+  std::string eval_problem;  // why the rows to evaluate make no batches, which training does not need
+  double use, packed_use;    // shares of positions that hold tokens: as the recipe has it, and with packing
 };
 
 std::string devices_text(const AssumedTarget& target) {
@@ -153,6 +159,7 @@ std::string format_data_report(const DataReading& reading) {
   line("assumed", devices_text(reading.target));
   line("batches", format_batches(batches.train, " an epoch"));
   if (batches.eval) line("", "to evaluate: " + format_batches(*batches.eval, ""));
+  if (!batches.eval_problem.empty()) line("", "to evaluate: " + batches.eval_problem);
   const std::string use = fmt::format("{:.1f} % of the positions hold tokens", 100 * batches.use);
   line("use", reading.batches.packing || !can_be_packed(spec.rows)
                   ? use

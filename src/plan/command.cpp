@@ -50,7 +50,7 @@ int run_plan(const Recipe& asked, const PlanOptions& options, std::ostream& out)
       ModelRepository::open(asked.model_name_or_path, ModelRepository::Weights::kIgnored);
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
   const auto labels = settled_labels(asked, config.json, config.file, ReadLabels::kIfUnnamed);
-  const Recipe recipe = with_labels(asked, labels, config.json);
+  const Recipe recipe = settled_recipe(asked, labels, config.json);
   if (options.shards) return show_shards(recipe, options, config, out);
   const Machine machine = Machine::of(recipe);
 

@@ -58,7 +58,7 @@ std::optional<LabelSet> settled_labels(const Recipe& recipe, const json& config,
   return settle_labels(asked, taught, rows);
 }
 
-Recipe with_labels(Recipe recipe, const std::optional<LabelSet>& labels, const json& config) {
+Recipe settled_recipe(Recipe recipe, const std::optional<LabelSet>& labels, const json& config) {
   recipe.cutoff_len = cutoff_len_of(recipe, config);
   if (!labels) return recipe;
   recipe.problem_type = name_of(labels->problem);

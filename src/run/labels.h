@@ -22,8 +22,7 @@ enum class ReadLabels { kAlways, kIfUnnamed };
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);
 
-// The recipe with these labels, and with the cutoff_len that cutoff_len_of gives. Code that still reads labels and
-// lengths from the recipe needs this.
-Recipe with_labels(Recipe recipe, const std::optional<LabelSet>& labels, const nlohmann::json& config);
+// The recipe with these labels and with the cutoff_len of cutoff_len_of, for code that reads both from the recipe.
+Recipe settled_recipe(Recipe recipe, const std::optional<LabelSet>& labels, const nlohmann::json& config);
 
 }  // namespace fettle

@@ -52,7 +52,7 @@ int finetune(const Recipe& asked) {
   const ConfigFile config{repository.config(), (repository.folder() / "config.json").string()};
   Devices devices(device_request(asked));
   const std::optional<LabelSet> labels = settled_labels(asked, config.json, config.file);
-  const Recipe recipe = settle_mesh(with_labels(asked, labels, config.json), config, devices);
+  const Recipe recipe = settle_mesh(settled_recipe(asked, labels, config.json), config, devices);
   Job job = make_job(recipe, config.json, config.file, devices.count());
   use_float8_of(job, devices.capability(), devices.title());
   const MemoryTable held = held_table(job, devices.memory_limit(), devices.title());

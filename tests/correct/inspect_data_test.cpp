@@ -105,6 +105,18 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   EXPECT_EQ(report["batches"]["rows"], 4);
 }
 
+TEST_F(Report, RowsToEvaluateThatMakeNoBatchesAreNamed) {
+  recipe.stage = "kto";
+  recipe.val_size = 1;
+  std::string rows;
+  for (int i = 0; i < 4; ++i)
+    rows += "{\"prompt\": \"q" + std::to_string(i) + "\", \"completion\": \"a\", \"label\": true}\n";
+  recipe.dataset = {folder.write("rated.jsonl", rows).string()};
+  const std::string report = text({});
+  expect_has(report, "batches     2 steps an epoch of 2 rows");
+  expect_has(report, "this row is the only one of its set");
+}
+
 TEST_F(Report, ShowsLabels) {
   recipe.stage = "cls";
   recipe.template_name = "";

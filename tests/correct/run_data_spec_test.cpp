@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/keys.h"
 #include "data_fixtures.h"
 #include "run/data_spec.h"
 #include "run/labels.h"
@@ -46,6 +47,17 @@ TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
   EXPECT_EQ(cutoff_len_of(recipe, {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
   recipe.set_at["cutoff_len"] = "recipe.yaml:1";
   EXPECT_EQ(cutoff_len_of(recipe, bert), 2048);
+}
+
+TEST(Problems, HaveTheNamesOfTheKey) {
+  std::vector<std::string> names;
+  for (const Problem problem : {Problem::kSingleLabel, Problem::kMultiLabel, Problem::kRegression}) {
+    names.emplace_back(name_of(problem));
+    EXPECT_EQ(problem_named(names.back()), problem);
+  }
+  const auto& values = find_key("problem_type")->values;
+  EXPECT_EQ(names, (std::vector<std::string>{values.begin(), values.end()}));
+  EXPECT_EQ(problem_named(""), std::nullopt);
 }
 
 TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {

@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     row.parse();
     if (!row.bad.empty()) return true;
     for (const char* formatting : {"", "alpaca", "sharegpt", "openai"}) {
-      for (const auto read : {read_sample, read_pair, read_judged}) {
+      for (const auto read : {read_sample, read_pair, read_rated}) {
         try {
           DataSource source;
           source.formatting = formatting;

@@ -59,7 +59,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   if (mismatched && spec_.groups_per_step() < 2)
     throw UserError(
         "per_device_train_batch_size: the loss also needs each prompt with the reply of another row of its step, so a "
-        "step must have at least 2 rows; raise it or gradient_accumulation_steps");
+        "step must have at least 2 rows; raise it (or per_device_eval_batch_size for an evaluation)");
   if (mismatched && groups() == 1)
     throw UserError(
         "{}: the loss also needs each prompt with the reply of another row, but this row is the only one of its set; "
