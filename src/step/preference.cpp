@@ -6,6 +6,7 @@
 #include "data/example.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
+#include "run/batch_spec.h"
 
 namespace fettle {
 namespace {

@@ -159,7 +159,7 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "finetuning_type");
   EXPECT_EQ(message("fp16: true\npure_bf16: true\n"), "FILE:1 and FILE:2: only one of fp16 and pure_bf16 can be true");
   EXPECT_THAT(message("optim: muon\n"), HasSubstr("muon updates the layers' own matrices"));
-  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave it at float32"));
+  EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("leave lora_dtype at float32"));
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
   EXPECT_THAT(message("pissa_init: true\nuse_dora: true\n"), HasSubstr("remove one of them"));
   EXPECT_THAT(message("pissa_init: true\npissa_iter: 0\n"), HasSubstr("1 or more iterations, or -1"));
