@@ -51,7 +51,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": \"b\""),
               "a.json:2: the row that begins here is not closed");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "the array of rows is not closed by ]");
-  expect_says(failure_of("a.json", "hello"), "begins with [ or {");
+  expect_says(failure_of("a.json", "hello"), "must begin with [ or {");
   expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
   expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: the row has 3 cells, but the head line has 2 columns");
   expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote that opens in this row is not closed");
@@ -133,7 +133,7 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
       {R"({"prompt": "q", "chosen": "a", "rejected": "b"})",
        "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo"},
-      {R"({"input_ids": [1, "2"]})", "'input_ids' must hold integers"},
+      {R"({"input_ids": [1, "2"]})", "'input_ids' must hold 32-bit integers"},
       {R"({"input_ids": [1, -2]})", "holds -2, which is not a token id"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "2 input_ids but 1 labels"},
