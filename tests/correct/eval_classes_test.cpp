@@ -49,7 +49,7 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
   recipe.eval_dataset = {
       file("rows.csv", "text,label\nsome words,0\nother words,1\nand more of them,2\nmore,0\nlast,1\n"),
       file("bare.jsonl", "{\"sentence1\": \"some\", \"sentence2\": \"words\"}\n")};
-  EXPECT_TRUE(asks_of_classifier(recipe));
+  EXPECT_TRUE(Request(recipe, Command::kEval).stage().head == Head::kLabels);
   std::ostringstream out;
   EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json result = Json::parse(out.str());
