@@ -34,6 +34,7 @@ struct Key {
   bool above_min = false;       // excludes min itself
   bool below_max = false;       // excludes max itself
   bool share_or_count = false;  // a number below 1 is a share; a number from 1 on must be whole
+  bool by_stage = false;        // the stage decides when the recipe does not set the key
   bool may_be_auto = false;     // a map that may also be the word auto, which is stored as {auto: 1}
 };
 

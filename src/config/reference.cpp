@@ -107,7 +107,8 @@ std::string to_yaml(const Recipe& recipe) {
   std::string text;
   for (const Key& key : recipe_keys()) {
     std::string value = value_text(recipe, key);
-    if (value == value_text(defaults, key)) continue;
+    const bool said = key.by_stage && recipe.set_at.contains(std::string(key.name));
+    if (value == value_text(defaults, key) && !said) continue;
     text += fmt::format("{}: {}\n", key.name, value.empty() ? "\"\"" : value);
   }
   return text;

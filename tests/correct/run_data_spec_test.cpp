@@ -4,6 +4,7 @@
 
 #include "config/keys.h"
 #include "data_fixtures.h"
+#include "run/batch_spec.h"
 #include "run/data_spec.h"
 #include "run/labels.h"
 #include "stages/stages.h"
@@ -35,6 +36,20 @@ TEST(DataSpec, HoldsWhatTheRecipeSays) {
   EXPECT_EQ(spec.cutoff_len, 77);
   EXPECT_EQ(spec.val_size, 0.5);
   EXPECT_EQ(spec.cache, "off");
+}
+
+TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
+  Recipe recipe;
+  auto packs = [&](const Stage& stage) {
+    return batch_spec(recipe, stage, 64, MeshAxes{}, BatchUse::kTraining).packing;
+  };
+  EXPECT_TRUE(packs(pt_stage()));
+  EXPECT_FALSE(packs(sft_stage()));
+  EXPECT_FALSE(batch_spec(recipe, pt_stage(), 64, MeshAxes{}, BatchUse::kEvaluation).packing);
+  recipe.set_at["packing"] = "recipe.yaml:2";
+  EXPECT_FALSE(packs(pt_stage()));
+  recipe.packing = true;
+  EXPECT_TRUE(packs(sft_stage()));
 }
 
 TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {

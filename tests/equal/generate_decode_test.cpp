@@ -36,7 +36,7 @@ std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   DeviceBuffer tokens = replicate(model.devices, HostArray::from<int32_t>({DType::kI32, {1, t}}, ids));
   Bindings inputs = model.state.bindings();
   inputs["tokens"] = &tokens;
-  const HostArray out = run(model.devices.compile(program), inputs).at("logits").download();
+  const HostArray out = run_program(model.devices.compile(program), inputs).at("logits").download();
   return {out.as<float>().begin(), out.as<float>().end()};
 }
 
