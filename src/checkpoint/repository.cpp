@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
-#include <regex>
 #include <set>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "checkpoint/files.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
@@ -103,7 +103,7 @@ std::set<std::string> remote_code(const fs::path& folder) {
     const Json config = read_json_file(folder / name);
     if (config.is_object() && config.contains("auto_map")) add_modules(config["auto_map"], modules);
   }
-  static const std::regex kImport("(^|\n)[ \t]*from[ \t]+\\.([A-Za-z0-9_]+)[ \t]+import");
+  static const Pattern kImport("(^|\n)[ \t]*from[ \t]+\\.([A-Za-z0-9_]+)[ \t]+import");
   std::set<std::string> files;
   while (!modules.empty()) {
     const std::string name = modules.back() + ".py";
@@ -111,8 +111,7 @@ std::set<std::string> remote_code(const fs::path& folder) {
     std::ifstream file(folder / name);
     if (!file || !files.insert(name).second) continue;
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    for (std::sregex_iterator found(text.begin(), text.end(), kImport); found != std::sregex_iterator(); ++found)
-      modules.push_back((*found)[2]);
+    for (const Pattern::Groups& import : kImport.find_all(text)) modules.push_back(import[2]);
   }
   return files;
 }
