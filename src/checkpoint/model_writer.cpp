@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
 
 #include "base/error.h"
+#include "base/pattern.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -35,8 +35,8 @@ std::vector<NamedShapes> split(const NamedShapes& tensors, int64_t shard_bytes) 
 }
 
 bool is_shard(const std::string& name) {
-  static const std::regex kShard("model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
-  return std::regex_match(name, kShard);
+  static const Pattern kShard("model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
+  return kShard.match(name).has_value();
 }
 
 }  // namespace

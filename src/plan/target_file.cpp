@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "checkpoint/files.h"
 #include "config/nearest.h"
 #include "config/yaml_text.h"
@@ -70,7 +70,7 @@ template <typename Struct>
 void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FilePlace& place) {
   const std::string text = node.IsScalar() ? node.Scalar() : "a list or a map";
   if (const auto member = std::get_if<std::string Struct::*>(&key.member)) {
-    if (!node.IsScalar() || (key.form[0] != '\0' && !std::regex_match(text, std::regex(key.form))))
+    if (!node.IsScalar() || (key.form[0] != '\0' && !Pattern(key.form).match(text)))
       throw UserError("{}: {} is '{}', wanted text like {}", place.at(node), key.name, text,
                       key.form[0] == '\0' ? "a GpuTargetConfigProto" : key.form);
     to.*(*member) = text;

@@ -5,9 +5,9 @@
 
 #include <cmath>
 #include <memory>
-#include <regex>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "checkpoint/files.h"
 
 namespace fettle {
@@ -17,8 +17,8 @@ constexpr double kScale = 2;
 
 // cairo numbers the surfaces of a process; the file is to be the same every time.
 std::string without_surface_number(const std::string& svg) {
-  static const std::regex kNumbered("\"surface[0-9]+\"");
-  return std::regex_replace(svg, kNumbered, "\"plot\"");
+  static const Pattern kNumbered("\"surface[0-9]+\"");
+  return kNumbered.replace_all(svg, "\"plot\"");
 }
 
 cairo_status_t append(void* closure, const unsigned char* data, unsigned int length) {

@@ -1,8 +1,7 @@
 #include "run/assumed_devices.h"
 
-#include <regex>
-
 #include "base/error.h"
+#include "base/pattern.h"
 
 namespace fettle {
 namespace {
@@ -20,12 +19,13 @@ std::optional<int64_t> asked_devices(const Recipe& recipe) {
 }
 
 TargetWords parse_target(const std::string& text) {
-  static const std::regex form("([^:]+)(:(([1-9][0-9]{0,4})x)?([1-9][0-9]{0,4}))?");
-  std::smatch match;
-  if (!std::regex_match(text, match, form))
-    throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
-  TargetWords words{match[1], match[4].matched ? std::stoll(match[4]) : 1, std::nullopt};
-  if (match[5].matched) words.devices = std::stoll(match[5]);
+  static const Pattern form("([^:]+)(:(([1-9][0-9]{0,4})x)?([1-9][0-9]{0,4}))?");
+  const std::optional<Pattern::Groups> match = form.match(text);
+  if (!match) throw UserError("target: '{}' is not NAME, NAME:DEVICES or NAME:HOSTSxDEVICES (a100-80:2x8)", text);
+  const std::string& hosts = (*match)[4];
+  const std::string& devices = (*match)[5];
+  TargetWords words{(*match)[1], hosts.empty() ? 1 : std::stoll(hosts), std::nullopt};
+  if (!devices.empty()) words.devices = std::stoll(devices);
   if (words.hosts * words.devices.value_or(1) > kMostDevices)
     throw UserError("target: {} has {} devices, more than the {} that can be planned for", text,
                     words.hosts * *words.devices, kMostDevices);

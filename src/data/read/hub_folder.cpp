@@ -6,10 +6,10 @@
 #include <fstream>
 #include <map>
 #include <optional>
-#include <regex>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pattern.h"
 #include "config/yaml_text.h"
 #include "data/read/rows.h"
 
@@ -62,23 +62,20 @@ std::string split_of_words(const std::string& path) {
       {"test", "test"},        {"testing", "test"},   {"eval", "test"},
       {"evaluation", "test"},
   };
-  static const std::regex kWord("[a-z]+");
-  const std::string text = lower_path(path);
-  for (std::sregex_iterator word(text.begin(), text.end(), kWord); word != std::sregex_iterator(); ++word)
-    if (const auto known = kWords.find(word->str()); known != kWords.end()) return known->second;
+  static const Pattern kWord("[a-z]+");
+  for (const Pattern::Groups& word : kWord.find_all(lower_path(path)))
+    if (const auto known = kWords.find(word[0]); known != kWords.end()) return known->second;
   return "";
 }
 
 Splits splits_by_name(const fs::path& folder) {
-  static const std::regex kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
+  static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
   static const std::vector<std::string> kNoSplit = {"data", "part", "shard", "chunk", "default"};
   Splits shards, words;
   for (const fs::path& file : data_files(folder)) {
-    std::smatch match;
-    const std::string name = file.filename().string();
-    if (std::regex_match(name, match, kShard) &&
-        std::find(kNoSplit.begin(), kNoSplit.end(), match[1]) == kNoSplit.end())
-      shards[match[1]].push_back(file);
+    const auto shard = kShard.match(file.filename().string());
+    if (shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end())
+      shards[(*shard)[1]].push_back(file);
     words[split_of_words(file.lexically_relative(folder).string())].push_back(file);
   }
   // If other files are called test or validation and none train, the files without such a word are the training split.

@@ -1,10 +1,10 @@
 #include "runtime/vendors/topology.h"
 
 #include <array>
-#include <regex>
 #include <utility>
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors/vendor.h"
 
@@ -13,15 +13,15 @@ namespace {
 
 // The plugin ends the process on a description of another vendor.
 void check_vendor(const Plugin& plugin, const std::string& target_config) {
-  static const std::regex field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");
-  std::smatch match;
-  if (!std::regex_search(target_config, match, field)) {
+  static const Pattern field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");
+  const std::vector<Pattern::Groups> found = field.find_all(target_config);
+  if (found.empty()) {
     throw DeviceError("the target description has no platform_name; wanted one for plugin {}: \"{}\"", plugin.name(),
                       plugin.vendor().target_platform);
   }
-  if (match[1].str() != plugin.vendor().target_platform) {
+  if (found[0][1] != plugin.vendor().target_platform) {
     throw DeviceError("the target description is for {}, plugin {} compiles for {}; take the plugin of the target",
-                      match[1].str(), plugin.name(), plugin.vendor().target_platform);
+                      found[0][1], plugin.name(), plugin.vendor().target_platform);
   }
 }
 
