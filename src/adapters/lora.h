@@ -39,19 +39,23 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
 
 // Where the pair of one of options.parameters lies within a layer: as PEFT nests its wrappers, the first of two within
 // the second's base_layer.
-std::string pair_of_parameter(const LoraOptions& options, const std::string& parameter);
-// What Forward::expert_pairs is; none without parameters.
-std::optional<ExpertPairs> expert_pairs(const LoraOptions& options);
+std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter);
+// What Forward::expert_lora is; none without parameters.
+std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 
-// The pairs of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's files have them as
-// [E r, in] and [out, r E].
+// The LoRA pairs of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's files have
+// them as [E r, in] and [out, r E].
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
-// The pairs, of experts too, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B and
-// the magnitude as its output. Layers without a pair have a place in the stack, which holds anything and does nothing.
+// The LoRA pairs, of experts too, named "<module>.lora_A.weight" in the layer; sharded as their base: A as its input, B
+// and the magnitude as its output. Layers without a pair have a place in the stack, which holds anything and does
+// nothing.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
+// Those of them that change one parameter of the base: A, B and, with DoRA, the magnitude; empty when none does. The
+// experts' gate and up share a pair, whose B has the gate's outputs before up's.
+std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base);
 // Whether the layer (i32) is one of options.layers, which must not be empty.
-Tensor has_pairs(const LoraOptions& options, const Tensor& layer);
+Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 
 // Whether the parameter is part of a module that `saved` names, as PEFT matches: one whose name ends so.
 bool saved_with(std::string_view parameter, std::string_view saved);
@@ -66,6 +70,8 @@ struct DropoutKey {
   Tensor seed;  // u32 scalar: mixes the run's seed, the step and the micro-batch
 };
 
+// Lets a forward pass add the adapter's part, pairs of experts too. Without a key nothing is dropped.
+void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr);
 // What Forward::adapt calls. Without a key (or with dropout 0) nothing is dropped.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key);

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "run/adapter_options.h"
+#include "checkpoint/peft/adapter_options.h"
 
 namespace fettle {
 namespace {
@@ -28,7 +28,7 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
 }
 
 // Pairs of experts are plain LoRA: PEFT refuses the rest too, or leaves it out.
-void check_expert_pairs(const Recipe& recipe) {
+void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
                                                  {recipe.pissa_init, "pissa_init"},
@@ -56,7 +56,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
       warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
     if (recipe.use_dora && !options.dora)
       warn("{}: use_dora has no effect: the adapter {} has none", recipe.where("use_dora"), adapter);
-    if (!options.parameters.empty()) check_expert_pairs(recipe);
+    if (!options.parameters.empty()) check_expert_lora(recipe);
     return with_head(options);
   }
   LoraOptions options{.rank = recipe.lora_rank,
@@ -66,7 +66,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   options.modules = lora_modules(model, recipe.lora_target);
   if (!recipe.target_parameters.empty()) {
     options.parameters = expert_parameters(model, recipe.target_parameters);
-    check_expert_pairs(recipe);
+    check_expert_lora(recipe);
   }
   options.fan_in_fan_out = model.family->fan_in_fan_out;
   options.dora = recipe.use_dora;

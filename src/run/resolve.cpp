@@ -169,8 +169,6 @@ class Resolving {
                       what, remedy);
     };
     if (run_.pissa) refuse("pissa_init", "leave one of the two out");
-    if (!run_.merged.empty())
-      refuse("merging an adapter before the start", "merge it with `fettle export` first, or leave offload_param out");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
       refuse("the start of use_dora", "leave one of the two out");
   }

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -1,4 +1,4 @@
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
@@ -217,6 +217,10 @@ double AdapterConfig::alpha(std::string_view path) const {
 double AdapterConfig::scale(std::string_view path) const {
   const double of_rank = static_cast<double>(rank(path));
   return alpha(path) / (use_rslora ? std::sqrt(of_rank) : of_rank);
+}
+
+std::string adapter_key(std::string_view parameter) {
+  return fmt::format("{}{}", kModulePrefix, parameter);
 }
 
 std::string adapter_key(std::string_view module, AdapterPart part) {

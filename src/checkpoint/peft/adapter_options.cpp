@@ -1,4 +1,4 @@
-#include "run/adapter_options.h"
+#include "checkpoint/peft/adapter_options.h"
 
 #include <algorithm>
 #include <set>
@@ -7,11 +7,6 @@
 #include "checkpoint/load.h"
 
 namespace fettle {
-namespace {
-
-const std::string kPrefix = "base_model.model.";
-
-}  // namespace
 
 AdapterFolder open_adapter(const std::filesystem::path& folder) {
   return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
@@ -63,14 +58,14 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
                       file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
-        known += adapter.file.find(kPrefix + param.stored_name(layer)) != nullptr ? 1 : 0;
+        known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
   }
   std::set<std::string> saved;
   for (const Param& param : saved_params(model, options))
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       saved.insert(name);
-      if (adapter.find(name, AdapterPart::kSaved) == nullptr)
+      if (adapter.find(name) == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
     }
   for (const AdapterTensor& tensor : adapter.tensors)

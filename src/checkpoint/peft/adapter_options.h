@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "adapters/lora.h"
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 
 namespace fettle {
 
