@@ -22,7 +22,7 @@ DType result_dtype(const Run& run) {
   return run.lora ? run.trained_dtype : run.model.config.dtype;
 }
 
-// PiSSA's pairs have the pairs they started from beside them.
+// PiSSA's matrices have those they started from beside them.
 Dims result_dims(const Run& run, const Param& param) {
   Dims dims = param.stored_dims();
   if (run.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;

@@ -51,7 +51,7 @@ enum class AdapterPart { kLoraA, kLoraB, kMagnitude, kSaved };
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"; for kSaved `module` is a parameter
 // ("score.weight").
 std::string adapter_key(std::string_view module, AdapterPart part);
-// The key of a parameter, of a pair's too.
+// The key of a parameter's tensor.
 std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {

@@ -103,9 +103,9 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     const Dims wanted = place.param->stored_dims();
     if (const TensorEntry* saved = adapter.find(name, AdapterPart::kSaved); saved != nullptr)
       if (saved->shape.dims != wanted) refuse(name, saved->shape.dims, wanted);
-    const std::optional<Pair> pair = pair_of(adapter, options, place);
-    if (!pair) continue;
-    Dims a = pair->a->shape.dims, b = pair->b->shape.dims, dims{b[0], a[1]};
+    const std::optional<LoraPair> lora = lora_of(adapter, options, place);
+    if (!lora) continue;
+    Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
     // [E r, in] and [out, r E] of all experts; gate and up are halves of one.
     if (place.param->of_experts()) {
       const int64_t all = place.param->dims[0] * options.rank, halves = place.param->role == Role::kExpertDown ? 1 : 2;
@@ -124,7 +124,7 @@ std::string AdapterMerge::names() const {
 }
 
 std::optional<StoredTensor> AdapterMerge::saved(const std::string& name) const {
-  const size_t next = first_pair(name);
+  const size_t next = first_lora(name);
   if (next == 0) return std::nullopt;
   return StoredTensor{&adapters_[next - 1].file, adapters_[next - 1].find(name, AdapterPart::kSaved)};
 }
@@ -132,8 +132,8 @@ std::optional<StoredTensor> AdapterMerge::saved(const std::string& name) const {
 bool AdapterMerge::adds_to(const std::string& name) const {
   const auto place = places_.find(name);
   if (place == places_.end()) return false;
-  for (size_t i = first_pair(name); i < adapters_.size(); ++i)
-    if (pair_of(adapters_[i], options_[i], place->second)) return true;
+  for (size_t i = first_lora(name); i < adapters_.size(); ++i)
+    if (lora_of(adapters_[i], options_[i], place->second)) return true;
   return false;
 }
 
@@ -142,42 +142,42 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
   const auto found = places_.find(name);
   if (found == places_.end()) return out;
   const auto& [param, index] = found->second;
-  for (size_t i = first_pair(name); i < adapters_.size(); ++i) {
+  for (size_t i = first_lora(name); i < adapters_.size(); ++i) {
     const AdapterFolder& adapter = adapters_[i];
     const LoraOptions& options = options_[i];
-    const std::optional<Pair> pair = pair_of(adapter, options, found->second);
-    if (!pair) continue;
+    const std::optional<LoraPair> lora = lora_of(adapter, options, found->second);
+    if (!lora) continue;
     TensorMerge::Change change{.scale = static_cast<float>(options.scale()), .by_column = options.fan_in_fan_out};
     if (param->of_experts()) {
       const int64_t experts = param->dims[0], expert = index % experts, rank = options.rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
       const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // behind the gate's
-      TensorEntry by_expert = *pair->b;
-      by_expert.shape.dims = {pair->b->shape.dims[0], rank, experts};
+      TensorEntry by_expert = *lora->b;
+      by_expert.shape.dims = {lora->b->shape.dims[0], rank, experts};
       change.left = read_box(adapter, by_expert, {{first, 0, expert}, {out_dim, rank, 1}}, {out_dim, rank});
-      change.right = read_box(adapter, *pair->a, {{expert * rank, 0}, {rank, in}}, {rank, in});
+      change.right = read_box(adapter, *lora->a, {{expert * rank, 0}, {rank, in}}, {rank, in});
     } else {
-      HostArray a = adapter.file.read(*pair->a).to(DType::kF32), b = adapter.file.read(*pair->b).to(DType::kF32);
+      HostArray a = adapter.file.read(*lora->a).to(DType::kF32), b = adapter.file.read(*lora->b).to(DType::kF32);
       change.left = options.fan_in_fan_out ? transposed(a) : std::move(b);
       change.right = options.fan_in_fan_out ? transposed(b) : std::move(a);
     }
     out.changes_.push_back(std::move(change));
-    if (pair->magnitude != nullptr)
-      out.find_factor(adapter.file.read(*pair->magnitude).to(DType::kF32), param->stored_dims(), read);
+    if (lora->magnitude != nullptr)
+      out.find_factor(adapter.file.read(*lora->magnitude).to(DType::kF32), param->stored_dims(), read);
   }
   return out;
 }
 
-size_t AdapterMerge::first_pair(const std::string& name) const {
+size_t AdapterMerge::first_lora(const std::string& name) const {
   for (size_t i = adapters_.size(); i-- > 0;)
     if (adapters_[i].find(name, AdapterPart::kSaved) != nullptr) return i + 1;
   return 0;
 }
 
-std::optional<AdapterMerge::Pair> AdapterMerge::pair_of(const AdapterFolder& adapter, const LoraOptions& options,
-                                                        const Place& place) const {
+std::optional<AdapterMerge::LoraPair> AdapterMerge::lora_of(const AdapterFolder& adapter, const LoraOptions& options,
+                                                            const Place& place) const {
   const int64_t layer = place.param->of_experts() ? place.index / place.param->dims[0] : place.index;
-  Pair out;
+  LoraPair out;
   for (const Param& param : lora_params_of(model_, options, *place.param)) {
     const TensorEntry* entry = adapter.find(param.stored_name(layer));
     if (param.role == Role::kLoraA) out.a = entry;

@@ -65,14 +65,14 @@ class AdapterMerge {
     const Param* param;
     int64_t index;  // of its stored tensors
   };
-  struct Pair {
+  struct LoraPair {
     const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // the last is null without DoRA
   };
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
-  // Of the adapters, from which one on pairs are added to it: those behind the last that saved it whole.
-  size_t first_pair(const std::string& name) const;
+  // Of the adapters, from which one on LoRA pairs are added to it: those behind the last that saved it whole.
+  size_t first_lora(const std::string& name) const;
   // Nothing when the adapter has none for it.
-  std::optional<Pair> pair_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;
+  std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;
 
   const Model& model_;
   std::vector<AdapterFolder> adapters_;
