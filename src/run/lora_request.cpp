@@ -27,7 +27,7 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   return {layers.begin(), layers.end()};
 }
 
-// Pairs of experts are plain LoRA: PEFT refuses the rest too, or leaves it out.
+// Experts have plain LoRA: PEFT refuses the rest too, or leaves it out.
 void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
@@ -35,7 +35,7 @@ void check_expert_lora(const Recipe& recipe) {
                                                  {!recipe.layers_to_transform.empty(), "layers_to_transform"}};
   for (const auto& [asked, key] : others)
     if (asked)
-      throw UserError("{}: {} does not go with target_parameters: pairs of experts have none; remove one of the two",
+      throw UserError("{}: {} does not go with target_parameters: adapters of experts are plain LoRA; remove one of the two",
                       recipe.where(key), key);
 }
 
