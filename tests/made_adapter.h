@@ -2,8 +2,8 @@
 #pragma once
 
 #include "adapters/lora.h"
-#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "graph_run.h"
 
 namespace fettle {

@@ -35,14 +35,15 @@ void check_expert_lora(const Recipe& recipe) {
                                                  {!recipe.layers_to_transform.empty(), "layers_to_transform"}};
   for (const auto& [asked, key] : others)
     if (asked)
-      throw UserError("{}: {} does not go with target_parameters: adapters of experts are plain LoRA; remove one of the two",
-                      recipe.where(key), key);
+      throw UserError(
+          "{}: {} does not go with target_parameters: adapters of experts are plain LoRA; remove one of the two",
+          recipe.where(key), key);
 }
 
 }  // namespace
 
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
-  // The head is trained whole, and saved with the pairs.
+  // The head is trained whole, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
       for (const std::string& module : model.family->classifier.saved)

@@ -12,8 +12,8 @@ namespace {
 
 ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs& batch, Remat remat,
                     const DropoutKey* dropout) {
-  Forward f = make_forward(
-      run, model.weights, {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
+  Forward f = make_forward(run, model.weights,
+                           {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
   f.tokens = batch.at(BatchPart::kTokens);
   f.positions = batch.at(BatchPart::kPositions);
   f.segments = batch.at(BatchPart::kSegments);

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "export/export.h"
 #include "families.h"
 #include "graph/ops.h"

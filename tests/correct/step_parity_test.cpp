@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "families.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"

@@ -137,7 +137,7 @@ TEST_P(OneMerge, LoadedWeightsAreTheExportedOnes) {
     make_adapter(recipe.adapter_name_or_path.back(), model, options[i], 100 * static_cast<uint32_t>(i + 1));
   }
   recipe.export_dir = (folder / "out").string();
-  const ExportReport report = run_export(recipe);
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
   EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
   EXPECT_GT(report.merged_tensors, 0);
   const std::map<std::string, Value> wanted = tensors(folder / "out"), before = tensors(folder_of_model);
@@ -148,10 +148,10 @@ TEST_P(OneMerge, LoadedWeightsAreTheExportedOnes) {
        {std::map<std::string, int64_t>{}, {{"fsdp", 4}, {"tp", 2}}, {{"fsdp", 2}, {"tp", 2}, {"dp", 2}}}) {
     recipe.mesh = mesh;
     Devices& devices = cpu_devices(mesh.empty() ? 1 : 8);
-    const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
-    TrainState state = load_state(devices, job, repository, false);
+    const Run run = make_run(recipe, repository.config(), "config.json", target_of(devices));
+    TrainState state = load_state(devices, run, repository, false);
     int64_t changed = 0;
-    for (const Param& param : job.frozen) {
+    for (const Param& param : run.frozen) {
       const Value stack = to_value(state.buffers.at(frozen_input(param)).download());
       const int64_t each = product(param.stored_dims());
       for (int64_t i = 0; i < param.stored_count(); ++i) {

@@ -160,7 +160,8 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
         token_loss(f, hidden, head_of(run.model, weights), targets, {.differentiable = true, .head_trained = true});
     const Tensors grads = grad(loss.sum, wrt);
     program.output(std::to_string(block) + "/loss", loss.sum);
-    for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + run.trained[i].hf_name, grads[i]);
+    for (size_t i = 0; i < wrt.size(); ++i)
+      program.output(std::to_string(block) + "/" + run.trained[i].hf_name, grads[i]);
   }
   const Executable executable = devices.compile(program);
   TrainState state = load_state(devices, run, repository, false);

@@ -25,7 +25,11 @@ Layout param_layout(const Run& run, const Param& param) {
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
-      : devices_(devices), run_(run), repository_(repository), meter_(repository.total_bytes()), merge_(run.model, adapters(run)) {
+      : devices_(devices),
+        run_(run),
+        repository_(repository),
+        meter_(repository.total_bytes()),
+        merge_(run.model, adapters(run)) {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
