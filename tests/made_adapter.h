@@ -2,8 +2,8 @@
 #pragma once
 
 #include "adapters/lora.h"
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "graph_run.h"
 
 namespace fettle {
@@ -25,7 +25,7 @@ inline void make_adapter(const std::filesystem::path& to, const Model& model, co
   std::map<std::string, HostArray> values;
   for (const Param& param : params)
     for (int64_t i = 0; i < param.stored_count(); ++i) {
-      const std::string name = "base_model.model." + param.stored_name(i);
+      const std::string name = adapter_key(param.stored_name(i));
       shapes.emplace_back(name, Shape{DType::kF32, param.stored_dims()});
       HostArray array = to_array(random_value(shapes.back().second, ++seed * 7919, -0.1, 0.1));
       if (param.role == Role::kLoraMagnitude)

@@ -55,7 +55,7 @@ struct TrainOptions {
 struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
-  std::map<std::string, Value> trained;                // by row name, after the last step
+  std::map<std::string, Value> trained;                // by parameter, after the last step
   std::map<std::string, std::vector<int64_t>> layers;  // of each: those it holds, in order; {0} outside of the layers
   std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
 };

@@ -6,14 +6,13 @@
 #include <cmath>
 #include <set>
 
-#include "adapters/merge.h"
+#include "adapters/dora.h"
 #include "base/error.h"
 #include "graph/ops.h"
 
 namespace fettle {
 namespace {
 
-const std::string kMagnitude = ".lora_magnitude_vector";
 const std::string kGateUp = "mlp.experts.gate_up_proj", kDown = "mlp.experts.down_proj";
 
 // A strong 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
@@ -33,20 +32,6 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key) {
   const Tensor bits = random_bits(x.dims(), key);
   const Tensor kept = compare(bits, "GE", constant(std::floor(rate * 4294967296.0), DType::kU32));
   return select(kept, x * (1 / (1 - rate)), zeros_like(x));
-}
-
-// DoRA's factor on each output [out], f32: magnitude / |W + scale B A|, where no gradient goes through the norm. The
-// norm comes without the product: |W|^2 + 2 scale <B, W A^T> + scale^2 <B, B A A^T>.
-Tensor magnitude_over_norm(const Layer& layer, const std::string& module, const LoraOptions& options) {
-  const double scale = options.scale();
-  auto f32 = [&](const std::string& part) { return stop_gradient(convert(layer[module + part], DType::kF32)); };
-  const Tensor w = f32(".weight"), a = f32(".lora_A.weight"), b = f32(".lora_B.weight");
-  const int64_t in = options.fan_in_fan_out ? 0 : w.rank() - 1, rank = b.rank() - 1;
-  const Tensor wa = dot_general(w, a, {.lhs_contracting = {in}, .rhs_contracting = {1}});
-  const Tensor aa = dot_general(a, a, {.lhs_contracting = {1}, .rhs_contracting = {1}});
-  const Tensor baa = dot_general(b, aa, {.lhs_contracting = {rank}, .rhs_contracting = {0}});
-  const Tensor square = reduce_sum(w * w, {in}) + reduce_sum(b * (wa * (2 * scale) + baa * (scale * scale)), {rank});
-  return convert(layer[module + kMagnitude], DType::kF32) * rsqrt(maximum(square, constant(kLeastSquare, DType::kF32)));
 }
 
 }  // namespace
@@ -86,39 +71,87 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
   return out;
 }
 
+namespace {
+
+// Of one linear layer.
+std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& options, const std::string& module) {
+  const std::string name = model.family->layer_prefix + module;
+  const Param& base = model.linear(module);
+  const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
+  const Param a{.hf_name = name + ".lora_A.weight",
+                .dims = {options.rank, base.dims[in]},
+                .axes = {"rank", base.axes[in]},
+                .role = Role::kLoraA,
+                .layers = base.layers,
+                .init = Init::kUniformByFanIn};
+  Param magnitude{.hf_name = name + kMagnitude,
+                  .dims = base.dims,
+                  .axes = base.axes,
+                  .role = Role::kLoraMagnitude,
+                  .layers = base.layers,
+                  .init = Init::kOnes,
+                  .fused = base.fused};
+  magnitude.dims.erase(magnitude.dims.begin() + in);
+  magnitude.axes.erase(magnitude.axes.begin() + in);
+  if (in == 0 && magnitude.fused > 0) --magnitude.fused;
+  Param b = magnitude;
+  b.hf_name = name + ".lora_B.weight";
+  b.role = Role::kLoraB;
+  b.init = Init::kZeros;
+  b.dims.push_back(options.rank);
+  b.axes.push_back("rank");
+  return options.dora ? std::vector{a, b, magnitude} : std::vector{a, b};
+}
+
+// Of one of options.parameters.
+std::vector<Param> expert_lora_pair(const Model& model, const LoraOptions& options, const std::string& parameter) {
+  const ModelConfig& c = model.config;
+  const LayerRange layers{0, c.num_hidden_layers, c.num_hidden_layers};
+  const std::string name = model.family->layer_prefix + lora_of_parameter(options, parameter);
+  const bool down = parameter == kDown;
+  const int64_t in = down ? c.intermediate_size : c.hidden_size;
+  // Halves of gate_up are gate and up, each of which tp would split: it stays whole.
+  const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
+  return {{.hf_name = name + ".lora_A.weight",
+           .dims = {c.num_experts, options.rank, in},
+           .axes = {"experts", "rank", down ? "mlp" : "embed"},
+           .role = Role::kLoraA,
+           .layers = layers,
+           .init = Init::kUniformByFanIn,
+           .fused = 0},
+          {.hf_name = name + ".lora_B.weight",
+           .dims = {out, options.rank, c.num_experts},
+           .axes = {down ? "embed" : "", "rank", "experts"},
+           .role = Role::kLoraB,
+           .layers = layers,
+           .init = Init::kZeros,
+           .fused = 1}};
+}
+
+}  // namespace
+
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
-  for (const std::string& module : options.modules) {
-    const std::string name = model.family->layer_prefix + module;
-    const Param& base = model.linear(module);
-    const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
-    params.push_back({.hf_name = name + ".lora_A.weight",
-                      .dims = {options.rank, base.dims[in]},
-                      .axes = {"rank", base.axes[in]},
-                      .role = Role::kLoraA,
-                      .layers = base.layers,
-                      .init = Init::kUniformByFanIn});
-    Param magnitude{.hf_name = name + kMagnitude,
-                    .dims = base.dims,
-                    .axes = base.axes,
-                    .role = Role::kLoraMagnitude,
-                    .layers = base.layers,
-                    .init = Init::kOnes,
-                    .fused = base.fused};
-    magnitude.dims.erase(magnitude.dims.begin() + in);
-    magnitude.axes.erase(magnitude.axes.begin() + in);
-    if (in == 0 && magnitude.fused > 0) --magnitude.fused;
-    Param b = magnitude;
-    b.hf_name = name + ".lora_B.weight";
-    b.role = Role::kLoraB;
-    b.init = Init::kZeros;
-    b.dims.push_back(options.rank);
-    b.axes.push_back("rank");
-    params.push_back(b);
-    if (options.dora) params.push_back(magnitude);
-  }
+  for (const std::string& module : options.modules)
+    for (Param& param : linear_lora_params(model, options, module)) params.push_back(std::move(param));
   for (Param& param : expert_lora_params(model, options)) params.push_back(std::move(param));
   return params;
+}
+
+std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
+  std::vector<Param> params;
+  for (const std::string& parameter : options.parameters)
+    for (Param& param : expert_lora_pair(model, options, parameter)) params.push_back(std::move(param));
+  return params;
+}
+
+std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base) {
+  if (base.role == Role::kLinear)
+    for (const std::string& module : options.modules)
+      if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, module);
+  const std::string& parameter = base.role == Role::kExpertDown ? kDown : kGateUp;
+  const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
+  return base.of_experts() && adapted ? expert_lora_pair(model, options, parameter) : std::vector<Param>{};
 }
 
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
@@ -140,48 +173,20 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
   return out;
 }
 
-std::string pair_of_parameter(const LoraOptions& options, const std::string& parameter) {
+std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter) {
   const std::string holder = parameter.substr(0, parameter.rfind('.'));
   return parameter == options.parameters.back() ? holder : holder + ".base_layer";
 }
 
-std::optional<ExpertPairs> expert_pairs(const LoraOptions& options) {
+std::optional<ExpertLora> expert_lora(const LoraOptions& options) {
   if (options.parameters.empty()) return std::nullopt;
-  ExpertPairs pairs{.gate_up = {}, .down = {}, .scale = options.scale()};
+  ExpertLora pairs{.gate_up = {}, .down = {}, .scale = options.scale()};
   for (const std::string& parameter : options.parameters)
-    (parameter == kDown ? pairs.down : pairs.gate_up) = pair_of_parameter(options, parameter);
+    (parameter == kDown ? pairs.down : pairs.gate_up) = lora_of_parameter(options, parameter);
   return pairs;
 }
 
-std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
-  const ModelConfig& c = model.config;
-  const LayerRange layers{0, c.num_hidden_layers, c.num_hidden_layers};
-  std::vector<Param> params;
-  for (const std::string& parameter : options.parameters) {
-    const std::string name = model.family->layer_prefix + pair_of_parameter(options, parameter);
-    const bool down = parameter == kDown;
-    const int64_t in = down ? c.intermediate_size : c.hidden_size;
-    // Halves of gate_up are gate and up, each of which tp would split: it stays whole.
-    const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
-    params.push_back({.hf_name = name + ".lora_A.weight",
-                      .dims = {c.num_experts, options.rank, in},
-                      .axes = {"experts", "rank", down ? "mlp" : "embed"},
-                      .role = Role::kLoraA,
-                      .layers = layers,
-                      .init = Init::kUniformByFanIn,
-                      .fused = 0});
-    params.push_back({.hf_name = name + ".lora_B.weight",
-                      .dims = {out, options.rank, c.num_experts},
-                      .axes = {down ? "embed" : "", "rank", "experts"},
-                      .role = Role::kLoraB,
-                      .layers = layers,
-                      .init = Init::kZeros,
-                      .fused = 1});
-  }
-  return params;
-}
-
-Tensor has_pairs(const LoraOptions& options, const Tensor& layer) {
+Tensor has_lora(const LoraOptions& options, const Tensor& layer) {
   Tensor found;
   for (int64_t number : options.layers) {
     const Tensor here = compare(layer, "EQ", constant(static_cast<double>(number), DType::kI32));
@@ -247,14 +252,19 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // What the magnitude changes leaves out the bias, and sees the dropout as the pair does.
+      // What the magnitude changes leaves out the bias, and sees the dropout as the LoRA pair does.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };
       out = y + convert(f32(base) * (factor - 1.0) + f32(change) * factor, compute);
     }
-    return options.layers.empty() ? out : select(has_pairs(options, layer.index), out, y);
+    return options.layers.empty() ? out : select(has_lora(options, layer.index), out, y);
   };
+}
+
+void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key) {
+  forward.adapt = lora_adapt(options, forward.compute, key);
+  forward.expert_lora = expert_lora(options);
 }
 
 }  // namespace fettle

@@ -105,10 +105,10 @@ LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int6
   return {all.ys[0], all.ys[1]};
 }
 
-PairStart principal_pair(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale) {
+LoraStart principal_lora_pair(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale) {
   const int64_t layers = basis_LOQ.shape().dims[0], out = basis_LOQ.shape().dims[1], q = basis_LOQ.shape().dims[2];
   const int64_t in = projected_LQI.shape().dims[2];
-  PairStart pair{HostArray({DType::kF32, {layers, rank, in}}), HostArray({DType::kF32, {layers, out, rank}})};
+  LoraStart pair{HostArray({DType::kF32, {layers, rank, in}}), HostArray({DType::kF32, {layers, out, rank}})};
   for (int64_t layer = 0; layer < layers; ++layer) {
     const float* basis = basis_LOQ.as<float>().data() + layer * out * q;
     const float* projected = projected_LQI.as<float>().data() + layer * q * in;
@@ -139,6 +139,22 @@ PairStart principal_pair(const HostArray& basis_LOQ, const HostArray& projected_
     }
   }
   return pair;
+}
+
+Tensor without_start(const Tensor& weight, const Tensor& a, const Tensor& b, const LoraOptions& options) {
+  PathScope scope("pissa");
+  const ScanStep all =
+      scan(weight.dim(0), {}, {weight, a, b},
+           [&](const Tensor& layer, const std::vector<Tensor>&, const std::vector<Tensor>& x) -> ScanStep {
+             const Tensor &a_RI = x[1], &b_OR = x[2];
+             const int64_t rank = b_OR.rank() - 1;
+             const Tensor product = options.fan_in_fan_out
+                                        ? dot_general(a_RI, b_OR, {.lhs_contracting = {0}, .rhs_contracting = {rank}})
+                                        : dot_general(b_OR, a_RI, {.lhs_contracting = {rank}, .rhs_contracting = {0}});
+             const Tensor rest = convert(convert(x[0], DType::kF32) + product * -options.scale(), weight.dtype());
+             return {{}, {options.layers.empty() ? rest : select(has_lora(options, layer), rest, x[0])}};
+           });
+  return all.ys[0];
 }
 
 }  // namespace fettle

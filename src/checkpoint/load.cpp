@@ -101,7 +101,7 @@ std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find)
 
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
-                         const std::string& memory_kind) {
+                         const std::string& memory_kind, const LayerReads& reads) {
   BufferBuilder builder(client, shape, layout, memory_kind);
   const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
   const std::vector<BoxPiece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
@@ -115,11 +115,16 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
 
   parallel_for(static_cast<int64_t>(pieces.size()), kReaders, [&](int64_t i) {
     const BoxPiece& piece = pieces[static_cast<size_t>(i)];
-    const auto& [file, entry] = layers[number_of(piece)];
+    const size_t number = number_of(piece);
+    const auto& [file, entry] = layers[number];
     const Dims& dims = entry.shape.dims;
     const Box box = inner_box(piece.box, lead);
     const int64_t width = byte_size(entry.shape.dtype), bytes = box.elements() * byte_size(shape.dtype);
-    if (entry.shape.dtype == shape.dtype && entry.dense() && is_one_run(box, dims)) {
+    if (reads.read) {
+      const std::span<std::byte> staged = staging(bytes);
+      reads.read(number, box, staged.data());
+      builder.write(piece.part, piece.offset, staged);
+    } else if (entry.shape.dtype == shape.dtype && entry.dense() && is_one_run(box, dims)) {
       int64_t first = 0;
       for (size_t d = 0; d < dims.size(); ++d) first = first * dims[d] + box.start[d];
       file->with_bytes(entry, [&](std::span<const std::byte> all) {
@@ -131,7 +136,10 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
       file->read_slice(entry, box, shape.dtype, staged.data());
       builder.write(piece.part, piece.offset, staged);
     }
-    if (--left[number_of(piece)] == 0) file->release(entry);
+    if (--left[number] == 0) {
+      file->release(entry);
+      if (reads.done) reads.done(number);
+    }
     if (progress) progress(box.elements() * width);
   });
   return builder.finish();

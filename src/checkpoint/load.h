@@ -31,10 +31,16 @@ struct LayerTensor {
 // The tensors of the parameter, in the order in which they lie in its array. Throws UserError when a tensor's shape is
 // not the parameter's.
 std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find);
+// How a layer's values are read, when not as they are stored.
+struct LayerReads {
+  // Writes a box of the layer's tensor in the array's dtype. Called from several threads.
+  std::function<void(size_t layer, const Box& box, std::byte* out)> read;
+  std::function<void(size_t layer)> done;  // nothing more is read of it
+};
 // Them as one device array, numbered by its first dims (layers, experts); without such a dim there is one.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
-                         const std::string& memory_kind = "");
+                         const std::string& memory_kind = "", const LayerReads& reads = {});
 
 // More than the cores of a small machine: most of them wait for the disk, which is faster with several reads at once.
 inline constexpr int kReaders = 8;

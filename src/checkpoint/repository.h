@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// A tensor of a repository. Both outlive nothing but the repository.
+// A tensor of a repository. Both pointers are valid only while the repository lives.
 struct StoredTensor {
   const TensorFile* file;
   const TensorEntry* entry;

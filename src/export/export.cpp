@@ -15,7 +15,6 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
-#include "step/state/adapter_arrays.h"
 
 namespace fettle {
 namespace {
@@ -107,33 +106,33 @@ ExportReport run_export(const Request& request) {
       merges && (classifier || !named_as_params(base, model)) ? TensorNames::kOfParams : TensorNames::kStored);
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
-  std::optional<Changes> changes;
+  std::optional<AdapterMerge> merge;
   if (merges) {
     devices.emplace(request.devices());
     request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses what cannot be compared
-    changes.emplace(tensors, adapters, model);
+    merge.emplace(model, std::move(adapters));
   } else {
     info("no adapter_name_or_path: {} is exported as it is", request.model_folder());
   }
 
   AtomicFolder folder(spec.folder, AtomicFolder::Existing::kRefuse);
-  ExportReport report{.folder = spec.folder, .merged = changes.has_value()};
+  ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
   ModelWriter writer(folder.path(), written_shapes(tensors, dtype), spec.shard_bytes);
-  const MergeCount count = write_weights(tensors, changes ? &*changes : nullptr, dtype, writer);
+  const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, dtype, writer);
   writer.finish();
   write_config(base, dtype, classifier ? std::optional(merged_config(request, model)) : std::nullopt, folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
-  if (changes) {
+  if (merge) {
     if (!count.nonzero)
       throw UserError(
           "{}: the adapter is zero: it changes nothing, so there is nothing to merge. Is it trained? Leave "
           "adapter_name_or_path away to export the base",
-          changes->names());
+          merge->names());
     if (count.tensors == 0)
       throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
-                      changes->names(), hf_name(count.narrowest));
+                      merge->names(), hf_name(count.narrowest));
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
   folder.commit();

@@ -33,11 +33,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
     const Weights weights = add_weight_inputs(program, run);
     const Tensor tokens = program.input("tokens", ids);
     auto output = [&](const char* name, bool adapted) {
-      Forward f = make_forward(run, weights, Remat::kFull);
-      if (adapted) {
-        f.adapt = lora_adapt(*run.lora, run.compute, nullptr);
-        f.expert_pairs = expert_pairs(*run.lora);
-      }
+      Forward f = make_forward(run, weights, {.adapted = adapted});
       f.tokens = tokens;
       f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
       f.segments = full(1, ids);

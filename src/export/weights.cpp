@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parallel.h"
 
 namespace fettle {
 namespace {
@@ -45,12 +46,26 @@ void check_merged(const std::string& name, const HostArray& before, const HostAr
                       name, is[i], was[i]);
 }
 
+// Rows of a box are shared out to the cores.
+void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, std::span<float> values) {
+  const int64_t rows = box.size[0], columns = box.elements() / rows;
+  const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // less is not worth a thread
+  const int64_t parts = std::min<int64_t>(copy_threads(), worth);
+  parallel_for(parts, static_cast<int>(parts), [&](int64_t part) {
+    const int64_t first = rows * part / parts, end = rows * (part + 1) / parts;
+    Box some = box;
+    some.start[0] += first, some.size[0] = end - first;
+    merge.apply(some, dims, values.data() + first * columns);
+  });
+}
+
 // Copies one tensor, changed or converted a block of rows at a time.
-void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::vector<Change>& changes, DType dtype,
+void write_tensor(const BaseTensors& base, const BaseTensor& from, const AdapterMerge* merge, DType dtype,
                   ModelWriter& writer, MergeCount& count) {
   const auto& [file, entry] = from.stored;
   const Dims& dims = from.shape.dims;
-  if (changes.empty() && dtype == entry->shape.dtype && from.quantised == nullptr) {
+  const bool merges = merge != nullptr && merge->adds_to(from.name);
+  if (!merges && dtype == entry->shape.dtype && from.quantised == nullptr) {
     if (entry->dense()) {
       file->with_bytes(*entry, [&](std::span<const std::byte> bytes) { writer.write(from.name, bytes); });
     } else {
@@ -62,9 +77,9 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::ve
   }
   const ValueReader reader(base, from);
   const int64_t rows = dims.empty() ? 1 : dims[0], columns = rows == 0 ? 0 : from.shape.elements() / rows;
-  int64_t block = std::max<int64_t>(1, kBlockBytes / std::max<int64_t>(1, columns * 4));
-  for (const Change& change : changes)
-    if (change.magnitude && change.by_column) block = rows;
+  const int64_t block = std::max<int64_t>(1, kBlockBytes / std::max<int64_t>(1, columns * 4));
+  TensorMerge added;
+  if (merges) added = merge->merge_of(from.name, [&](const Box& box, float* out) { reader.read(box, out); });
   bool changed = false;
   for (int64_t first = 0; first < rows && columns > 0; first += block) {
     Box box{Dims(dims.size(), 0), dims};
@@ -76,19 +91,19 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const std::ve
       file->read_slice(*entry, box, DType::kF64, reinterpret_cast<std::byte*>(exact.data()));
       check_range(from.name, farthest(std::as_const(exact).as<double>()), DType::kF32);
     }
-    const HostArray before = changes.empty() ? HostArray() : values.clone();
-    for (const Change& change : changes) apply_change(change, first, values.as<float>());
-    if (!changes.empty()) check_merged(from.name, before, values);
+    const HostArray before = merges ? values.clone() : HostArray();
+    if (merges) apply_to_rows(added, box, dims, values.as<float>());
+    if (merges) check_merged(from.name, before, values);
     check_range(from.name, farthest(std::as_const(values).as<float>()), dtype);
     const HostArray out = values.to(dtype);
-    if (!changes.empty() && !std::ranges::equal(before.as<float>(), std::as_const(values).as<float>())) {
+    if (merges && !std::ranges::equal(before.as<float>(), std::as_const(values).as<float>())) {
       count.nonzero = true;
       changed |= std::memcmp(before.to(dtype).data(), out.data(), out.bytes()) != 0;
     }
     writer.write(from.name, {out.data(), static_cast<size_t>(out.bytes())}, first * columns * byte_size(dtype));
   }
   count.tensors += changed;
-  if (!changes.empty() && byte_size(dtype) < byte_size(count.narrowest)) count.narrowest = dtype;
+  if (merges && byte_size(dtype) < byte_size(count.narrowest)) count.narrowest = dtype;
   file->release(*entry);
 }
 
@@ -105,20 +120,19 @@ NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype) 
   return shapes;
 }
 
-MergeCount write_weights(const BaseTensors& base, const Changes* changes, std::optional<DType> dtype,
+MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
                          ModelWriter& writer) {
   MergeCount count;
   int64_t done = 0, total = 0;
   for (const BaseTensor& tensor : base.all()) total += tensor.shape.bytes();
   for (const BaseTensor& tensor : base.all()) {
     BaseTensor from = tensor;
-    if (const auto saved = changes == nullptr ? std::nullopt : changes->saved(tensor.name)) {
+    if (const auto saved = merge == nullptr ? std::nullopt : merge->saved(tensor.name)) {
       from.stored = *saved;
       from.quantised = nullptr;
       ++count.tensors, count.nonzero = true;
     }
-    write_tensor(base, from, changes == nullptr ? std::vector<Change>{} : changes->of(tensor.name),
-                 written_dtype(tensor, dtype), writer, count);
+    write_tensor(base, from, merge, written_dtype(tensor, dtype), writer, count);
     done += tensor.shape.bytes();
     live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));
   }

@@ -4,7 +4,8 @@
 #include <optional>
 
 #include "checkpoint/model_writer.h"
-#include "export/changes.h"
+#include "checkpoint/peft/adapter_merge.h"
+#include "export/base_tensors.h"
 
 namespace fettle {
 
@@ -18,9 +19,9 @@ struct MergeCount {
 // Names and shapes of what write_weights will write. `dtype`: of floats; nothing keeps each tensor's own.
 NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
 
-// Writes all tensors of the base in the order they are stored in, in memory what run_export says; `changes` may be
+// Writes all tensors of the base in the order they are stored in, in memory what run_export says; `merge` may be
 // null. Throws UserError for a value that was finite and that merging, or its dtype, makes infinite.
-MergeCount write_weights(const BaseTensors& base, const Changes* changes, std::optional<DType> dtype,
+MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
                          ModelWriter& writer);
 
 }  // namespace fettle

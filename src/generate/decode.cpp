@@ -51,11 +51,7 @@ Program build_piece(const Run& run, int64_t length, int64_t capacity) {
   const Tensor keys = program.input("cache/keys", shape, partition);
   const Tensor values = program.input("cache/values", shape, partition);
   const Tensor filled = program.input("filled", {DType::kI32, {}}), last = program.input("last", {DType::kI32, {}});
-  Forward f = make_forward(run, weights, Remat::kFull);
-  if (run.lora) {
-    f.adapt = lora_adapt(*run.lora, run.compute, nullptr);
-    f.expert_pairs = expert_pairs(*run.lora);
-  }
+  Forward f = make_forward(run, weights);
   f.tokens = program.input("tokens", {DType::kI32, {1, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0) + filled, 0);
   if (run.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});

@@ -55,10 +55,10 @@ struct KvCache {
   Tensor keys, values, filled;
 };
 
-// LoRA pairs beside the weights of all experts of a layer: what `gate_up` names is added to gate and up, the gate's
-// rows first. Each is a prefix of ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E] in the layer; empty:
+// LoRA pairs beside the weights of all experts of a layer: what `gate_up` names is added to gate and up, to the gate
+// first. Each is a prefix of ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E] in the layer; empty:
 // none.
-struct ExpertPairs {
+struct ExpertLora {
   std::string gate_up, down;
   double scale = 1;
 };
@@ -75,7 +75,7 @@ struct Forward {
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: none.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
-  std::optional<ExpertPairs> expert_pairs;
+  std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // what linear layers multiply; none: `compute`
 
   // f32 [2, experts], summed over layers and the tokens of documents: tokens sent and probability given to each. Null:

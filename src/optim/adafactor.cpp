@@ -10,22 +10,21 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> adafactor_state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<OptimState> adafactor_state(const OptimWeight& weight, const OptimOptions& options) {
   const Shape whole = weight.shape.with_dtype(DType::kF32);
-  std::vector<StateRow> rows{{"v", whole, weight.axes}};
+  std::vector<OptimState> state{{"v", whole, weight.axes}};
   if (weight.is_matrix()) {
     // Without the dims from `first` up to the one before `end`.
-    auto mean_row = [&](const char* name, int64_t first, int64_t end) {
-      StateRow row{name, whole, weight.axes};
-      row.shape.dims.erase(row.shape.dims.begin() + first, row.shape.dims.begin() + end);
-      row.axes.erase(row.axes.begin() + first, row.axes.begin() + end);
-      return row;
+    auto means = [&](const char* name, int64_t first, int64_t end) {
+      OptimState out{name, whole, weight.axes};
+      out.shape.dims.erase(out.shape.dims.begin() + first, out.shape.dims.begin() + end);
+      out.axes.erase(out.axes.begin() + first, out.axes.begin() + end);
+      return out;
     };
-    rows = {mean_row("row", weight.first_column(), whole.rank()),
-            mean_row("column", weight.stacked, weight.first_column())};
+    state = {means("row", weight.first_column(), whole.rank()), means("column", weight.stacked, weight.first_column())};
   }
-  if (options.number("beta1") > 0) rows.push_back({"m", whole, weight.axes});
-  return rows;
+  if (options.number("beta1") > 0) state.push_back({"m", whole, weight.axes});
+  return state;
 }
 
 std::map<std::string, double> adafactor_scalars(const OptimOptions& options, int64_t step, double rate) {

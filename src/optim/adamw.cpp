@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-std::vector<StateRow> adamw_state(const OptimWeight& weight, const OptimOptions&) {
+std::vector<OptimState> adamw_state(const OptimWeight& weight, const OptimOptions&) {
   const Shape shape = weight.shape.with_dtype(DType::kF32);
   return {{"m", shape, weight.axes}, {"v", shape, weight.axes}};
 }

@@ -11,7 +11,7 @@ UpdateRule adamw_rule();
 
 // For rules that update some weights so.
 std::map<std::string, double> adamw_scalars(const OptimOptions& options, int64_t step, double rate);
-std::vector<StateRow> adamw_state(const OptimWeight& weight, const OptimOptions& options);
+std::vector<OptimState> adamw_state(const OptimWeight& weight, const OptimOptions& options);
 Updated adamw_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
 
 }  // namespace fettle

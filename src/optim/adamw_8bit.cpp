@@ -6,11 +6,11 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> adamw_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<OptimState> adamw_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
   if (!is_quantized(weight)) return adamw_state(weight, options);
-  std::vector<StateRow> rows = quantized_rows("m", weight);
-  for (StateRow& row : quantized_rows("v", weight)) rows.push_back(std::move(row));
-  return rows;
+  std::vector<OptimState> state = quantized_state("m", weight);
+  for (OptimState& one : quantized_state("v", weight)) state.push_back(std::move(one));
+  return state;
 }
 
 Updated adamw_8bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {

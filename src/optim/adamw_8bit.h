@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// State m and v as rows of blockwise.h, m signed and v unsigned; small weights and embeddings as in adamw.h. A fourth
-// of AdamW's bytes.
+// State m and v as blockwise.h keeps them, m signed and v unsigned; small weights and embeddings as in adamw.h. A
+// fourth of AdamW's bytes.
 UpdateRule adamw_8bit_rule();
 
 }  // namespace fettle

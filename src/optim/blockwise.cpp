@@ -124,7 +124,7 @@ bool is_quantized(const OptimWeight& weight) {
   return !weight.embedding && product(weight.own_dims()) >= kSmallestQuantized;
 }
 
-std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight) {
+std::vector<OptimState> quantized_state(const std::string& name, const OptimWeight& weight) {
   const Blocks blocks = blocks_of(weight);
   const Shape codes = weight.shape.with_dtype(DType::kU8), absmax{DType::kF32, blocks.absmax};
   return {{name + "_codes", codes, weight.axes}, {name + "_absmax", absmax, blocks.axes}};

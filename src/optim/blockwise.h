@@ -12,13 +12,13 @@ namespace fettle {
 constexpr int64_t kSmallestQuantized = 4096;
 bool is_quantized(const OptimWeight& weight);
 
-// Rows "<name>_codes" (u8, the weight's shape) and "<name>_absmax" (f32, one a block).
-std::vector<StateRow> quantized_rows(const std::string& name, const OptimWeight& weight);
+// Arrays "<name>_codes" (u8, the weight's shape) and "<name>_absmax" (f32, one a block).
+std::vector<OptimState> quantized_state(const std::string& name, const OptimWeight& weight);
 
 struct Quantized {
   Tensor codes, absmax;
 };
-// Between f32 in the weight's shape and the two rows.
+// Between f32 in the weight's shape and the two arrays.
 Tensor dequantize(const Quantized& state, const OptimWeight& weight, DynamicMap map);
 Quantized quantize(const Tensor& value, const OptimWeight& weight, DynamicMap map);
 

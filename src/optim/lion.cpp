@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> lion_state(const OptimWeight& weight, const OptimOptions&) {
+std::vector<OptimState> lion_state(const OptimWeight& weight, const OptimOptions&) {
   return {{"m", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
 
@@ -21,8 +21,8 @@ Updated lion_update(const OptimWeight& weight, const OptimOptions& options, cons
   return {decayed(weight, in) - rate_of(weight, in) * direction, {m * options.beta2 + in.grad * (1 - options.beta2)}};
 }
 
-std::vector<StateRow> lion_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
-  return is_quantized(weight) ? quantized_rows("m", weight) : lion_state(weight, options);
+std::vector<OptimState> lion_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
+  return is_quantized(weight) ? quantized_state("m", weight) : lion_state(weight, options);
 }
 
 Updated lion_8bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {

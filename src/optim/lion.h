@@ -8,7 +8,7 @@ namespace fettle {
 // State m; weights move by the learning rate against the sign of a mean of m and the gradient. Decoupled decay.
 // adam_beta1 weighs m in that mean, adam_beta2 is m's own decay.
 UpdateRule lion_rule();
-// The same with m as rows of blockwise.h (bitsandbytes' Lion8bit).
+// The same with m as blockwise.h keeps it (bitsandbytes' Lion8bit).
 UpdateRule lion_8bit_rule();
 
 }  // namespace fettle

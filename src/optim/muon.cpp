@@ -14,7 +14,7 @@ bool is_hidden_matrix(const OptimWeight& weight) {
   return weight.stacked > 0 && weight.is_matrix();
 }
 
-std::vector<StateRow> muon_state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<OptimState> muon_state(const OptimWeight& weight, const OptimOptions& options) {
   if (!is_hidden_matrix(weight)) return adamw_state(weight, options);
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }

@@ -35,7 +35,7 @@ struct OptimWeight {
 };
 
 // An array kept beside a weight: zero at first, changed by each step, part of every checkpoint.
-struct StateRow {
+struct OptimState {
   std::string name;  // "m"
   Shape shape;
   LogicalAxes axes;
@@ -91,7 +91,7 @@ struct Updated {
 struct UpdateRule {
   std::string_view name;  // Hugging Face's `optim`
   std::vector<OptimArgument> args;
-  std::vector<StateRow> (*state)(const OptimWeight& weight, const OptimOptions& options);
+  std::vector<OptimState> (*state)(const OptimWeight& weight, const OptimOptions& options);
   // Values of one step (counted from 1) at learning rate `rate`, made on the host in double. Always the same names.
   std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
@@ -103,7 +103,7 @@ struct Optimizer {
   const UpdateRule* rule;
   OptimOptions options;
 
-  std::vector<StateRow> state(const OptimWeight& weight) const { return rule->state(weight, options); }
+  std::vector<OptimState> state(const OptimWeight& weight) const { return rule->state(weight, options); }
   std::map<std::string, double> scalars(int64_t step, double rate) const { return rule->scalars(options, step, rate); }
   Updated update(const OptimWeight& weight, const UpdateInputs& in) const { return rule->update(weight, options, in); }
 };

@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-std::vector<StateRow> sgd_state(const OptimWeight& weight, const OptimOptions& options) {
+std::vector<OptimState> sgd_state(const OptimWeight& weight, const OptimOptions& options) {
   if (options.number("momentum") == 0) return {};
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }

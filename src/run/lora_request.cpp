@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "run/adapter_options.h"
+#include "checkpoint/peft/adapter_options.h"
 
 namespace fettle {
 namespace {
@@ -27,22 +27,23 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   return {layers.begin(), layers.end()};
 }
 
-// Pairs of experts are plain LoRA: PEFT refuses the rest too, or leaves it out.
-void check_expert_pairs(const Recipe& recipe) {
+// Experts have plain LoRA: PEFT refuses the rest too, or leaves it out.
+void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
                                                  {recipe.pissa_init, "pissa_init"},
                                                  {!recipe.layers_to_transform.empty(), "layers_to_transform"}};
   for (const auto& [asked, key] : others)
     if (asked)
-      throw UserError("{}: {} does not go with target_parameters: pairs of experts have none; remove one of the two",
-                      recipe.where(key), key);
+      throw UserError(
+          "{}: {} does not go with target_parameters: adapters of experts are plain LoRA; remove one of the two",
+          recipe.where(key), key);
 }
 
 }  // namespace
 
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
-  // The head is trained whole, and saved with the pairs.
+  // The head is trained whole, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
       for (const std::string& module : model.family->classifier.saved)
@@ -56,7 +57,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
       warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
     if (recipe.use_dora && !options.dora)
       warn("{}: use_dora has no effect: the adapter {} has none", recipe.where("use_dora"), adapter);
-    if (!options.parameters.empty()) check_expert_pairs(recipe);
+    if (!options.parameters.empty()) check_expert_lora(recipe);
     return with_head(options);
   }
   LoraOptions options{.rank = recipe.lora_rank,
@@ -66,7 +67,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   options.modules = lora_modules(model, recipe.lora_target);
   if (!recipe.target_parameters.empty()) {
     options.parameters = expert_parameters(model, recipe.target_parameters);
-    check_expert_pairs(recipe);
+    check_expert_lora(recipe);
   }
   options.fan_in_fan_out = model.family->fan_in_fan_out;
   options.dora = recipe.use_dora;

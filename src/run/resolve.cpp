@@ -169,8 +169,6 @@ class Resolving {
                       what, remedy);
     };
     if (run_.pissa) refuse("pissa_init", "leave one of the two out");
-    if (!run_.merged.empty())
-      refuse("merging an adapter before the start", "merge it with `fettle export` first, or leave offload_param out");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
       refuse("the start of use_dora", "leave one of the two out");
   }
@@ -197,7 +195,7 @@ class Resolving {
       return;
     }
     run_.reference = run_.trained;
-    // A new adapter's pairs start as nothing.
+    // A new adapter starts as nothing.
     if (run_.lora && run_.adapter.empty())
       std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
@@ -249,7 +247,7 @@ class Resolving {
     run_.pissa_iterations = recipe_.pissa_iter;
   }
 
-  // What LoRA leaves alone of the base is frozen, the rest is trained beside the pairs.
+  // What LoRA leaves alone of the base is frozen, the rest is trained beside its pairs.
   void divide_for_lora() {
     run_.trained = lora_params(run_.model, *run_.lora);
     const std::vector<Param> saved = saved_params(run_.model, *run_.lora);

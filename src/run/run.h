@@ -63,8 +63,8 @@ struct Run {
   int64_t pissa_iterations = 16;           // power iterations of that; -1: until it is exact
   std::vector<Param> frozen, trained;      // trained: the adapter's with LoRA, else every weight
   std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
-  // What the reference model has other than the trained one does: frozen copies of these. A new adapter's pairs are not
-  // among them, since the reference is the base without them.
+  // What the reference model has other than the trained one does: frozen copies of these. A new adapter is not among
+  // them, since its reference is the base alone.
   std::vector<Param> reference;
   std::string reference_folder;  // ref_model; empty: the model as the run starts
   std::string reference_at;      // where ref_model was set, for messages
@@ -104,7 +104,7 @@ struct Run {
   // memory it lies there too, and each step makes itself a copy in 16 bits on the device. Not beside a reference model.
   bool has_master(const Param& param) const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
-  // PyTorch's habit spares biases and norms.
+  // Weight decay leaves out biases and norms, as is usual with PyTorch.
   static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
 

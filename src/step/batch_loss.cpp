@@ -12,11 +12,8 @@ namespace {
 
 ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs& batch, Remat remat,
                     const DropoutKey* dropout) {
-  Forward f = make_forward(run, model.weights, remat, model.squares);
-  if (model.adapted) {
-    f.adapt = lora_adapt(*run.lora, run.compute, dropout);
-    f.expert_pairs = expert_pairs(*run.lora);
-  }
+  Forward f = make_forward(run, model.weights,
+                           {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
   f.tokens = batch.at(BatchPart::kTokens);
   f.positions = batch.at(BatchPart::kPositions);
   f.segments = batch.at(BatchPart::kSegments);

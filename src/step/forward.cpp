@@ -22,12 +22,16 @@ Weights add_weight_inputs(Program& program, const Run& run) {
   return weights;
 }
 
-Forward make_forward(const Run& run, const Weights& weights, Remat remat, const Tensor& squares) {
-  Forward f{
-      .config = run.model.config, .weights = weights, .sharding = run.sharding, .compute = run.compute, .remat = remat};
+Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options) {
+  Forward f{.config = run.model.config,
+            .weights = weights,
+            .sharding = run.sharding,
+            .compute = run.compute,
+            .remat = options.remat};
   f.float8 = run.float8;
-  f.fetch = fetch_layers(run, squares);
+  f.fetch = fetch_layers(run, options.squares);
   f.unpack = unpack_quantised(run.quantised, run.model.family->layer_prefix, run.frozen_dtype, run.sharding);
+  if (run.lora && options.adapted) add_lora(f, *run.lora, options.dropout);
   return f;
 }
 

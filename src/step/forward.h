@@ -14,7 +14,13 @@ Tensor add_param(Program& program, const Run& run, const Param& param, const std
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 // trained/* and frozen/*, by the stacks' names.
 Weights add_weight_inputs(Program& program, const Run& run);
-// `weights` outlives it. `squares`: as fetch_layers (offload.h) takes it.
-Forward make_forward(const Run& run, const Weights& weights, Remat remat, const Tensor& squares = {});
+struct ForwardOptions {
+  Remat remat = Remat::kFull;
+  bool adapted = true;                  // with the run's adapter, when it has one
+  const DropoutKey* dropout = nullptr;  // of the adapter; null: nothing is dropped
+  Tensor squares = {};                  // as fetch_layers (offload.h) takes it
+};
+// The forward pass of the run's model, ready but for the batch. `weights` outlives it.
+Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});
 
 }  // namespace fettle

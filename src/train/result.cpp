@@ -7,23 +7,22 @@
 
 #include "base/arrays/box_copy.h"
 #include "base/log.h"
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "models/classifier_config.h"
 
 namespace fettle {
 namespace {
 
 constexpr int64_t kShardBytes = int64_t{5} << 30;
-const std::string kAdapterPrefix = "base_model.model.";
 
 DType result_dtype(const Run& run) {
   return run.lora ? run.trained_dtype : run.model.config.dtype;
 }
 
-// PiSSA's pairs have the pairs they started from beside them.
+// PiSSA's matrices have those they started from beside them.
 Dims result_dims(const Run& run, const Param& param) {
   Dims dims = param.stored_dims();
   if (run.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
@@ -44,7 +43,7 @@ NamedShapes result_shapes(const Run& run) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
     for (const int64_t index : stored_numbers(run, param))
-      out.emplace_back((run.lora ? kAdapterPrefix : "") + param.stored_name(index),
+      out.emplace_back(run.lora ? adapter_key(param.stored_name(index)) : param.stored_name(index),
                        Shape{result_dtype(run), result_dims(run, param)});
   return out;
 }
@@ -107,7 +106,7 @@ void ResultWriter::for_each_layer(const Param& param, const HostShards& weights,
 void ResultWriter::write(const std::string& name, const HostArray& weight) {
   const std::span<const std::byte> bytes{weight.data(), static_cast<size_t>(weight.bytes())};
   if (adapter_)
-    adapter_->write(kAdapterPrefix + name, bytes);
+    adapter_->write(adapter_key(name), bytes);
   else
     model_->write(name, bytes);
 }

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "export/export.h"
 #include "families.h"
 #include "graph/ops.h"
@@ -65,7 +65,7 @@ HostArray logits_of(const fs::path& folder, const std::vector<int32_t>& ids) {
   Program program;
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);
-  Forward f = make_forward(run, weights, Remat::kFull);
+  Forward f = make_forward(run, weights, {.adapted = false});
   f.tokens = program.input("tokens", shape);
   f.positions = broadcast_to(iota({DType::kI32, {shape.dims[1]}}, 0), shape.dims);
   f.segments = full(1, shape);

@@ -50,9 +50,9 @@ TEST(AdamW, EqualsTheDefinitionStepByStep) {
     weight.axes = {""};
     weight.weight_decay = decay;
     weight.rate = factor;
-    const std::vector<StateRow> rows = adamw_rule().state(weight, options);
+    const std::vector<OptimState> arrays = adamw_rule().state(weight, options);
     Updated state{run.input(f32({kN}, start)), {}};
-    for (const StateRow& row : rows) state.state.push_back(run.input({row.shape, std::vector<double>(kN, 0)}));
+    for (const OptimState& array : arrays) state.state.push_back(run.input({array.shape, std::vector<double>(kN, 0)}));
     AdamWOnHost host{start};
     std::vector<AdamWOnHost> wanted;
     for (int t = 1; t <= kSteps; ++t) {

@@ -74,12 +74,12 @@ std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64
   Program program;
   BuildScope scope(program.block());
   UpdateInputs in{program.input("weight", weight.shape), program.input("grad", weight.shape), {}, {}};
-  for (const StateRow& row : optimizer.state(weight)) in.state.push_back(program.input(row.name, row.shape));
+  for (const OptimState& array : optimizer.state(weight)) in.state.push_back(program.input(array.name, array.shape));
   for (const auto& [name, value] : optimizer.scalars(1, 0)) in.scalars[name] = program.input(name, {DType::kF32, {}});
   const Updated next = optimizer.update(weight, in);
   program.output("weight", next.weight);
-  const std::vector<StateRow> rows = optimizer.state(weight);
-  for (size_t i = 0; i < rows.size(); ++i) program.output(rows[i].name, next.state[i]);
+  const std::vector<OptimState> arrays = optimizer.state(weight);
+  for (size_t i = 0; i < arrays.size(); ++i) program.output(arrays[i].name, next.state[i]);
   Devices& devices = cpu_devices();
   const Executable step = devices.compile(program);
 
@@ -89,7 +89,7 @@ std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64
     buffers[name] = replicate(devices, to_array(value));
   };
   put("weight", stack(dims, numbers(dims, seed), numbers(dims, seed + 50)));
-  for (const StateRow& row : rows) buffers[row.name] = replicate(devices, HostArray::zeros(row.shape));
+  for (const OptimState& array : arrays) buffers[array.name] = replicate(devices, HostArray::zeros(array.shape));
   for (int64_t t = 1; t <= recorded()["steps"].get<int64_t>(); ++t) {
     put("grad", stack(dims, gradient(dims, seed, t), gradient(dims, seed + 50, t)));
     for (const auto& [name, value] : optimizer.scalars(t, recorded()["learning_rate"])) put(name, f32({}, {value}));
@@ -206,7 +206,7 @@ TEST(OptimizerState, IsSmall) {
   const OptimWeight weight = weight_of({1024, 512});
   auto bytes = [&](const char* optim) {
     int64_t total = 0;
-    for (const StateRow& row : make_optimizer({.rule = optim}).state(weight)) total += row.shape.bytes();
+    for (const OptimState& array : make_optimizer({.rule = optim}).state(weight)) total += array.shape.bytes();
     return total;
   };
   const int64_t n = weight.shape.elements();

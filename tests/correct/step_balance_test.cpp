@@ -30,7 +30,6 @@ TEST(BalanceLoss, IsNoPartOfAnEvaluation) {
     Recipe recipe = reference_recipe("mixtral");
     recipe.stage = stage;
     recipe.finetuning_type = "full";
-    recipe.train_from_scratch = true;
     recipe.moe_aux_loss_coef = 0.05;
     if (recipe.stage == "cls") recipe.num_labels = 3, recipe.problem_type = "single_label_classification";
     Devices& devices = cpu_devices(1);

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "families.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
@@ -105,7 +105,7 @@ TEST_P(Parity, LogitsOfTheBase) {
     Program program;
     BuildScope scope(program.block());
     const Weights weights = add_weight_inputs(program, run);
-    Forward f = make_forward(run, weights, Remat::kFull);
+    Forward f = make_forward(run, weights, {.adapted = false});
     f.attention_block = 8;  // 40 positions go in blocks, 17 do not
     f.tokens = program.input("tokens", {DType::kI32, {1, t}});
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "families.h"
 #include "resolve_run.h"
 #include "run/device_request.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/arrays/box_copy.h"
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "resolve_run.h"
 #include "temp_folder.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "run_fettle.h"
 
 namespace fettle {

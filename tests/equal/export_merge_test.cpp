@@ -9,6 +9,7 @@
 #include "export/export.h"
 #include "made_adapter.h"
 #include "temp_folder.h"
+#include "training.h"
 
 namespace fettle {
 namespace {
@@ -115,6 +116,77 @@ TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
   expect_same(exported(llama, {"a1", "a2"}, "12"), two);
   expect_same(exported(llama, {"a1", "a2", "a3"}, "123"), exported((folder / "2").string(), {"a3"}, "3"));
 }
+
+struct MergeCase {
+  const char* model;
+  std::vector<LoraOptions> adapters;
+};
+class OneMerge : public testing::TestWithParam<MergeCase> {};
+
+// A run that merges adapters before its start trains on the weights that an export of them holds, bit for bit, however
+// they are split over devices.
+TEST_P(OneMerge, LoadedWeightsAreTheExportedOnes) {
+  const auto& [name, options] = GetParam();
+  const std::filesystem::path folder_of_model = reference_model(name);
+  const Model model = make_model(nlohmann::json::parse(read_text(folder_of_model / "config.json")), "config.json");
+  const TempFolder folder;
+  Recipe recipe = reference_recipe(name);
+  recipe.adapter_name_or_path.clear();
+  for (size_t i = 0; i < options.size(); ++i) {
+    recipe.adapter_name_or_path.push_back((folder / std::to_string(i)).string());
+    make_adapter(recipe.adapter_name_or_path.back(), model, options[i], 100 * static_cast<uint32_t>(i + 1));
+  }
+  recipe.export_dir = (folder / "out").string();
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
+  EXPECT_GT(report.merged_tensors, 0);
+  const std::map<std::string, Value> wanted = tensors(folder / "out"), before = tensors(folder_of_model);
+
+  recipe.create_new_adapter = true;
+  const ModelRepository repository = ModelRepository::open(folder_of_model);
+  for (const std::map<std::string, int64_t>& mesh :
+       {std::map<std::string, int64_t>{}, {{"fsdp", 4}, {"tp", 2}}, {{"fsdp", 2}, {"tp", 2}, {"dp", 2}}}) {
+    recipe.mesh = mesh;
+    Devices& devices = cpu_devices(mesh.empty() ? 1 : 8);
+    const Run run = make_run(recipe, repository.config(), "config.json", target_of(devices));
+    TrainState state = load_state(devices, run, repository, false);
+    int64_t changed = 0;
+    for (const Param& param : run.frozen) {
+      const Value stack = to_value(state.buffers.at(frozen_input(param)).download());
+      const int64_t each = product(param.stored_dims());
+      for (int64_t i = 0; i < param.stored_count(); ++i) {
+        const std::vector<double> part(stack.elements.begin() + i * each, stack.elements.begin() + (i + 1) * each);
+        EXPECT_EQ(part, wanted.at(param.stored_name(i)).elements) << param.stored_name(i);
+        changed += part != before.at(param.stored_name(i)).elements;
+      }
+    }
+    EXPECT_EQ(changed, report.merged_tensors);
+  }
+}
+
+const std::vector<std::string> kAllOfLlama{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                           "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
+                                           "mlp.down_proj"},
+    kAllOfGpt2{"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
+INSTANTIATE_TEST_SUITE_P(
+    Adapters, OneMerge,
+    testing::Values(MergeCase{"llama", {{.rank = 4, .modules = kAllOfLlama}}},
+                    MergeCase{"llama",
+                              {{.rank = 4, .modules = kAllOfLlama, .dora = true},
+                               {.rank = 3, .modules = {"self_attn.v_proj"}, .saved = {"down_proj"}},
+                               {.rank = 2, .modules = kAllOfLlama, .dora = true}}},
+                    MergeCase{"gpt2", {{.rank = 4, .modules = kAllOfGpt2}}},
+                    MergeCase{"gpt2",
+                              {{.rank = 4, .modules = kAllOfGpt2, .dora = true},
+                               {.rank = 2, .modules = kAllOfGpt2, .dora = true}}},
+                    MergeCase{"phi3", {{.rank = 4, .modules = {"self_attn.qkv_proj", "mlp.gate_up_proj"}}}},
+                    MergeCase{"mixtral",
+                              {{.rank = 4,
+                                .modules = {"self_attn.q_proj"},
+                                .parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
+                               {.rank = 2, .parameters = {"mlp.experts.down_proj"}}}},
+                    MergeCase{"qwen3_moe", {{.rank = 2, .parameters = {"mlp.experts.gate_up_proj"}}}}),
+    [](const auto& info) { return std::string(info.param.model) + "_" + std::to_string(info.index); });
 
 // DoRA's norm of an output whose weights are all zero is zero too: it stays as it is, also when training goes on.
 TEST(Export, AnOutputOfZerosStaysZero) {

@@ -112,7 +112,7 @@ TEST(Windows, ByLayer) {
       {"none", {}}, {"wide", {0, 64}}, {"second", {0, 8}}, {"both", {8, 8}}, {"first", {8, 0}}};
   for (const auto& [name, by_layer] : windows) {
     run.model.config.window = by_layer;
-    Forward f = make_forward(run, weights, Remat::kFull);
+    Forward f = make_forward(run, weights, {.adapted = false});
     f.tokens = iota({DType::kI32, {1, 40}}, 1) * 5.0;
     f.positions = iota({DType::kI32, {1, 40}}, 1);
     f.segments = full(1, {DType::kI32, {1, 40}});
@@ -152,7 +152,7 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   Tensors wrt;
   for (const Param& param : run.trained) wrt.push_back(weights.at(param.hf_name));
   for (const int64_t block : {8, 512}) {
-    Forward f = make_forward(run, weights, Remat::kFull);
+    Forward f = make_forward(run, weights, {.adapted = false});
     f.attention_block = block;
     f.tokens = tokens, f.positions = positions, f.segments = segments;
     const Tensor hidden = run.model.family->forward(f);
@@ -160,7 +160,8 @@ TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
         token_loss(f, hidden, head_of(run.model, weights), targets, {.differentiable = true, .head_trained = true});
     const Tensors grads = grad(loss.sum, wrt);
     program.output(std::to_string(block) + "/loss", loss.sum);
-    for (size_t i = 0; i < wrt.size(); ++i) program.output(std::to_string(block) + "/" + run.trained[i].hf_name, grads[i]);
+    for (size_t i = 0; i < wrt.size(); ++i)
+      program.output(std::to_string(block) + "/" + run.trained[i].hf_name, grads[i]);
   }
   const Executable executable = devices.compile(program);
   TrainState state = load_state(devices, run, repository, false);

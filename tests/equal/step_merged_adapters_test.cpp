@@ -58,6 +58,16 @@ TEST(MergedAdapters, AMasterInTheHostsMemoryToo) {
   EXPECT_NEAR(first_loss(recipe, {"down_proj"}), wanted, 1e-6 * wanted);
 }
 
+TEST(MergedAdapters, LayersInTheHostsMemoryToo) {
+  const TempFolder folder;
+  const std::string a1 = (folder / "a1").string();
+  make_adapter(a1, model_of("llama"), {.rank = 4, .modules = {"mlp.down_proj"}, .dora = true}, 1);
+  Recipe recipe = new_adapter("llama", {a1});
+  const double wanted = first_loss(recipe);
+  recipe.offload_param = true;
+  EXPECT_NEAR(first_loss(recipe), wanted, 1e-6 * wanted);
+}
+
 // Before the first step the model is its own reference.
 TEST(MergedAdapters, TheReferenceHasThePairToo) {
   const TempFolder folder;

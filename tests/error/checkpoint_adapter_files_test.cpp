@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -114,7 +114,7 @@ TEST_F(BadAdapter, AModuleHasAPairOrIsSaved) {
                             {kKey + "lora_B.weight", kB},
                             {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},
                            R"(,"modules_to_save":["q"])"),
-              AllOf(HasSubstr("'q' has a pair and is saved whole"), HasSubstr("modules_to_save")));
+              AllOf(HasSubstr("'q' has a LoRA pair and is saved whole"), HasSubstr("modules_to_save")));
 }
 
 TEST_F(BadAdapter, MagnitudesGoWithDora) {

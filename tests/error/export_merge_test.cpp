@@ -7,8 +7,8 @@
 #include <cmath>
 #include <csignal>
 
-#include "checkpoint/adapter_files.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/repository.h"
 #include "export/export.h"
 #include "temp_folder.h"

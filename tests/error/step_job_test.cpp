@@ -30,8 +30,8 @@ TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
               AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
   EXPECT_THAT(message("llama", {"offload_param=true", "use_dora=true"}), HasSubstr("use_dora"));
-  EXPECT_THAT(message("llama", {"offload_param=true", "create_new_adapter=true", "adapter_name_or_path=" + adapter}),
-              HasSubstr("fettle export"));
+  EXPECT_EQ(message("llama", {"offload_param=true", "create_new_adapter=true", "adapter_name_or_path=" + adapter}),
+            "no error");
 }
 
 TEST(JobError, ModulesThatAreNotThere) {

@@ -265,17 +265,17 @@ class ExpertLinears {
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.intermediate_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
-    if (!f_.expert_pairs || f_.expert_pairs->gate_up.empty()) return out;
-    const Tensor b = part(f_.expert_pairs->gate_up + ".lora_B.weight");
-    add_pair(out, f_.expert_pairs->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
+    const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
+    add_pair(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
     return out;
   }
   // Of down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
     ExpertLinear out{
         f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};
-    if (!f_.expert_pairs || f_.expert_pairs->down.empty()) return out;
-    add_pair(out, f_.expert_pairs->down, 2, by_expert(part(f_.expert_pairs->down + ".lora_B.weight")), 0);
+    if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
+    add_pair(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
     return out;
   }
 
@@ -342,7 +342,7 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
                const Tensor y = product(x, linear.weights, {linear.out, linear.in}, dtype);
                if (!linear.a) return y;
                const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
-               return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_pairs->scale;
+               return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_lora->scale;
              };
              const Tensor x = devices.hold(take(tokens, ids), kAll);
              const Tensor hidden = activation(c.hidden_act, times(x, gate, f.compute)) * times(x, up, f.compute);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "adapters/merge.h"
+#include "adapters/dora.h"
 #include "adapters/pissa.h"
 #include "base/error.h"
 #include "checkpoint/load.h"
@@ -13,8 +13,6 @@
 
 namespace fettle {
 namespace {
-
-const std::string kPrefix = "base_model.model.";
 
 // Runs a program of arrays that are on the devices; outputs named as inputs replace them.
 void apply(Devices& devices, const Program& program, const Bindings& inputs,
@@ -25,23 +23,18 @@ void apply(Devices& devices, const Program& program, const Bindings& inputs,
 
 }  // namespace
 
-DeviceBuffer load_adapter_param(const Devices& devices, const Run& run, const Param& param, DType dtype,
-                                const AdapterFolder& adapter, const LoraOptions& options,
-                                const std::string& memory_kind) {
-  const Dims dims = stacked_shape(param, dtype).dims;
+DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter) {
+  const Dims dims = stacked_shape(param, run.trained_dtype).dims;
+  const std::vector<int64_t>& layers = run.lora->layers;
   auto find = [&](const std::string& name) -> StoredTensor {
-    const TensorEntry* entry = adapter.file.find(kPrefix + name);
-    if (entry == nullptr && param.is_lora() && !options.layers.empty())
-      entry = adapter.file.find(kPrefix + name_of_layer(param.hf_name, options.layers[0]));
-    if (entry == nullptr) throw UserError("{}: no tensor '{}{}'", adapter.file.path().string(), kPrefix, name);
+    const TensorEntry* entry = adapter.find(name);
+    if (entry == nullptr && param.is_lora() && !layers.empty())
+      entry = adapter.find(name_of_layer(param.hf_name, layers[0]));
+    if (entry == nullptr) throw UserError("{}: no tensor '{}'", adapter.file.path().string(), adapter_key(name));
     return {&adapter.file, entry};
   };
-  return load_param(devices.client(), param, dtype, layout_of(run.partition(param), dims, run.sharding.mesh()), find,
-                    {}, memory_kind);
-}
-
-DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter) {
-  return load_adapter_param(devices, run, param, run.trained_dtype, adapter, *run.lora, memory_kind(param.memory));
+  return load_param(devices.client(), param, run.trained_dtype,
+                    layout_of(run.partition(param), dims, run.sharding.mesh()), find, {}, memory_kind(param.memory));
 }
 
 namespace {
@@ -52,13 +45,6 @@ Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Para
   inputs[name] = &state.buffers.at(name);
   const Shape shape = stacked_shape(base, base.dtype.value_or(run.frozen_dtype));
   return program.input(name, shape, run.partition(base));
-}
-
-std::vector<Param> lora_params_of(const Run& run, const std::string& module) {
-  LoraOptions one = *run.lora;
-  one.modules = {module};
-  one.parameters.clear();
-  return lora_params(run.model, one);
 }
 
 void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
@@ -76,8 +62,8 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
     auto weight_of = [&](const std::vector<Tensor>& slices) {
       return quantised ? convert(dequantise(*held, slices), run.frozen_dtype) : slices[0];
     };
-    const Tensor norms = row_norms(stacks, weight_of, run.model.family->fan_in_fan_out);
-    for (const Param& param : lora_params_of(run, module))
+    const Tensor norms = start_of_magnitudes(stacks, weight_of, run.model.family->fan_in_fan_out);
+    for (const Param& param : lora_params_of(run.model, *run.lora, base))
       if (param.role == Role::kLoraMagnitude)
         program.output(trained_input(param), convert(norms, run.trained_dtype), run.partition(param));
   }
@@ -91,7 +77,7 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
   const int64_t iterations = run.pissa_iterations < 0 ? kManyIterations : run.pissa_iterations;
   for (const std::string& module : run.lora->modules) {
     const Param& base = run.model.linear(module);
-    const std::vector<Param> pair = lora_params_of(run, module);
+    const std::vector<Param> pair = lora_params_of(run.model, *run.lora, base);
     const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.lora->rank;
     if (run.lora->rank > std::min(in, out))
       throw UserError(
@@ -108,8 +94,8 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
     program.output("projected", subspace.projected_LQI);
     std::map<std::string, DeviceBuffer> found;
     apply(devices, program, inputs, found);
-    const PairStart start = principal_pair(found.at("basis").download(), found.at("projected").download(),
-                                           run.lora->rank, run.lora->scale());
+    const LoraStart start = principal_lora_pair(found.at("basis").download(), found.at("projected").download(),
+                                                run.lora->rank, run.lora->scale());
     auto put = [&](const Param& param, const HostArray& values) {
       HostArray shaped(stacked_shape(param, DType::kF32));
       std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));
@@ -133,13 +119,13 @@ void subtract_start(Devices& devices, const Run& run, TrainState& state) {
     Bindings inputs;
     const Tensor weight = add_frozen(program, inputs, run, base, state);
     std::vector<Tensor> parts;
-    for (const Param& param : lora_params_of(run, module)) {
+    for (const Param& param : lora_params_of(run.model, *run.lora, base)) {
       const std::string name = start_array(param);
       inputs[name] = &state.buffers.at(name);
       const Shape shape = stacked_shape(param, run.trained_dtype);
       parts.push_back(convert(program.input(name, shape, run.partition(param)), DType::kF32));
     }
-    const Tensor rest = merged_weight(weight, {parts[0], parts[1], {}}, *run.lora, -run.lora->scale());
+    const Tensor rest = without_start(weight, parts[0], parts[1], *run.lora);
     program.output(frozen_input(base), rest, run.partition(base), frozen_input(base));
     apply(devices, program, inputs, state.buffers);
   }

@@ -1,17 +1,13 @@
 // Defines how an adapter gets onto the devices: read from a PEFT folder or started afresh.
 #pragma once
 
-#include "checkpoint/adapter_files.h"
-#include "run/adapter_options.h"
+#include "checkpoint/peft/adapter_options.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
 
-// A parameter from a folder that has these options. A layer without a pair gets another's, which is never looked at.
-DeviceBuffer load_adapter_param(const Devices& devices, const Run& run, const Param& param, DType dtype,
-                                const AdapterFolder& adapter, const LoraOptions& options,
-                                const std::string& memory_kind = "");
-// A trained parameter from the folder whose options run.lora has: of a pair, or of a module saved whole.
+// A trained parameter from the folder whose options run.lora has: of a LoRA pair, or of a module saved whole. A layer
+// without a pair gets another's, which is never looked at.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // What a new adapter takes from its base weights: DoRA's magnitudes, PiSSA's pairs (kept as start_array too, and

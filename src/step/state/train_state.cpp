@@ -6,13 +6,13 @@
 #include "base/log.h"
 #include "checkpoint/load.h"
 #include "checkpoint/load_quantised.h"
+#include "checkpoint/peft/load_merged.h"
 #include "data/batches/order.h"
 #include "optim/loss_scale.h"
 #include "programs/signature.h"
 #include "step/state/adapter_arrays.h"
 #include "step/state/batch_arrays.h"
 #include "step/state/load_meter.h"
-#include "step/state/merged_adapters.h"
 
 namespace fettle {
 namespace {
@@ -25,7 +25,11 @@ Layout param_layout(const Run& run, const Param& param) {
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
-      : devices_(devices), run_(run), repository_(repository), meter_(repository.total_bytes()), merged_(run) {
+      : devices_(devices),
+        run_(run),
+        repository_(repository),
+        meter_(repository.total_bytes()),
+        merge_(run.model, adapters(run)) {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
@@ -38,10 +42,9 @@ class BaseWeights {
       return random_param(devices_.client(), param, run_.model.config, dtype, layout, run_.seed,
                           memory_kind(param.memory));
     const LoadProgress progress = [&](int64_t bytes) { meter_.add(bytes); };
-    DeviceBuffer weight = load_param(
-        devices_.client(), param, dtype, layout, [&](const std::string& name) { return find(name); },
+    return load_merged(
+        devices_.client(), param, dtype, layout, merge_, [&](const std::string& name) { return find(name); },
         metered ? progress : LoadProgress{}, memory_kind(param.memory));
-    return merged_.merged(devices_, param, std::move(weight));
   }
   void frozen_into(TrainState& state) {
     for (const Param& one : run_.frozen)
@@ -74,6 +77,11 @@ class BaseWeights {
   void finish() { meter_.finish(); }
 
  private:
+  static std::vector<AdapterFolder> adapters(const Job& job) {
+    std::vector<AdapterFolder> out;
+    for (const std::string& folder : job.merged) out.push_back(open_adapter(folder));
+    return out;
+  }
   void quantised_into(const QuantisedWeight& weight, TrainState& state) {
     std::vector<Layout> layouts;
     for (const Param& part : weight.parts) layouts.push_back(param_layout(run_, part));
@@ -82,9 +90,9 @@ class BaseWeights {
         [&](int64_t bytes) { meter_.add(bytes); }, memory_kind(weight.base.memory));
     for (size_t i = 0; i < parts.size(); ++i) state.buffers.emplace(frozen_input(weight.parts[i]), std::move(parts[i]));
   }
-  bool has(const std::string& name) const { return merged_.saved(name) || repository_.contains(name); }
+  bool has(const std::string& name) const { return merge_.saved(name) || repository_.contains(name); }
   StoredTensor find(const std::string& name) const {
-    const std::optional<StoredTensor> saved = merged_.saved(name);
+    const std::optional<StoredTensor> saved = merge_.saved(name);
     return saved ? *saved : repository_.find(name);
   }
 
@@ -92,7 +100,7 @@ class BaseWeights {
   const Run& run_;
   const ModelRepository& repository_;
   LoadMeter meter_;
-  MergedAdapters merged_;
+  AdapterMerge merge_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "run/adapter_options.h"
+#include "checkpoint/peft/adapter_options.h"
 
 #include <algorithm>
 #include <set>
@@ -7,11 +7,6 @@
 #include "checkpoint/load.h"
 
 namespace fettle {
-namespace {
-
-const std::string kPrefix = "base_model.model.";
-
-}  // namespace
 
 AdapterFolder open_adapter(const std::filesystem::path& folder) {
   return read_adapter(folder, {.dora = true, .modules_to_save = true, .target_parameters = true});
@@ -37,7 +32,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   size_t known = 0;
-  // The tensors say exactly which modules have a pair.
+  // The tensors say exactly which modules have a LoRA pair.
   for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
     for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
@@ -49,8 +44,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (layers.empty()) continue;
     if (!options.modules.empty() && layers != options.layers)
-      throw UserError("{}: {} and {} have pairs on different layers, which is not supported", file, options.modules[0],
-                      linear);
+      throw UserError("{}: {} and {} have LoRA pairs on different layers, which is not supported", file,
+                      options.modules[0], linear);
     options.modules.push_back(linear);
     options.layers = layers;
     known += layers.size() * (options.dora ? 3 : 2);
@@ -59,18 +54,18 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   if (!config.target_parameters.empty()) {
     options.parameters = expert_parameters(model, config.target_parameters);
     if (!options.layers.empty())
-      throw UserError("{}: pairs of experts beside linear layers with pairs on some layers only are not supported",
-                      file);
+      throw UserError(
+          "{}: LoRA pairs of experts beside linear layers that have them on some layers only are not supported", file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
-        known += adapter.file.find(kPrefix + param.stored_name(layer)) != nullptr ? 1 : 0;
+        known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
   }
   std::set<std::string> saved;
   for (const Param& param : saved_params(model, options))
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       saved.insert(name);
-      if (adapter.find(name, AdapterPart::kSaved) == nullptr)
+      if (adapter.find(name) == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
     }
   for (const AdapterTensor& tensor : adapter.tensors)
@@ -78,7 +73,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   if (known != adapter.tensors.size())
     throw UserError(
         "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
-        "another model's adapter? Pairs outside of the blocks (a pooler's, of PEFT's all-linear) are not supported: "
+        "another model's adapter? LoRA pairs outside of the blocks (PEFT's all-linear gives a pooler one) are not "
+        "supported: "
         "merge it with PEFT",
         file, adapter.tensors.size(), known, model.family->model_type);
   return options;

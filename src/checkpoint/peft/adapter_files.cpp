@@ -1,4 +1,4 @@
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/peft/adapter_files.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
@@ -164,7 +164,7 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
   return tensors;
 }
 
-// Whether the module's pair belongs to a parameter of experts; the model says how many they are.
+// Whether the module's LoRA pair belongs to a parameter of experts; the model says how many they are.
 bool of_parameter(const AdapterConfig& config, std::string_view module) {
   while (module.ends_with(".base_layer")) module.remove_suffix(std::string_view(".base_layer").size());
   return std::any_of(config.target_parameters.begin(), config.target_parameters.end(), [&](const std::string& target) {
@@ -184,7 +184,8 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
                     a == nullptr ? "lora_A" : "lora_B");
   if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
     throw UserError(
-        "{}: '{}' has a pair and is saved whole too, of which PEFT applies one; leave it out of modules_to_save or of "
+        "{}: '{}' has a LoRA pair and is saved whole too; PEFT applies only one of them; leave it out of "
+        "modules_to_save or of "
         "target_modules and train the adapter again",
         path, module);
   const int64_t rank = adapter.config.rank(module);
@@ -217,6 +218,10 @@ double AdapterConfig::alpha(std::string_view path) const {
 double AdapterConfig::scale(std::string_view path) const {
   const double of_rank = static_cast<double>(rank(path));
   return alpha(path) / (use_rslora ? std::sqrt(of_rank) : of_rank);
+}
+
+std::string adapter_key(std::string_view parameter) {
+  return fmt::format("{}{}", kModulePrefix, parameter);
 }
 
 std::string adapter_key(std::string_view module, AdapterPart part) {

@@ -51,6 +51,8 @@ enum class AdapterPart { kLoraA, kLoraB, kMagnitude, kSaved };
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"; for kSaved `module` is a parameter
 // ("score.weight").
 std::string adapter_key(std::string_view module, AdapterPart part);
+// The key of a parameter's tensor.
+std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {
   std::string module;  // as adapter_key takes it
@@ -64,7 +66,10 @@ struct AdapterFolder {
   SafetensorsFile file;                // owns the bytes
   std::vector<AdapterTensor> tensors;  // by module, then part
 
-  const TensorEntry* find(std::string_view module, AdapterPart part) const;  // nullptr when there is none
+  // nullptr when there is none.
+  const TensorEntry* find(std::string_view module, AdapterPart part) const;
+  // By the parameter's name: "model.layers.0.self_attn.q_proj.lora_A.weight".
+  const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
 // What the caller can apply beyond LoRA itself; the rest is refused by name.
