@@ -120,11 +120,6 @@ int run_class_eval(const Request& request, bool json, std::ostream& out) {
     if (task != "auto")
       throw UserError("{}: eval_task: {} asks for text, and {} is a classifier; leave eval_task out", spec.tasks_at,
                       task, request.model_folder());
-  if (!request.has_taught_head())
-    throw UserError(
-        "{}: this model was taught no labels yet, nor was an adapter; train it with stage: cls, or give the "
-        "adapter with adapter_name_or_path",
-        request.model_folder());
   const LabelSet labels = *request.labels();
   const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
   const std::vector<RowSet> sets = read_row_sets(request.data(), tokenizer, vocab_size_of(request));

@@ -162,6 +162,21 @@ ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalC
   return out;
 }
 
+namespace {
+
+// Labels and scores need a head that was taught them.
+void require_head(const Request& request) {
+  const Head head = request.stage().head;
+  if (head == Head::kTokens || request.has_taught_head()) return;
+  throw UserError(
+      "{}: this model was {}, nor was an adapter; train it with stage: {}, or give the adapter with "
+      "adapter_name_or_path",
+      request.model_folder(), head == Head::kScore ? "not taught to score replies" : "taught no labels yet",
+      request.stage().name);
+}
+
+}  // namespace
+
 std::string write_eval_json(const std::string& output_dir, const std::vector<EvalSet>& sets,
                             const std::vector<EvalColumn>& models) {
   const std::string text = eval_json(sets, models).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -174,6 +189,7 @@ std::string write_eval_json(const std::string& output_dir, const std::vector<Eva
 
 int run_eval(const Request& request, bool json, std::ostream& out) {
   const EvalSpec spec = request.eval();
+  require_head(request);
   const DataSpec data = request.data();
   if (data.sets.empty() && data.eval_sets.empty())
     throw UserError("eval: neither eval_dataset nor dataset is given; name the rows to evaluate on");

@@ -20,11 +20,6 @@ Measured measured(const Evaluation& found) {
 
 int run_reward_eval(const Request& request, bool json, std::ostream& out) {
   const EvalSpec spec = request.eval();
-  if (!request.has_taught_head())
-    throw UserError(
-        "{}: this model was not taught to score replies; train it with stage: rm, or give the adapter with "
-        "adapter_name_or_path",
-        request.model_folder());
   if (!spec.base_model.empty())
     throw UserError("{}: a reward model has no base to compare with; measure each by itself", spec.base_model_at);
   Devices devices(request.devices());

@@ -13,6 +13,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "export/weights.h"
+#include "checkpoint/peft/adapter_options.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
 

@@ -77,9 +77,9 @@ class BaseWeights {
   void finish() { meter_.finish(); }
 
  private:
-  static std::vector<AdapterFolder> adapters(const Job& job) {
+  static std::vector<AdapterFolder> adapters(const Run& run) {
     std::vector<AdapterFolder> out;
-    for (const std::string& folder : job.merged) out.push_back(open_adapter(folder));
+    for (const std::string& folder : run.merged) out.push_back(open_adapter(folder));
     return out;
   }
   void quantised_into(const QuantisedWeight& weight, TrainState& state) {
