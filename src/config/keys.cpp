@@ -53,7 +53,7 @@ std::vector<Key> data_keys() {
       {.name = "overlength",
        .group = Group::kData,
        .member = &Recipe::overlength,
-       .help = "What happens to rows longer than cutoff_len: they are cut, dropped, or an error.",
+       .help = "What to do with rows longer than cutoff_len: cut them, drop them, or stop with an error.",
        .aliases = {"excess_length_strategy"},
        .values = {"cut", "drop", "error"},
        .spellings = {{"truncate", "cut"}, {"raise", "error"}}},

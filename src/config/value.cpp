@@ -293,7 +293,7 @@ std::string describe_type(const Key& key) {
     std::string operator()(std::optional<double> Recipe::*) const { return "a number" + describe_range(key); }
     std::string operator()(std::string Recipe::*) const { return key.values.empty() ? "text" : one_of(key); }
     std::string operator()(std::vector<std::string> Recipe::*) const {
-      return key.values.empty() ? "a list, or text with commas" : "a list, each " + one_of(key);
+      return key.values.empty() ? "a list, or words separated by commas" : "a list, each " + one_of(key);
     }
     std::string operator()(std::map<std::string, int64_t> Recipe::*) const {
       return (key.may_be_auto ? "auto, or a map of " : "a map of ") + join(key.values) + " to whole numbers" +

@@ -71,7 +71,8 @@ TEST_F(BadRecipe, IllTypedValues) {
   EXPECT_EQ(message("output_dir: {a: b}\n"), "FILE:1: output_dir: found a map, wanted text");
   EXPECT_EQ(message("learning_rate: 1e-4x\n"), "FILE:1: learning_rate: found '1e-4x', wanted a number > 0");
   EXPECT_EQ(message("learning_rate: nan\n"), "FILE:1: learning_rate: found 'nan', wanted a number > 0");
-  EXPECT_EQ(message("lora_target: [{q: v}]\n"), "FILE:1: lora_target: found a map, wanted a list, or text with commas");
+  EXPECT_EQ(message("lora_target: [{q: v}]\n"),
+            "FILE:1: lora_target: found a map, wanted a list, or words separated by commas");
   EXPECT_EQ(message("lora_rank: ''\n"), "FILE:1: lora_rank: found '', wanted a whole number >= 1");
 }
 
