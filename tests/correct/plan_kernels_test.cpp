@@ -1,0 +1,70 @@
+// What a kernel states of its cost arrives in the compiled program, where the plan reads it.
+#include <gtest/gtest.h>
+
+#include "graph/custom_call.h"
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "plan/compiled/cost.h"
+#include "plan/machine.h"
+#include "runtime/ffi.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fettle {
+namespace {
+
+namespace ffi = xla::ffi;
+
+ffi::Error copy(ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> y) {
+  std::copy_n(x.typed_data(), x.element_count(), y->typed_data());
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(copy_handler, copy,
+                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+
+Program copying(const MeshAxes& mesh, int64_t workspace) {
+  Program program(mesh);
+  BuildScope scope(program.block());
+  const Partition rows = mesh.axes.empty() ? Partition{} : Partition{{{"dp"}, {}}};
+  const Tensor x = program.input("x", {DType::kF32, {8, 4}}, rows);
+  const Tensor y = custom_call({.kernel = "test_copy/1",
+                                .target = "test_copy",
+                                .results = {x.shape()},
+                                .in = {rows},
+                                .out = {rows},
+                                .cost = {.flops = 8000, .bytes = 1600, .workspace = workspace}},
+                               {x + 1.0})[0];
+  program.output("y", y * 2.0, rows);
+  return program;
+}
+
+TEST(PlanKernels, TheCompiledProgramSaysWhatAKernelCosts) {
+  for (const int64_t count : {1, 8}) {
+    Devices& devices = cpu_devices(count);
+    register_ffi_handler<copy_handler>(devices.client().plugin(), "test_copy");
+    const MeshAxes mesh = count == 1 ? MeshAxes{} : MeshAxes{{{"dp", 4}, {"tp", 2}}};
+    const HloModule module = read_hlo(Machine(devices).compile(copying(mesh, 0), false).optimized);
+    int found = 0;
+    for (const HloComputation& computation : module.computations)
+      for (const HloInstruction& instruction : computation.instructions) {
+        if (instruction.custom_call_target != "test_copy") continue;
+        ++found;
+        const Cost cost = cost_of(module, computation, instruction);
+        EXPECT_TRUE(cost.counted);
+        EXPECT_EQ(cost.flops_f32, count == 1 ? 8000 : 2000) << "both devices of tp compute the same rows";
+        EXPECT_EQ(cost.memory_bytes, count == 1 ? 1600 : 400);
+      }
+    EXPECT_EQ(found, 1);
+  }
+}
+
+TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
+  Devices& devices = cpu_devices();
+  register_ffi_handler<copy_handler>(devices.client().plugin(), "test_copy");
+  const MemoryStats without = Machine(devices).compile(copying({}, 0), false).memory,
+                    with = Machine(devices).compile(copying({}, 1 << 20), false).memory;
+  EXPECT_EQ(with.temp, without.temp + (1 << 20));
+  EXPECT_EQ(with.peak, without.peak + (1 << 20));
+}
+
+}  // namespace
+}  // namespace fettle
