@@ -1,5 +1,4 @@
-// Defines what keeps other users' code out of this process: folders that only this user may enter, and a check of files
-// that hold code.
+// Defines functions that keep other users' code out of this process: they make private folders and check files of code.
 #pragma once
 
 #include <filesystem>
