@@ -26,7 +26,7 @@ class PostProcessor {
   struct PairPiece {
     enum class Kind : uint8_t { kToken, kFirst, kSecond };
     Kind kind = Kind::kToken;
-    int32_t id = 0;    // kToken
+    int32_t id = 0;    // for kToken
     uint8_t type = 0;  // the token type of the whole part
   };
   // The parts of a row of two texts. Without a template: the first text with type 0, then the second with type 1.
