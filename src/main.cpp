@@ -141,7 +141,7 @@ class Renderer {
     try {
       context = parse_json<nlohmann::ordered_json>(text);
     } catch (const UserError& error) {
-      throw UserError("{}: is no JSON: {}{}", where, error.what(),
+      throw UserError("{}: is not valid JSON: {}{}", where, error.what(),
                       options_.jsonl ? "" : "; a file of one object a line is read with --jsonl");
     }
     if (!context.is_object() || !context.contains("messages"))

@@ -58,7 +58,7 @@ ContentKey& ContentKey::add_file(const std::filesystem::path& file, const std::f
     XXH3_128bits_update(state_.get(), block.data(), count);
     length += count;
   }
-  if (std::ferror(in.get())) throw UserError("{}: reading fails: {}", file.string(), std::strerror(errno));
+  if (std::ferror(in.get())) throw UserError("{} cannot be read: {}", file.string(), std::strerror(errno));
   XXH3_128bits_update(state_.get(), &length, sizeof length);
   return *this;
 }

@@ -1,4 +1,5 @@
-// Defines cache_folder, where what can be made anew is kept between runs, and ContentKey, by which it is found.
+// Defines cache_folder, the place of files that are kept between runs and can be made again, and ContentKey, which
+// names them.
 #pragma once
 
 #include <xxhash.h>
@@ -18,12 +19,13 @@ std::optional<std::filesystem::path> find_cache();
 // The cache's folder `kind`. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
 
-// XXH3 (128 bits) of fields, each with its length, so that two lists of fields never run together.
+// A 128-bit XXH3 hash of a list of fields. The length of each field is hashed too, so {"ab", "c"} and {"a", "bc"}
+// differ.
 class ContentKey {
  public:
   ContentKey();
   ContentKey& add(std::string_view field);
-  // Its bytes; throws UserError when it cannot be read. `meanwhile` is called every few MiB and may throw.
+  // Adds the content of a file. Throws UserError when it cannot be read. Calls `meanwhile` every MiB; it may throw.
   ContentKey& add_file(
       const std::filesystem::path& file, const std::function<void()>& meanwhile = [] {});
   std::string text() const;  // 32 hexadecimal digits

@@ -1,7 +1,7 @@
-// Defines the three blames: every failure is the user's input, our mistake, or the device's.
+// Defines the errors. Each says who can fix it: the user, Fettle's developers, or whoever runs the device.
 //
-// Only main() catches. A message names what was looked at (file:line, key, op), what was found,
-// what was wanted and the remedy. The exit codes are a contract (docs/errors.md).
+// Only main() reports them. A message names the place (file:line, key or op), what was found, what was wanted, and the
+// remedy. Users rely on the exit codes (docs/errors.md).
 #pragma once
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ class UserError : public Error {
       : Error(ExitCode::kUser, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The run is right but too large for the device, the host or the disk. Exit 3.
+// The run is valid but too large for the device, the host or the disk. Exit 3.
 class DoesNotFit : public Error {
  public:
   template <typename... Args>
@@ -39,7 +39,7 @@ class DoesNotFit : public Error {
       : Error(ExitCode::kDoesNotFit, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// Fettle is wrong. Exit 1; main adds "please report".
+// Fettle has a bug. Exit 1; main() adds "please report".
 class InternalError : public Error {
  public:
   template <typename... Args>
@@ -47,7 +47,7 @@ class InternalError : public Error {
       : Error(ExitCode::kInternal, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// The plugin or the device refused: the message carries the PJRT call and its code. Exit 4.
+// The plugin or the device failed. The message names the PJRT call and its error code. Exit 4.
 class DeviceError : public Error {
  public:
   template <typename... Args>

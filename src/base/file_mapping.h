@@ -2,7 +2,7 @@
 //
 // A read of mapped bytes that the file no longer has raises SIGBUS, which ends a process. The same happens when the
 // disk cannot read them. The first FileMapping installs a handler: it puts zeros in place of the bytes and marks the
-// mapping. So whoever reads mapped bytes must ask afterwards whether the mapping is still intact.
+// mapping. So code that reads mapped bytes must call intact() afterwards.
 #pragma once
 
 #include <cstddef>

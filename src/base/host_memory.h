@@ -1,4 +1,4 @@
-// Defines what memory this machine has left for this process.
+// Defines free_host_memory: how much memory this process may still take.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// Bytes this process may still take: the least of what the kernel calls available, what the control group's limit
-// leaves (its file cache can be dropped, so it counts as free) and what `ulimit -d` leaves; 0 when all of it is taken
-// or nothing can be read. `root` is where proc and sys lie.
+// The smallest of three numbers of bytes: what the kernel reports as available, what the control groups' limits leave,
+// and what `ulimit -d` leaves. File cache counts as free, because the kernel can drop it. Returns 0 when nothing is
+// left or nothing can be read. `root` is the folder that holds proc and sys.
 int64_t free_host_memory(const std::filesystem::path& root = "/");
 
 }  // namespace fettle

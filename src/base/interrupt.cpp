@@ -18,7 +18,7 @@ void remember(int signal) {
 
 }  // namespace
 
-// A signal caught by the scope around this one has set its handler back already, and stays caught.
+// If the scope around this one has recorded a signal, its handler is already removed. The signal then stays recorded.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

@@ -1,21 +1,22 @@
-// Defines the catching of SIGINT and SIGTERM: the step at hand ends, a checkpoint is saved, the run stops.
+// Defines InterruptScope, which catches SIGINT and SIGTERM: training finishes its step, saves a checkpoint and stops.
 #pragma once
 
 #include <string_view>
 
 namespace fettle {
 
-// While alive, the first SIGINT or SIGTERM is remembered; a second one ends the process at once. Scopes may be nested.
+// While a scope is alive, the first SIGINT or SIGTERM is recorded and a second one ends the process at once. Scopes may
+// be nested.
 class InterruptScope {
  public:
   InterruptScope();
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
 
-  // The signal that came, or 0. The exit code for it is 128 + signal.
+  // The signal that was recorded, or 0. The process then exits with code 128 + signal.
   static int signal();
-  // Throws an Error with that exit code when one came within a scope that is alive; `doing` ends the sentence
-  // "interrupted while ...".
+  // Throws an Error with that exit code when a scope is alive and a signal was recorded. The message is
+  // "interrupted while {doing}".
   static void check(std::string_view doing);
 
  private:

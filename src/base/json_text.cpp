@@ -32,17 +32,16 @@ bool nests_too_deeply(std::string_view text) {
   return false;
 }
 
-// `byte` counts from 1, as the parser's error has it.
+// Where byte number `byte` (counted from 1, at most text.size()) stands: line, column and the text from there.
 std::string place_of(std::string_view text, size_t byte) {
   constexpr size_t kShown = 20;
-  if (byte > text.size()) return "its end";
   const size_t at = byte == 0 ? 0 : byte - 1;
   const std::string_view before = text.substr(0, at);
   const size_t last_end = before.rfind('\n');
   const size_t line_start = last_end == std::string_view::npos ? 0 : last_end + 1;
   std::string_view near = text.substr(at, kShown);
   near = near.substr(0, near.find_first_of("\r\n"));
-  // A cut never leaves part of a character.
+  // Cut between characters, never within one.
   while (!near.empty() && at + near.size() < text.size() &&
          (static_cast<unsigned char>(text[at + near.size()]) & 0xc0) == 0x80)
     near.remove_suffix(1);
@@ -60,9 +59,10 @@ Json parse_json(std::string_view text) {
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    throw UserError("it breaks at {}", place_of(text, error.byte));
+    if (error.byte > text.size()) throw UserError("the text ends too early");
+    throw UserError("syntax error at {}", place_of(text, error.byte));
   } catch (const nlohmann::json::out_of_range&) {
-    throw UserError("a number in it is too large; in quotes it would be a text");
+    throw UserError("a number in it is too large; put it in quotes to make it a text");
   }
 }
 

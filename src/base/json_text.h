@@ -1,4 +1,4 @@
-// Defines parse_json: the value of a JSON text that somebody else wrote.
+// Defines parse_json, which parses untrusted JSON text.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,18 +6,18 @@
 
 namespace fettle {
 
-// Deeper values overflow the stack when they are copied.
+// The deepest nesting allowed. Copying a deeper value would overflow the stack.
 inline constexpr int kDeepestJson = 100;
 
 // Json is nlohmann::json or nlohmann::ordered_json.
 //
-// Throws UserError with the reason, to which the caller adds whose text it is: "it breaks at line 2, column 7, at
-// `nope}]`" (without the line where there is only one), "it breaks at its end", "values are nested more than 100 deep"
-// or "a number in it is too large; ...". NaN and Infinity are not JSON.
+// Throws UserError with the reason; the caller adds the name of the file. Reasons: "syntax error at line 2, column 7,
+// at `nope}]`" (no line number for a text of one line), "the text ends too early", "values are nested more than 100
+// deep", "a number in it is too large; ...". NaN and Infinity are errors.
 template <class Json>
 Json parse_json(std::string_view text);
 
-// A discarded value where parse_json throws.
+// Returns a discarded value where parse_json would throw.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
 

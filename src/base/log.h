@@ -1,4 +1,4 @@
-// Defines logging: progress and messages go to stderr, results to stdout.
+// Defines logging. Progress and messages go to stderr; results go to stdout.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@ enum class LogLevel { kQuiet, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-void log_line(LogLevel level, const std::string& text);  // writes one line to stderr, clearing a live line first
-// Replaces the live line at the bottom of a terminal; prints nothing when stderr is not one.
+void log_line(LogLevel level, const std::string& text);  // writes a line to stderr and removes the progress line
+// Replaces the progress line at the bottom of a terminal. Prints nothing when stderr is not a terminal.
 void live_line(const std::string& text);
 bool stderr_is_terminal();
 

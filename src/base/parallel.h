@@ -1,4 +1,4 @@
-// Defines parallel_for: pieces of work that do not depend on one another, spread over a few threads.
+// Defines parallel_for, which spreads independent work over a few threads.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 namespace fettle {
 
-// Calls work(i) once for each i in [0, count), begun in order, on up to `threads` threads of which the caller's is one.
-// The first exception stops what has not begun and is thrown when all have ended.
+// Calls work(i) once for each i in [0, count), in order of start, on up to `threads` threads including the caller's.
+// After an exception no more calls start; the first exception is thrown when the running calls have ended.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& work);
 
-// Threads worth using for copying bytes on this machine: its cores, at most 8.
+// The number of threads for copying bytes: the number of cores, at most 8.
 int copy_threads();
 
 }  // namespace fettle

@@ -48,7 +48,7 @@ std::string distrust(const fs::path& file) {
   std::error_code ignored;
   const fs::path real = fs::canonical(file, ignored);
   if (ignored) return "";
-  // The folder of a link matters too: who writes there can replace the link.
+  // A link's own folder matters too: a user who may write there can replace the link.
   for (const fs::path& path : {real, real.parent_path(), fs::absolute(file).parent_path()}) {
     if (std::string found = distrust_of(path); !found.empty()) return found;
   }

@@ -1,5 +1,4 @@
-// Defines what keeps other users' code out of this process: folders that only this user may enter, and a check of files
-// that hold code.
+// Defines functions that keep other users' code out of this process: they make private folders and check files of code.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +6,13 @@
 
 namespace fettle {
 
-// Makes `folder` and the folders above it that are missing. Only this user may read, write or enter those that are
-// made (mode 0700); folders that exist stay as they are. False when a folder cannot be made; errno says why.
+// Makes `folder` and the missing folders above it. Only this user may read, write or enter the new ones (mode 0700);
+// existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
-// Why another user could have put code into `file`, and the remedy; empty when none could. Nobody could when this user
-// or root owns the file and its folder and nobody else may write to either. A link is followed, and its own folder is
-// checked too. A file that is missing counts as safe: whoever opens it finds out.
+// Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. No
+// other user could when this user or root owns the file and its folder, and nobody else may write to them. A link is
+// followed, and its own folder is checked too. A missing file is safe: the caller finds out when it opens it.
 std::string distrust(const std::filesystem::path& file);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines ProcessName: one process among those of all machines that may share a folder, for names of unfinished files.
+// Defines ProcessName, which names a process uniquely among machines that share a folder. Unfinished files carry it.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,10 @@ struct ProcessName {
   pid_t pid = 0;
 
   static ProcessName own();
-  // What text() gave; nothing for any other text.
+  // Reads the output of text(); returns nothing for any other text.
   static std::optional<ProcessName> parse(std::string_view text);
-  std::string text() const;  // "1a2b3c4d-1234": the machine, the process
-  // It was this machine's and has ended. Of another machine's processes nothing is known here.
+  std::string text() const;  // "1a2b3c4d-1234": machine and process
+  // True when the process ran on this machine and has ended. Always false for processes of other machines.
   bool is_gone() const;
   bool operator==(const ProcessName&) const = default;
 };

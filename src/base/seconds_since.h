@@ -1,4 +1,4 @@
-// Defines seconds_since: how long something took.
+// Defines seconds_since, which measures elapsed time.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Defines size_text and with_commas: numbers as people read them.
+// Defines size_text and with_commas, which write numbers for people.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// "12.34 GB" (10^9 bytes), MB, KB or bytes, with so many decimals; a sign where it is negative.
+// "12.34 GB" (GB = 10^9 bytes), or MB, KB or bytes, with `decimals` decimals. Negative numbers get a minus sign.
 std::string size_text(int64_t bytes, int decimals = 2);
 
 // 1234567 as "1,234,567".

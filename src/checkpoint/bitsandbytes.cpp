@@ -39,7 +39,8 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
     state = parse_json_or_discard<nlohmann::json>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   });
   if (!state.is_object())
-    throw UserError("{}: '{}' is no JSON object of a quantised weight's settings", stored.file->path().string(), name);
+    throw UserError("{}: '{}' is not a JSON object of a quantised weight's settings", stored.file->path().string(),
+                    name);
   return state;
 }
 

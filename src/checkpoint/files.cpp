@@ -178,7 +178,7 @@ Json read_json_file(const fs::path& path) {
   try {
     return parse_json<Json>(text);
   } catch (const UserError& error) {
-    throw UserError("{}: is no JSON: {}; mend the file or fetch it again", path.string(), error.what());
+    throw UserError("{}: is not valid JSON: {}; correct the file or fetch it again", path.string(), error.what());
   }
 }
 

@@ -1,7 +1,7 @@
-// Defines Budget: what one rendering may spend in steps and memory, so that no template runs forever.
+// Defines Budget: the limit of steps and memory for one rendering, so that no template runs forever.
 //
-// A budget is in force on its thread from construction to destruction; without one nothing is counted. Values charge it
-// for themselves.
+// A budget is active on its thread from construction to destruction. Without one nothing is counted. New values charge
+// their size to it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace fettle::jinja {
 
-// A failure inside a template; the interpreter adds the line and throws UserError.
+// An error inside a template. The interpreter adds the line number and throws UserError.
 class JinjaError : public std::runtime_error {
  public:
   template <typename... Args>
@@ -21,8 +21,8 @@ class JinjaError : public std::runtime_error {
 };
 
 constexpr size_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{1} << 30;    // of all values made
-constexpr size_t kLongestText = size_t{1} << 25;  // of one value
+constexpr size_t kMostBytes = size_t{1} << 30;    // all values of a rendering together
+constexpr size_t kLongestText = size_t{1} << 25;  // one value
 
 class Budget {
  public:
@@ -30,10 +30,10 @@ class Budget {
   ~Budget();
   Budget(const Budget&) = delete;
 
-  // These throw JinjaError over the limits.
+  // These throw JinjaError when a limit is exceeded.
   static void step(size_t steps = 1);
-  static void charge(size_t bytes);  // that a new value takes
-  static void fit(size_t bytes);     // of a text that grows
+  static void charge(size_t bytes);  // counts the bytes of a new value
+  static void fit(size_t bytes);     // checks the length of a growing text
 
  private:
   Budget* outer_;

@@ -8,7 +8,7 @@ namespace fettle::jinja {
 namespace {
 
 constexpr size_t kLongestTimeFormat = 1000;
-constexpr int64_t kLongestRange = 100'000;  // as Jinja's sandbox
+constexpr int64_t kLongestRange = 100'000;  // the limit of Jinja's sandbox
 
 using Function = Value (*)(Interpreter&, Args);
 
@@ -98,7 +98,7 @@ Dict dict_of(Args& args) {
     } else {
       for (const Value& pair : from.walk()) {
         const Values parts = pair.walk();
-        if (parts.size() != 2) throw JinjaError("dict() wants pairs, got {}", pair.repr());
+        if (parts.size() != 2) throw JinjaError("dict() needs pairs, got {}", pair.repr());
         out.set(parts[0], parts[1]);
       }
     }
@@ -133,7 +133,7 @@ Value make_namespace(Interpreter& run, Args args) {
 
 Value raise(Interpreter&, Args args) {
   Bound bound("raise_exception", args, {"message"});
-  throw JinjaError("the template refuses these messages: {}", bound[0].str());
+  throw JinjaError("the template rejects these messages: {}", bound[0].str());
 }
 
 Value format_time(Interpreter& run, Args args) {

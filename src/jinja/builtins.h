@@ -1,4 +1,4 @@
-// Defines Jinja's and Transformers' built-in functions, filters, tests and methods.
+// Defines the built-in functions, filters, tests and methods of Jinja and Transformers.
 #pragma once
 
 #include <initializer_list>
@@ -11,12 +11,12 @@
 
 namespace fettle::jinja {
 
-// The arguments of one call, by parameter name. Throws JinjaError for too many or unknown ones.
+// The arguments of one call, by parameter name. The constructor throws JinjaError for too many or unknown arguments.
 class Bound {
  public:
   Bound(std::string_view what, Args& args, std::initializer_list<std::string_view> parameters);
   bool has(size_t index) const { return values_[index].has_value(); }
-  const Value& operator[](size_t index) const;  // throws JinjaError when it was not given
+  const Value& operator[](size_t index) const;  // throws JinjaError when the argument is missing
   Value get(size_t index, Value otherwise) const { return values_[index].value_or(std::move(otherwise)); }
 
  private:
@@ -25,10 +25,10 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for another name.
+// One of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
 std::optional<Value> find_global(const std::string& name);
 
-// Throw JinjaError for an unknown name.
+// These throw JinjaError for an unknown name.
 Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool apply_test(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool has_filter(const std::string& name);
@@ -38,7 +38,7 @@ bool has_test(const std::string& name);
 bool has_method(const Value& of, const std::string& name);
 Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args);
 
-// Namespaces are the only values that change.
+// Namespaces are the only values that templates can change.
 bool set_attribute(const Value& of, const std::string& name, Value value);
 void clear_attributes(Object& object);
 
@@ -47,12 +47,12 @@ std::string percent_format(const std::string& format, const Value& values);
 std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
 
 std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right);
-// `text` filled up to `width` characters: 'l' left, 'r' right, 'c' centred.
+// Pads `text` to `width` characters and aligns it: 'l' left, 'r' right, 'c' centred.
 std::string padded(const std::string& text, int64_t width, const std::string& fill, char where);
 std::string html_escaped(std::string_view text);
 std::string change_case(std::string_view text, bool upper);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, int64_t times);
-int64_t word_count(std::string_view text);  // of runs that \w+ matches
+int64_t word_count(std::string_view text);  // the number of matches of \w+
 bool is_python_space(std::string_view character);
 
 }  // namespace fettle::jinja

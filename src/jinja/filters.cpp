@@ -1,4 +1,4 @@
-// Jinja's built-in filters, and tojson as Transformers has it.
+// Jinja's built-in filters, and tojson as Transformers defines it.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,7 +10,7 @@ namespace {
 
 using Filter = Value (*)(Interpreter&, const Value&, Args&);
 
-// What `attribute='a.b.0'` names in a value.
+// The part of a value that attribute='a.b.0' names.
 Value get_path(Interpreter& run, const Value& of, const Value& path, const std::optional<Value>& otherwise = {}) {
   Value value = of;
   auto one = [&](const Value& key) {
@@ -34,7 +34,7 @@ Value get_path(Interpreter& run, const Value& of, const Value& path, const std::
   return value;
 }
 
-// Values are compared without case unless asked otherwise.
+// Comparisons ignore case by default.
 Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(change_case(value.string(), false)) : value;
 }
@@ -51,7 +51,7 @@ void sort_by(Values& items, const std::vector<Value>& keys, bool reverse) {
 }
 
 Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool by_attribute) {
-  if (!input.truth()) return Value::generator({});  // none, too
+  if (!input.truth()) return Value::generator({});  // also for none
   size_t first = 0;
   std::optional<Value> path;
   if (by_attribute) {
@@ -71,7 +71,7 @@ Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool
 }
 
 Value mapped(Interpreter& run, const Value& input, Args& args) {
-  if (!input.truth()) return Value::generator({});  // none, too
+  if (!input.truth()) return Value::generator({});  // also for none
   Values out;
   if (args.positional.empty()) {
     std::optional<Value> path, otherwise;
@@ -116,7 +116,7 @@ Value indented(Interpreter& run, const Value& input, Args& args) {
       width.is_string() ? width.string()
                         : std::string(static_cast<size_t>(std::clamp<int64_t>(width.integer(), 0, 10'000)), ' ');
   const bool first = bound.get(1, false).truth(), blank = bound.get(2, false).truth();
-  // A last line end begins one more, empty line.
+  // A newline at the end starts one more line, which is empty.
   Args keep;
   Values lines = call_method(run, input.str() + "\n", "splitlines", keep).walk();
   std::string out;
@@ -144,7 +144,7 @@ Value as_json(Interpreter&, const Value& input, Args& args) {
   }
   if (bound.has(2) && !bound[2].is_none()) {
     const Values parts = bound[2].walk();
-    if (parts.size() != 2) throw JinjaError("tojson: separators wants two strings");
+    if (parts.size() != 2) throw JinjaError("tojson: separators must be two strings");
     style.item_separator = parts[0].string();
     style.key_separator = parts[1].string();
   }
@@ -193,7 +193,7 @@ Value rounded(Interpreter&, const Value& input, Args& args) {
   if (method == "common" && input.is_int() && places >= 0) return input;
   if (method != "common") throw JinjaError("method must be common, ceil or floor");
   if (places >= 0 && places < 300) {
-    // Rounds the decimal value exactly, halves to even, as Python does.
+    // Rounds the exact decimal value, and halves to even, as Python does.
     return std::strtod(fmt::format("{:.{}f}", value, places).c_str(), nullptr);
   }
   return std::nearbyint(value * scale) / scale;
@@ -337,7 +337,7 @@ const std::map<std::string, Filter>& filters() {
       return call_method(run, v.str(), "capitalize", {});
     };
     f["title"] = [](Interpreter&, const Value& v, Args&) -> Value {
-      // Unlike str.title, a word begins only after space, a dash or an opening bracket.
+      // Unlike in str.title, a word starts only after white space, a dash or an opening bracket.
       std::string out;
       bool begins = true;
       const std::string text = v.str();
@@ -455,7 +455,7 @@ const std::map<std::string, Filter>& filters() {
     f["sort"] = [](Interpreter& run, const Value& v, Args& a) -> Value {
       Bound bound("sort", a, {"reverse", "case_sensitive", "attribute"});
       const bool case_sensitive = bound.get(1, false).truth();
-      // Several attributes stand between commas.
+      // Commas separate several attributes.
       Values items = v.walk(), keys, paths;
       if (bound.has(2) && bound[2].is_string()) {
         Args comma{{","}, {}};

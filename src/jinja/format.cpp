@@ -1,4 +1,4 @@
-// Python's two ways of formatting: format % values and format.format(...).
+// The two ways of formatting in Python: format % values and format.format(...).
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace fettle::jinja {
 namespace {
 
-// A number or text by Python's format specification: [[fill]align][sign][0][width][,][.precision][type].
+// Formats a number or text as Python's format specification says: [[fill]align][sign][0][width][,][.precision][type].
 std::string formatted(const Value& value, std::string_view spec, bool percent_style) {
   size_t i = 0;
   std::string fill = " ";
@@ -185,7 +185,7 @@ std::string brace_format(Interpreter& run, const std::string& format, const Args
     if (end == std::string::npos) throw JinjaError("Single '{}' encountered in format string", c);
     std::string field = format.substr(i + 1, end - i - 1), spec;
     i = end;
-    if (field.find('{') != std::string::npos) throw JinjaError("nested fields in a format string are not known here");
+    if (field.find('{') != std::string::npos) throw JinjaError("nested fields in a format string are not supported");
     if (const size_t colon = field.find(':'); colon != std::string::npos) {
       spec = field.substr(colon + 1);
       field.resize(colon);

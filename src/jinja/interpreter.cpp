@@ -36,7 +36,7 @@ class BoundMethod : public Object {
   std::string name_;
 };
 
-// The variable `loop`. Elements are drawn one by one, so a condition sees what the body changed.
+// The variable `loop`. It takes elements one by one, so a loop condition sees changes that the body made.
 class Loop : public Object {
  public:
   using Accept = std::function<bool(const Value&)>;
@@ -105,7 +105,7 @@ class Loop : public Object {
     items_ = std::move(rest);
     next_ = 0;
     accept_ = nullptr;
-    // The items that were drawn already still count.
+    // Items that were already taken count too.
     items_.insert(items_.begin(), static_cast<size_t>(total) - items_.size(), Value());
     next_ = static_cast<size_t>(index_) + (ahead_ ? 1 : 0);
     return total;
@@ -256,7 +256,7 @@ Interpreter::Flow Interpreter::execute(const Node& node) {
     }
     case NodeKind::kBreak: return Flow::kBreak;
     case NodeKind::kContinue: return Flow::kContinue;
-    default: throw JinjaError("an expression where a statement is wanted");
+    default: throw JinjaError("found an expression, expected a statement");
   }
   return Flow::kNext;
 }
@@ -305,7 +305,7 @@ Value Interpreter::call_macro(const Node& macro, const std::shared_ptr<Scope>& s
   auto saved = std::exchange(scope_, inner);
   const size_t parameters = macro.parameters.size();
   if (args.positional.size() > parameters && !macro.uses_varargs)
-    throw JinjaError("macro '{}' takes not more than {} argument(s)", what, parameters);
+    throw JinjaError("macro '{}' takes at most {} argument(s)", what, parameters);
   for (size_t i = 0; i < parameters; ++i) {
     const Parameter& parameter = macro.parameters[i];
     auto named = std::find_if(args.named.begin(), args.named.end(), [&](auto& n) { return n.first == parameter.name; });
@@ -345,7 +345,7 @@ void Interpreter::assign(const Node& target, Value value) {
     scope_->set(target.name, std::move(value));
   } else if (target.kind == NodeKind::kAttribute) {
     if (!set_attribute(lookup(target.children[0]->name), target.name, std::move(value)))
-      throw JinjaError("cannot assign attribute '{}' on a value that is no namespace", target.name);
+      throw JinjaError("cannot assign attribute '{}': only namespaces can be changed", target.name);
   } else {
     const Values parts = value.defined().walk();
     if (parts.size() != target.children.size())
@@ -394,7 +394,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kCall: return call_node(node);
     case NodeKind::kFilter: return filtered(node, nullptr);
     case NodeKind::kTest: {
-      // `is defined` and the like must see an undefined value, so nothing is checked here.
+      // There is no check here, because tests such as `is defined` must get an undefined value.
       const Value subject = child(0);
       return apply_test(*this, node.name, subject, arguments(node));
     }
@@ -440,7 +440,7 @@ Value Interpreter::evaluate(const Node& node) {
     case NodeKind::kChoice:
       if (child(0).truth()) return child(1);
       return node.children[2] ? child(2) : Value::undefined("the inline if-expression has no else");
-    default: throw JinjaError("a statement where an expression is wanted");
+    default: throw JinjaError("found a statement, expected an expression");
   }
 }
 

@@ -1,4 +1,4 @@
-// Defines Interpreter: one rendering of a parsed template, within limits of steps, memory and depth.
+// Defines Interpreter, which renders a parsed template once, within limits of steps, memory and depth.
 #pragma once
 
 #include <ctime>
@@ -12,7 +12,7 @@
 
 namespace fettle::jinja {
 
-constexpr int kDeepest = 1500;  // nested evaluations: bounds the stack
+constexpr int kDeepest = 1500;  // limit of nested evaluations, so that the stack cannot overflow
 
 struct Scope {
   std::shared_ptr<Scope> parent;
@@ -24,7 +24,7 @@ struct Scope {
 
 class Interpreter {
  public:
-  // `context` and `tree` must outlive the interpreter. `now` is what strftime_now sees.
+  // `context` and `tree` must outlive the interpreter. strftime_now formats `now`.
   Interpreter(const Tree& tree, const Dict& context, std::time_t now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
@@ -33,21 +33,21 @@ class Interpreter {
   void run();
   const std::string& text() const { return text_; }
   int line() const { return line_; }
-  // Byte ranges of text() that {% generation %} blocks wrote.
+  // The byte ranges of text() that came from {% generation %} blocks.
   const std::vector<std::pair<size_t, size_t>>& generated() const { return generated_; }
-  // A {% generation %} block wrote into a macro's or set block's text, so its place is not known.
+  // True when a {% generation %} block was inside a macro or set block. The place of its text is then unknown.
   bool generated_elsewhere() const { return generated_elsewhere_; }
 
-  // What the built-in functions, filters and methods need.
+  // The rest is for the built-in functions, filters and methods.
   Value call(const Value& callee, Args args);
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
   Value binary(const std::string& op, const Value& left, const Value& right);  // + - * / // % **
   std::time_t now() const { return now_; }
-  // Keeps what may refer to itself, to be taken apart at the end.
+  // Keeps an object that may refer to itself. The destructor clears it, so that it is freed.
   void own(std::shared_ptr<Object> object);
 
-  // A macro's or caller's call, and the body of a recursive loop.
+  // These run the call of a macro or caller, and the body of a recursive loop.
   Value call_macro(const Node& macro, const std::shared_ptr<Scope>& scope, Args args);
   Value render_loop(const Node& loop, const std::shared_ptr<Scope>& scope, const Value& over, int depth);
 
@@ -83,7 +83,7 @@ class Interpreter {
   bool generated_elsewhere_ = false;
   int line_ = 1, depth_ = 0;
   Budget budget_;
-  // Scopes and namespaces that may refer to themselves; emptied at the end.
+  // Scopes and namespaces that may refer to themselves. The destructor clears them.
   std::vector<std::shared_ptr<Scope>> captured_;
   std::vector<std::shared_ptr<Object>> owned_;
 };

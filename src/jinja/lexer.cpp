@@ -30,7 +30,7 @@ void append_utf8(std::string& out, uint32_t code) {
 class Lexer {
  public:
   Lexer(std::string_view source, const std::string& name) : name_(name) {
-    // Line ends become \n, and one at the very end is dropped, as Jinja does by default.
+    // Changes all line ends to \n and drops one at the end of the text, as Jinja does by default.
     for (size_t i = 0; i < source.size(); ++i) {
       if (source[i] == '\r') {
         source_ += '\n';
@@ -63,7 +63,7 @@ class Lexer {
     advance(end - at_);
   }
 
-  // Text up to the next tag, stripped as the tag's sign and lstrip_blocks ask.
+  // Takes the text up to the next tag, and strips it as the tag's sign and lstrip_blocks require.
   void root() {
     size_t begin = at_;
     while (begin + 1 < source_.size() &&
@@ -83,7 +83,7 @@ class Lexer {
     if (kind == '%' && raw_block()) return;
     add(kind == '{' ? TokenKind::kOutputBegin : TokenKind::kBlockBegin, "");
     advance(sign == '-' || sign == '+' ? 3 : 2);
-    if (kind == '{' && sign == '+') --at_;  // `{{+` is no sign: the plus is an operator
+    if (kind == '{' && sign == '+') --at_;  // in `{{+` the plus is an operator, not a sign
     expression(kind == '{');
   }
 
@@ -98,7 +98,7 @@ class Lexer {
     }
   }
 
-  // After a tag's last character: `-` strips what follows, trim_blocks drops one line end.
+  // Called after the last character of a tag. `-` strips the white space that follows; trim_blocks drops one line end.
   void end_tag(size_t bytes, bool strip, bool trim) {
     advance(bytes);
     if (strip)
@@ -110,7 +110,7 @@ class Lexer {
   void comment() {
     const size_t content = at_ + (source_[at_ + 2] == '-' || source_[at_ + 2] == '+' ? 3 : 2);
     const size_t end = source_.find("#}", content);
-    if (end == std::string::npos) fail("this comment {# is never closed by #}");
+    if (end == std::string::npos) fail("this comment {# has no #} at its end");
     const char sign = end > content ? source_[end - 1] : ' ';
     end_tag(end + 2 - at_, sign == '-', sign != '+');
   }
@@ -142,16 +142,15 @@ class Lexer {
       end_tag(end - at_, last == '-', last != '+');
       return true;
     }
-    fail("{% raw %} is never closed by {% endraw %}");
+    fail("{% raw %} has no {% endraw %}");
   }
 
   void expression(bool output) {
-    std::string open;  // brackets, so that }} inside a dict does not end the tag
+    std::string open;  // the closing brackets to come, so that }} inside a dict does not end the tag
     const int begin_line = line_;
     while (true) {
       skip_space();
-      if (at_ >= source_.size())
-        throw UserError("{}:{}: this {} is never closed", name_, begin_line, output ? "{{" : "{%");
+      if (at_ >= source_.size()) throw UserError("{}:{}: this {} has no end", name_, begin_line, output ? "{{" : "{%");
       const std::string_view end = output ? "}}" : "%}";
       if (open.empty()) {
         if (looking_at(end) || (looking_at("-") && source_.compare(at_ + 1, 2, end) == 0) ||
@@ -249,7 +248,7 @@ class Lexer {
       uint32_t value = 0;
       for (size_t n = 0; n < digits; ++n) {
         const char c = i + 1 < source_.size() ? source_[i + 1] : ' ';
-        if (!std::isxdigit(static_cast<unsigned char>(c))) fail("a string has a broken \\x or \\u escape");
+        if (!std::isxdigit(static_cast<unsigned char>(c))) fail("a string has an invalid \\x or \\u escape");
         value = value * 16 + static_cast<uint32_t>(is_digit(c) ? c - '0' : (c | 32) - 'a' + 10);
         ++i;
       }
@@ -265,7 +264,7 @@ class Lexer {
       if (const size_t known = kFrom.find(c); known != std::string_view::npos) {
         text += kTo[known];
       } else if (c == '\n') {
-        // A backslash before a line end joins the lines.
+        // A backslash at the end of a line joins it with the next.
       } else if (c == 'x') {
         append_utf8(text, code(2));
       } else if (c == 'u') {
@@ -287,7 +286,7 @@ class Lexer {
         text += c;
       }
     }
-    if (i >= source_.size()) fail("a string is never closed");
+    if (i >= source_.size()) fail("a string has no closing quote");
     add(TokenKind::kString, text);
     advance(i + 1 - at_);
   }

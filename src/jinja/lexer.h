@@ -1,4 +1,5 @@
-// Defines tokenize: a Jinja template's text to tokens, with Transformers' settings (trim_blocks, lstrip_blocks).
+// Defines tokenize, which splits the text of a Jinja template into tokens. Like Transformers, it uses trim_blocks and
+// lstrip_blocks.
 #pragma once
 
 #include <string>
@@ -27,7 +28,7 @@ struct Token {
   int line;          // from 1
 };
 
-// Throws UserError "name:line: reason" for text that is no template.
+// Throws UserError "name:line: reason" for text that is not a valid template.
 std::vector<Token> tokenize(std::string_view source, const std::string& name);
 
 }  // namespace fettle::jinja

@@ -111,7 +111,7 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The characters [start, end) of the text that find, count and the like look at; `begin` is their byte offset.
+// The characters [start, end) of a text that methods such as find and count search. `begin` is their byte offset.
 struct Window {
   std::string_view text;
   size_t first;  // in characters
@@ -425,7 +425,7 @@ const Table* methods_of(const Value& of) {
   return nullptr;
 }
 
-// Methods that would change their value, which the sandbox forbids.
+// Methods that would change a value. The sandbox forbids them.
 bool changes(const Value& of, const std::string& name) {
   static const std::initializer_list<std::string_view> kList = {"append", "extend",  "insert", "pop",
                                                                 "remove", "reverse", "sort",   "clear"};
@@ -474,7 +474,7 @@ std::string padded(const std::string& text, int64_t width, const std::string& fi
   if (character_count(fill) != 1) throw JinjaError("The fill character must be exactly one character long");
   Budget::fit(static_cast<size_t>(width));
   const int64_t total = width - length;
-  // Python's center puts the odd one left when the width is odd.
+  // When the padding is odd, Python's center puts the extra character on the left if the width is odd.
   const int64_t left = where == 'l' ? 0 : where == 'r' ? total : total / 2 + (total & width & 1);
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;
@@ -528,8 +528,8 @@ bool has_method(const Value& of, const std::string& name) {
 Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args) {
   if (changes(of, name))
     throw JinjaError(
-        "access to attribute '{}' of '{}' object is unsafe: values do not change; make a new one, as with +", name,
-        of.type_name());
+        "'{}' would change a value of type '{}', which templates may not do; make a new value, for example with +",
+        name, of.type_name());
   of.charge_reading();
   return methods_of(of)->at(name)(run, of, args);
 }

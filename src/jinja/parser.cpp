@@ -9,7 +9,7 @@
 namespace fettle::jinja {
 namespace {
 
-constexpr int kDeepestTree = 150;  // nesting of expressions and blocks
+constexpr int kDeepestTree = 150;  // limit of nested expressions and blocks
 
 class Parser {
  public:
@@ -71,7 +71,7 @@ class Parser {
     return node;
   }
 
-  // Statements until a tag whose first word is one of `ends`; that word is the current token then.
+  // Parses statements up to a tag whose first word is one of `ends`. Then that word is the current token.
   Nodes statements(std::initializer_list<std::string_view> ends) {
     Deeper deeper(*this);
     const int begin_line = tokens_[at_ > 0 ? at_ - 1 : 0].line;
@@ -94,8 +94,7 @@ class Parser {
       }
     }
     if (ends.size() > 0)
-      throw UserError("{}:{}: the block that begins here is never closed by {{% {} %}}", name_, begin_line,
-                      *(ends.end() - 1));
+      throw UserError("{}:{}: the block that begins here has no {{% {} %}}", name_, begin_line, *(ends.end() - 1));
     return out;
   }
 
@@ -134,8 +133,8 @@ class Parser {
     }
     if (word == "print") return make(NodeKind::kOutput, line, tuple(true));
     if (word.starts_with("end") || word == "else" || word == "elif")
-      fail(fmt::format("{{% {} %}} closes nothing that is open here", word));
-    fail(fmt::format("the tag '{}' is not known (or not for chat templates)", word));
+      fail(fmt::format("{{% {} %}} has no block to close here", word));
+    fail(fmt::format("the tag '{}' is unknown, or not supported in chat templates", word));
   }
 
   NodePtr for_loop(int line) {
@@ -188,7 +187,7 @@ class Parser {
     return node;
   }
 
-  // Notes which of the special names the body of a macro reads, so that calls can be checked.
+  // Records which special names the body of a macro reads, so that its calls can be checked.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();
@@ -229,7 +228,7 @@ class Parser {
     NodePtr node = make(NodeKind::kCallBlock, line);
     if (is_op("(")) signature(*node);
     node->children.push_back(expression());
-    if (node->children[0]->kind != NodeKind::kCall) fail("a call block needs a call, as {% call name() %}");
+    if (node->children[0]->kind != NodeKind::kCall) fail("a call block needs a call, such as {% call name() %}");
     macro_body(*node, "endcall");
     return node;
   }
@@ -239,7 +238,7 @@ class Parser {
            (is(TokenKind::kName) && std::find(words.begin(), words.end(), now().text) != words.end());
   }
 
-  // Names (and attributes of namespaces) that can be assigned to.
+  // Parses names, or attributes of namespaces, that a value can be assigned to.
   NodePtr target(std::initializer_list<std::string_view> ends, bool with_tuple = true) {
     const int line = now().line;
     Nodes parts;
@@ -269,7 +268,7 @@ class Parser {
     return node;
   }
 
-  // An expression, or several with commas between.
+  // Parses one expression, or several with commas between them.
   NodePtr tuple(bool with_choice, std::initializer_list<std::string_view> ends = {}, bool in_parentheses = false) {
     NodePtr node = make(NodeKind::kTuple);
     bool is_tuple = false;
@@ -459,7 +458,7 @@ class Parser {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(first, text.data() + text.size(), value, base);
     if (error != std::errc() || end != text.data() + text.size())
-      fail(fmt::format("'{}' is no integer of 64 bits", text));
+      fail(fmt::format("'{}' is not an integer of 64 bits", text));
     return value;
   }
 
@@ -542,7 +541,7 @@ class Parser {
     return name;
   }
 
-  // One filter after another; with `at_name` the first begins without its bar.
+  // Parses a chain of filters. With `at_name` the first one comes without its bar.
   NodePtr filters(NodePtr node, bool at_name) {
     while (at_name || is_op("|")) {
       if (!at_name) take();

@@ -1,4 +1,4 @@
-// Defines Node and parse: a Jinja template as a tree.
+// Defines parse, which turns a Jinja template into a tree of Nodes.
 #pragma once
 
 #include <memory>
@@ -74,18 +74,18 @@ struct Node {
   std::vector<Argument> arguments;
   std::vector<Parameter> parameters;
   bool flag = false;
-  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // of a macro's body
+  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // macros: what the body uses
 
-  ~Node();  // of a chain of a million nodes, too
+  ~Node();  // does not recurse, so a chain of a million nodes cannot overflow the stack
 };
 
 struct Tree {
   Nodes body;
-  std::set<std::string> names;  // every variable that is read
+  std::set<std::string> names;  // all variables that the template reads
   bool has_generation = false;
 };
 
-// Throws UserError "name:line: reason".
+// Throws UserError "name:line: reason" for an invalid template.
 Tree parse(std::string_view source, const std::string& name);
 
 }  // namespace fettle::jinja

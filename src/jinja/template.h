@@ -1,8 +1,9 @@
-// Defines Template: a Jinja template as Transformers renders chat templates.
+// Defines Template: a Jinja template, rendered as Transformers renders chat templates.
 //
-// Settings: trim_blocks, lstrip_blocks, loop controls, {% generation %}, an immutable sandbox; the functions
-// raise_exception and strftime_now; tojson without HTML escapes. A rendering is bounded in steps, text and depth.
-// Includes, imports and inheritance are not known: a template sees nothing but its context.
+// It has the settings of Transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, an immutable
+// sandbox, the functions raise_exception and strftime_now, and tojson without HTML escapes. Steps, text and depth of a
+// rendering are limited. Includes, imports and inheritance are not supported: a template has access only to its
+// context.
 #pragma once
 
 #include <ctime>
@@ -17,15 +18,17 @@ namespace fettle::jinja {
 
 class Template {
  public:
-  // `name` is what error messages call it. Throws UserError "name:line: reason" for text that is no template.
+  // Error messages call the template `name`. Throws UserError "name:line: reason" for text that is not a valid
+  // template.
   explicit Template(std::string_view source, std::string name = "template");
 
   struct Rendered {
     std::string text;
-    std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that {% generation %} blocks wrote
-    bool generated_elsewhere = false;                  // one wrote inside a macro or set block: its place is not known
+    std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
+    bool generated_elsewhere = false;  // one was inside a macro or set block: the place of its text is unknown
   };
-  // `context` is an object: the template's variables. Throws UserError "name:line: reason". Safe from several threads.
+  // `context` is an object with the template's variables. Throws UserError "name:line: reason". Several threads may
+  // call it at once.
   Rendered render(const nlohmann::ordered_json& context, std::time_t now = std::time(nullptr)) const;
 
   bool has_generation() const;
@@ -40,7 +43,7 @@ class Template {
 
 namespace fettle {
 
-// The text of `source` with the variables of `context` (messages, tools, add_generation_prompt, bos_token, ...).
+// Renders `source` with the variables in `context` (messages, tools, add_generation_prompt, bos_token, ...).
 std::string render_jinja(std::string_view source, const nlohmann::ordered_json& context,
                          const std::string& name = "template");
 

@@ -10,7 +10,7 @@
 namespace fettle::jinja {
 namespace {
 
-constexpr int kDeepestValue = 200;  // of nested lists and dicts
+constexpr int kDeepestValue = 200;  // limit of nested lists and dicts
 constexpr size_t kTextOverhead = 96, kEntryOverhead = 160;
 
 size_t character_bytes(unsigned char first) {
@@ -24,7 +24,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// What stands for a key that is no string: keys of unlike types are never alike; 1, 1.0 and True are one, as in Python.
+// The string under which a key that is not a string is stored. Keys of different types never collide, except that
+// 1, 1.0 and True are the same key, as in Python.
 void append_key(const Value& key, std::string& out) {
   Budget::step();
   Budget::fit(out.size());
@@ -283,7 +284,7 @@ void Value::hold_all(const Values& parts) {
 
 void Value::hold(const Value& part) {
   depth_ = std::max<uint16_t>(depth_, part.depth_ + 1);
-  if (depth_ > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
+  if (depth_ > kDeepestValue) throw JinjaError("a value is nested more than {} deep", kDeepestValue);
 }
 
 void Value::charge_reading() const {
@@ -296,7 +297,7 @@ void Value::charge_text() const {
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
-  if (depth > kDeepestValue) throw JinjaError("a value nested more than {} deep", kDeepestValue);
+  if (depth > kDeepestValue) throw JinjaError("a value is nested more than {} deep", kDeepestValue);
   switch (json.type()) {
     case nlohmann::json::value_t::boolean: return json.get<bool>();
     case nlohmann::json::value_t::number_integer: return json.get<int64_t>();
@@ -322,16 +323,16 @@ Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
 
 const std::string& Value::string() const {
   if (auto* text = std::get_if<String>(&data_)) return **text;
-  throw JinjaError("a string is wanted here, got {}", is_undefined() ? why_undefined() : type_name());
+  throw JinjaError("expected a string here, got {}", is_undefined() ? why_undefined() : type_name());
 }
 const Values& Value::items() const {
   if (auto* list = std::get_if<ListPtr>(&data_)) return **list;
   if (auto* tuple = std::get_if<Tuple>(&data_)) return *tuple->items;
-  throw JinjaError("a list is wanted here, got {}", is_undefined() ? why_undefined() : type_name());
+  throw JinjaError("expected a list here, got {}", is_undefined() ? why_undefined() : type_name());
 }
 const Dict& Value::dict() const {
   if (auto* dict = std::get_if<DictPtr>(&data_)) return **dict;
-  throw JinjaError("a dict is wanted here, got {}", is_undefined() ? why_undefined() : type_name());
+  throw JinjaError("expected a dict here, got {}", is_undefined() ? why_undefined() : type_name());
 }
 Object& Value::object() const {
   return *std::get<ObjectPtr>(data_);
@@ -342,7 +343,7 @@ Generator& Value::generator() const {
 int64_t Value::integer() const {
   if (auto* number = std::get_if<int64_t>(&data_)) return *number;
   if (auto* flag = std::get_if<bool>(&data_)) return *flag;
-  throw JinjaError("an integer is wanted here, got {}", is_undefined() ? why_undefined() : type_name());
+  throw JinjaError("expected an integer here, got {}", is_undefined() ? why_undefined() : type_name());
 }
 double Value::number() const {
   if (auto* number = std::get_if<double>(&data_)) return *number;
@@ -489,7 +490,7 @@ bool Value::contains(const Value& element) const {
 }
 
 void charge_search(std::string_view text, std::string_view part) {
-  // A long part that almost occurs everywhere takes the product of both lengths.
+  // If a long part almost occurs everywhere, the search takes time in proportion to the product of both lengths.
   Budget::step(text.size() / 256 + (part.size() > 64 ? (text.size() / 64) * (part.size() / 64) : 0));
 }
 

@@ -1,6 +1,6 @@
-// Defines Value: what a Jinja expression yields, with Python's meaning of types, truth, equality, order and repr.
+// Defines Value: the value of a Jinja expression. Types, truth, equality, order and repr are those of Python.
 //
-// Lists and dicts never change once made (Transformers renders templates in an immutable sandbox); only namespaces do.
+// Lists and dicts never change, because Transformers renders templates in an immutable sandbox. Only namespaces change.
 // Text is UTF-8; lengths and indices count code points.
 #pragma once
 
@@ -38,7 +38,7 @@ class Value {
   using ListPtr = std::shared_ptr<const Values>;
   struct Tuple {
     ListPtr items;
-    bool of_group = false;  // has the attributes grouper and list
+    bool of_group = false;  // the value has the attributes grouper and list
   };
   using DictPtr = std::shared_ptr<const Dict>;
   using GeneratorPtr = std::shared_ptr<Generator>;
@@ -55,17 +55,18 @@ class Value {
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
-  // These throw JinjaError for what would be nested too deeply: bounds the stack of all that walks over values.
+  // These throw JinjaError for values that are nested too deeply, so that recursive functions cannot overflow the
+  // stack.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
-  static Value group(Value grouper, Values members);  // what the filter groupby makes
+  static Value group(Value grouper, Values members);  // a group, as the filter groupby makes them
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // An object that keeps `parts`.
+  // An object that owns `parts`.
   static Value keeping(ObjectPtr object, const Values& parts);
-  // Text that the filters safe and escape made: what is added to it with + is escaped, as MarkupSafe does.
+  // Text from the filters safe and escape. As in MarkupSafe, text that is added to it with + is escaped.
   static Value markup(std::string text);
 
   bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
@@ -84,29 +85,30 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_sequence() const { return is_list() || is_tuple(); }
 
-  // Each throws JinjaError when the value is of another type.
+  // Each of these throws JinjaError when the value has another type.
   const std::string& string() const;
-  const Values& items() const;  // of a list or tuple
+  const Values& items() const;  // the items of a list or tuple
   const Dict& dict() const;
   Object& object() const;
-  int64_t integer() const;  // bool counts as 0 or 1
+  int64_t integer() const;  // a bool counts as 0 or 1
   double number() const;
   const std::string& why_undefined() const;
-  const Value& defined() const;  // this value; throws JinjaError when it is undefined
+  const Value& defined() const;  // returns this value; throws JinjaError when it is undefined
   Generator& generator() const;
 
   bool truth() const;
-  std::string type_name() const;  // Python's: str, int, dict, ...
-  std::string str() const;        // as printed
+  std::string type_name() const;  // the name in Python: str, int, dict, ...
+  std::string str() const;        // the text that a template prints
   std::string repr() const;
-  size_t length() const;  // throws JinjaError for what has none
-  // The elements of anything that can be walked (dict: keys, string: characters, undefined: none). Empties a generator.
+  size_t length() const;  // throws JinjaError for a value without length
+  // The elements of any iterable value: the keys of a dict, the characters of a string, none of undefined. This empties
+  // a generator.
   Values walk() const;
   bool same(const Value& other) const;  // Python's ==
-  // Negative, zero or positive; throws JinjaError for types without an order.
+  // Returns a negative number, zero or a positive number. Throws JinjaError for types without an order.
   int compare(const Value& other) const;
-  bool contains(const Value& element) const;  // element in this
-  void charge_reading() const;                // the budget, for a text that is gone through
+  bool contains(const Value& element) const;  // true when the element is in this value
+  void charge_reading() const;                // charges the budget for reading a whole text
 
  private:
   std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
@@ -114,19 +116,19 @@ class Value {
       data_;
   void charge_text() const;
   void hold_all(const Values& parts);
-  void hold(const Value& part);  // notes that `part` lies within this
+  void hold(const Value& part);  // records that `part` is inside this value
 
   bool markup_ = false;
-  uint16_t depth_ = 0;  // of lists in lists and the like
+  uint16_t depth_ = 0;  // how deeply lists and dicts are nested in it
 };
 
-// Arguments of a call, filter or test.
+// The arguments of a call, filter or test.
 struct Args {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Insertion-ordered, keyed by any value that Python can hash.
+// A dict in order of insertion. A key is any value that Python can hash.
 class Dict {
  public:
   void set(Value key, Value value);
@@ -141,7 +143,7 @@ class Dict {
   std::unordered_map<std::string, size_t> others_;
 };
 
-// Something with attributes or a call: namespace, macro, loop, function.
+// A value with attributes, or one that can be called: namespace, macro, loop, function.
 class Object {
  public:
   virtual ~Object() = default;
@@ -151,24 +153,24 @@ class Object {
   virtual Value call(Interpreter& run, Args args);
 };
 
-// A sequence that can be walked once, as Python's generators: always true, without a length.
+// A sequence that can be iterated once, like a generator in Python. It is always true and has no length.
 struct Generator {
   Values items;
   size_t next = 0;
 };
 
-// Charges the budget for a search of `part` in `text`.
+// Charges the budget for searching `part` in `text`.
 void charge_search(std::string_view text, std::string_view part);
 
-// Code points of UTF-8 text; a byte that is not UTF-8 counts as one.
+// The number of code points in UTF-8 text. An invalid byte counts as one.
 std::vector<std::string_view> characters(std::string_view text);
 size_t character_count(std::string_view text);
-// Characters first..last-1 of `text`.
+// The characters first to last - 1 of `text`.
 std::string_view character_range(std::string_view text, size_t first, size_t last);
 
 std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf
 std::string python_quote(std::string_view text);  // repr of a str
-// json.dumps with ensure_ascii=False by default; `indent` < 0 writes one line.
+// Settings of json.dumps. ensure_ascii is false by default; a negative indent writes one line.
 struct JsonStyle {
   int indent = -1;
   std::string item_separator = ", ", key_separator = ": ", indent_text;

@@ -62,7 +62,7 @@ DeviceBuffer DeviceBuffer::upload(const Client& client, const HostArray& global,
 DeviceBuffer DeviceBuffer::zeros(const Client& client, const Shape& shape, Layout layout,
                                  const std::string& memory_kind) {
   return upload(
-      client, shape, std::move(layout), [](const Box&, std::byte*) {}, memory_kind);  // fresh pages are zero
+      client, shape, std::move(layout), [](const Box&, std::byte*) {}, memory_kind);  // new pages are zero
 }
 
 bool DeviceBuffer::is_deleted() const {
@@ -82,7 +82,7 @@ void DeviceBuffer::release() {
 }
 
 void DeviceBuffer::require_alive(const char* use) const {
-  internal_check(!is_deleted(), "{} of a deleted device buffer {}", use, shape_.to_string());
+  internal_check(!is_deleted(), "{}: the device buffer {} is deleted", use, shape_.to_string());
 }
 
 void DeviceBuffer::wait() const {

@@ -1,4 +1,4 @@
-// Defines DeviceBuffer: one global array lying on the devices of a mesh.
+// Defines DeviceBuffer: one global array that is spread over the devices of a mesh.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the dense row-major bytes of `box` to `out`, which holds box.elements() elements and is 64-byte aligned.
-// Called once for each distinct box, one after another; replicas get the same bytes.
+// Writes the elements of `box`, dense and row-major, to `out`, which has room for them and is 64-byte aligned. It is
+// called once for each distinct box, one call after another. Replicas get the same bytes.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer a device. Move-only. Destroying one while a run still reads it is safe (the plugin holds on).
-// A const buffer may be read from several threads; run() with it donated must be the only use.
+// Owns one PJRT buffer per device. Move-only. Destroying it while a run still reads it is safe: the plugin keeps the
+// memory until the run ends. Several threads may read a const buffer. While a run has it donated, nothing else may use
+// it.
 //
-// Host memory: upload() has copied or taken over what it needs when it returns; the caller's array is free at once.
+// The caller may change or free its own arrays as soon as upload() returns.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;  // empty: no devices
-  // Puts each device's box of `global` onto it. memory_kind as in ArgInfo.
+  // Copies to each device its box of `global`. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // The same with bytes made box by box, so that no global array need exist on the host.
+  // The same, but `fill` produces the bytes box by box, so the host never holds the whole array.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -46,19 +47,19 @@ class DeviceBuffer {
   const Layout& layout() const { return layout_; }
   const std::string& memory_kind() const { return memory_kind_; }
   bool empty() const { return shards_.empty(); }
-  // True once a run took the memory (donation) or release() was called; any other use then throws InternalError.
+  // True after a run took the memory (donation) or after release(). Every other use then throws InternalError.
   bool is_deleted() const;
   // Frees the device memory now.
   void release();
-  // Waits until the bytes are there. Throws DeviceError with the error of the run that was to make them.
+  // Waits until the bytes are ready. Throws DeviceError when the run that should have produced them failed.
   void wait() const;
 
-  // Waits, then gathers the global array from one device of each distinct box.
+  // Waits, then copies the global array to the host, taking each distinct box from one device.
   HostArray download() const;
-  // Waits, then reads the box of the mesh's i-th device.
+  // Waits, then copies the box of the mesh's i-th device to the host.
   HostArray download_shard(int position) const;
 
-  // The rest is for this folder only.
+  // Only for code in src/runtime:
   DeviceBuffer(std::shared_ptr<const ClientHandle> client, Shape shape, Layout layout, std::string memory_kind,
                std::vector<PJRT_Buffer*> shards, std::shared_ptr<const Launch> launch);
   PJRT_Buffer* shard(int position) const { return shards_[position]; }
@@ -72,8 +73,8 @@ class DeviceBuffer {
   Shape shape_;
   Layout layout_;
   std::string memory_kind_;
-  std::vector<PJRT_Buffer*> shards_;      // one a device of the layout
-  std::shared_ptr<const Launch> launch_;  // the run that makes the bytes; null for uploads
+  std::vector<PJRT_Buffer*> shards_;      // one per device of the layout
+  std::shared_ptr<const Launch> launch_;  // the run that produces the bytes; null for uploads
 };
 
 }  // namespace fettle

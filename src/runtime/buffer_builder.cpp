@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// One device's buffer filled by byte ranges through PJRT_AsyncHostToDeviceTransferManager. Not thread-safe.
+// Fills one device's buffer range by range through PJRT_AsyncHostToDeviceTransferManager. Not thread-safe.
 class PiecewiseTransfer {
  public:
   PiecewiseTransfer(std::shared_ptr<const ClientHandle> client, int ordinal, const std::string& memory_kind,
@@ -22,7 +22,8 @@ class PiecewiseTransfer {
   PiecewiseTransfer(const PiecewiseTransfer&) = delete;
   PiecewiseTransfer& operator=(const PiecewiseTransfer&) = delete;
 
-  // Sends `bytes` of `piece`; the event is ready when the piece may go. `last`: nothing follows.
+  // Sends the first `bytes` of `piece` to `offset`. `piece` must stay alive until the event is ready. `last`: this is
+  // the final transfer.
   PJRT_Event* send(const HostBlock& piece, int64_t offset, int64_t bytes, bool last);
   PJRT_Buffer* take_buffer();
 
@@ -98,7 +99,7 @@ class BufferBuilder::State {
   }
 
   ~State() {
-    // Pieces must outlive their transfers, also when the build is given up.
+    // Pieces must outlive their transfers, even when the array is never finished.
     while (!in_flight_.empty()) {
       try {
         retire_oldest();
@@ -142,10 +143,11 @@ class BufferBuilder::State {
 
   void count_written(int part, int64_t count) {
     missing_[part] -= count;
-    internal_check(missing_[part] >= 0, "buffer builder: part {} of {} was written twice", part, shape_.to_string());
+    internal_check(missing_[part] >= 0, "buffer builder: more bytes were written than part {} of {} has", part,
+                   shape_.to_string());
   }
 
-  // A piece goes to all devices that hold the part; at most kPiecesInFlight pieces wait at a time.
+  // Sends each piece to all devices that hold the part. At most kPiecesInFlight pieces are in transfer at a time.
   void send(int part, int64_t offset, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     while (!bytes.empty()) {
@@ -209,7 +211,7 @@ void BufferBuilder::write(int part, int64_t offset, std::span<const std::byte> b
 }
 
 DeviceBuffer BufferBuilder::finish() {
-  internal_check(state_ != nullptr, "buffer builder: finished twice");
+  internal_check(state_ != nullptr, "buffer builder: finish() was called twice");
   DeviceBuffer buffer = state_->finish();
   state_.reset();
   return buffer;

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Bytes in use and the allocator's limit; zeros when the plugin keeps no count.
+// Bytes in use and the allocator's limit; zeros when the plugin does not count them.
 PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
   PJRT_ARGS(PJRT_Device_MemoryStats_Args, args);
   args.device = device;
@@ -20,7 +20,7 @@ PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* dev
   return args;
 }
 
-// The attribute of this name when it is text, else "".
+// The text of the attribute `name`; "" when it is missing or not text.
 std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* description, std::string_view name) {
   PJRT_ARGS(PJRT_DeviceDescription_Attributes_Args, args);
   args.device_description = description;
@@ -63,12 +63,12 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   const Vendor& vendor = plugin.vendor();
   if (plugin.compiles_only()) {
     throw DeviceError(
-        "plugin {} can only compile here, not run: its vendor's libraries are missing; install them, or "
-        "`plugin: cpu` to run on this machine, or `fettle plan`, which needs no device",
+        "plugin {} can only compile here, not run: its vendor's libraries are missing; install them, set `plugin: cpu` "
+        "to run on this machine, or use `fettle plan`, which needs no device",
         plugin.name());
   }
   if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
-  // Named strings must outlive the call; literals do.
+  // The names must outlive the call. String literals do.
   if (vendor.counts_devices) {
     values.push_back(pjrt::named_value("cpu_device_count", int64_t{std::max(1, options.device_count)}));
   }
@@ -84,8 +84,8 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   } catch (const DeviceError& error) {
     if (vendor.device_file.empty()) throw;
     throw DeviceError(
-        "plugin {} finds no device it can use: {}; are its GPU and driver here? `plugin: cpu` runs on this "
-        "machine, `fettle plan` needs no device",
+        "plugin {} finds no device that it can use: {}; check that the GPU and its driver are installed, set "
+        "`plugin: cpu` to run on this machine, or use `fettle plan`, which needs no device",
         plugin.name(), error.what());
   }
   return args.client;
@@ -111,7 +111,8 @@ void describe_client(ClientHandle& handle) {
   devices.client = handle.client;
   PJRT_CALL(api, PJRT_Client_AddressableDevices, devices);
   handle.devices.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
-  if (handle.devices.empty()) throw DeviceError("plugin {} finds no device here", handle.plugin->path().string());
+  if (handle.devices.empty())
+    throw DeviceError("plugin {} finds no device on this machine", handle.plugin->path().string());
   for (size_t i = 0; i < handle.devices.size(); ++i) {
     handle.infos.push_back(describe(*handle.plugin, handle.devices[i], static_cast<int>(i)));
   }
@@ -121,7 +122,7 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   const int available = static_cast<int>(handle.infos.size());
   if (options.num_partitions > available) {
     throw UserError(
-        "the mesh wants {} devices, plugin {} has {} here; make the mesh smaller or (CPU) raise device_count",
+        "the mesh needs {} devices, but plugin {} has {}; make the mesh smaller or (CPU) raise device_count",
         options.num_partitions, handle.plugin->name(), available);
   }
   std::vector<int64_t> ids;
@@ -145,8 +146,8 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
                     options.device_count, handle->plugin->name(), count);
   }
   if (handle->plugin->vendor().staging == Staging::kHostMemory) {
-    // Arrays live in the C library's heap: those of a step go back to the system when they are freed, so that what the
-    // compiler counts is what the process takes.
+    // The CPU plugin keeps arrays in the C library's heap. With this setting the heap returns freed arrays to the
+    // system, so the process uses as much memory as the compiler counts.
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   if (handle->plugin->vendor().counts_devices) {

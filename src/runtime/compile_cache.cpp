@@ -34,7 +34,7 @@ struct Header {
   uint64_t checksum;  // xxh3 of the program
 };
 
-// The instruction sets of this machine: compiled CPU programs use all of them.
+// The instruction sets of this machine. Compiled CPU programs use all of them.
 std::string cpu_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -55,7 +55,7 @@ std::optional<std::string> read_entry(const fs::path& path) {
   return program;
 }
 
-// False when the folder or the disk does not take it.
+// False when the file cannot be written.
 bool write_entry(const fs::path& path, const std::string& program) {
   std::error_code error;
   if (!make_private_folder(path.parent_path())) return false;
@@ -88,7 +88,7 @@ int64_t CompileCache::default_limit() {
   return gigabytes == 0 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(gigabytes * 1e9);
 }
 
-// Removes programs, least recently used first, until the rest fit into the limit. `newest` stays: it is in use.
+// Removes programs, least recently used first, until the rest fit into the limit. Keeps `newest`, which is in use.
 void CompileCache::make_room(const fs::path& newest) const {
   struct Entry {
     fs::file_time_type used;
@@ -99,7 +99,7 @@ void CompileCache::make_room(const fs::path& newest) const {
   int64_t total = 0;
   std::error_code error;
   for (const auto& file : fs::directory_iterator(folder_, error)) {
-    // Another process may remove files meanwhile: what cannot be read is passed over.
+    // Skips files that cannot be read: another process may have just removed them.
     const auto used = file.last_write_time(error);
     const auto bytes = error ? 0 : static_cast<int64_t>(file.file_size(error));
     if (error) continue;
@@ -144,7 +144,7 @@ Executable CompileCache::compile(const Client& client, const std::string& module
       fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // the time of the last use
       return loaded;
     } catch (const DeviceError& error) {
-      debug("compile cache: {} does not load, compiling anew: {}", path.string(), error.what());
+      debug("compile cache: {} does not load, so it is compiled again: {}", path.string(), error.what());
     }
   }
   ++misses_;
@@ -153,10 +153,10 @@ Executable CompileCache::compile(const Client& client, const std::string& module
     if (write_entry(path, compiled.program().serialize())) {
       make_room(path);
     } else {
-      warn("compile cache: {} cannot be written, the program is not kept", path.string());
+      warn("compile cache: {} cannot be written, so the program is not kept", path.string());
     }
   } catch (const DeviceError& error) {
-    debug("compile cache: plugin {} does not serialize: {}", client.plugin().name(), error.what());
+    debug("compile cache: plugin {} cannot serialize programs: {}", client.plugin().name(), error.what());
   }
   return compiled;
 }

@@ -1,4 +1,4 @@
-// Defines CompileCache: compiled programs kept in a folder between runs.
+// Defines CompileCache, which keeps compiled programs in a folder between runs.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace fettle {
 
-// One file a program. The key covers the plugin file's content, the encoded options, the module text, the number and
-// kind of devices, and on CPUs the instruction sets of this machine (a program for another CPU loads and then crashes).
-// A file is written beside its name and renamed, and carries a checksum: a damaged, truncated or foreign file is
-// compiled anew. A folder that cannot be written is not an error (a warning is logged). Several processes may share a
-// folder.
+// Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the
+// number and kind of devices, and on CPUs the instruction sets of this machine, since a program for another CPU would
+// load and then crash. Files appear by rename and carry a checksum, so the cache compiles a program again when its file
+// is damaged, truncated or not its own. A folder that cannot be written only causes a warning. Several processes may
+// share a folder.
 //
-// Programs are code that runs in this process. So folders are made for this user alone, and a file that another user
-// could have changed is not loaded (a warning names it and the remedy).
+// Programs are code that runs in this process. So the cache makes folders that only this user may enter. It does not
+// load a file that another user could have changed; a warning then names the file and the remedy.
 class CompileCache {
  public:
-  // The files together take at most `limit` bytes: storing a program removes those that were used the longest ago.
+  // Storing a program removes the least recently used ones until all files together have at most `limit` bytes.
   explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
 
-  // $FETTLE_COMPILE_CACHE_GB, 10 GB without it; "0" means no limit. Throws UserError when it is not a number.
+  // The value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a number.
   static int64_t default_limit();
 
   // Loads the program, or compiles and stores it.
@@ -30,7 +30,7 @@ class CompileCache {
                      const CompileOptions& options = {});
   int hits() const { return hits_; }
   int misses() const { return misses_; }
-  // The file this program has or would have.
+  // The file that holds this program, or would hold it.
   std::filesystem::path file_of(const Client& client, const std::string& module_text,
                                 const CompileOptions& options) const;
 

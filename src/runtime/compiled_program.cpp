@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// The statistics as plugins of 0.114 and later know them; older ones fill the first part only.
+// The statistics as PJRT API 0.114 and later define them. Older plugins fill only the first part.
 struct LaterMemoryStats {
   PJRT_Executable_GetCompiledMemoryStats_Args args;
   int64_t total_size_in_bytes;
@@ -22,7 +22,7 @@ struct LaterMemoryStats {
 static_assert(sizeof(PJRT_Executable_GetCompiledMemoryStats_Args) ==
               PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE);
 
-// Fills in the program's size, then its bytes and format: the plugin is asked twice.
+// Asks the plugin twice: first for the program's size, then for its bytes and format.
 std::pair<std::string, std::string> read_optimized(const PJRT_Api& api, PJRT_Executable* executable) {
   PJRT_ARGS(PJRT_Program, program);
   PJRT_ARGS(PJRT_Executable_OptimizedProgram_Args, args);
@@ -41,8 +41,9 @@ void require_memory_to_compile(const Plugin& plugin) {
   const int64_t wanted = plugin.vendor().compile_bytes, left = free_host_memory();
   if (left < wanted)
     throw DoesNotFit(
-        "compiling with plugin {} takes up to {:.1f} GB of this machine's own memory, of which {:.2f} GB are free: end "
-        "other programs, or plan on another machine",
+        "compiling with plugin {} takes up to {:.1f} GB of host memory, but only {:.2f} GB are free; end other "
+        "programs, "
+        "or plan on another machine",
         plugin.name(), static_cast<double>(wanted) / 1e9, static_cast<double>(left) / 1e9);
 }
 

@@ -1,4 +1,4 @@
-// Defines CompiledProgram: what the compiler made, whether or not a device is there to run it.
+// Defines CompiledProgram: a compiled program, with or without a device that can run it.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace fettle {
 
 class Plugin;
 
-// The compiler's own count of one device's memory, in bytes.
+// The compiler's figures for the memory of one device, in bytes.
 struct MemoryStats {
   int64_t argument = 0;
   int64_t output = 0;
-  int64_t alias = 0;  // outputs that take the memory of donated arguments; part of both counts above
+  int64_t alias = 0;  // outputs that reuse the memory of donated arguments; part of both figures above
   int64_t temp = 0;
   int64_t code = 0;
   int64_t host_argument = 0;  // the same, in pinned host memory
   int64_t host_output = 0;
   int64_t host_alias = 0;
   int64_t host_temp = 0;
-  int64_t reported_peak = 0;     // the plugin's figure as it is; what it includes differs (see Vendor::peak_bytes)
-  int64_t total_allocation = 0;  // 0 when the plugin is too old to say
-  int64_t peak = 0;              // device bytes at the worst moment of one run, comparable between plugins
+  int64_t reported_peak = 0;     // the plugin's own figure; what it includes differs (see Vendor::peak_bytes)
+  int64_t total_allocation = 0;  // 0 when the plugin is too old to report it
+  int64_t peak = 0;              // the most device memory in use during one run; comparable between plugins
 };
 
-// Throws DoesNotFit when this machine has less memory left than compiling a step with the plugin takes: the kernel
-// would end the process in the midst of it.
+// Throws DoesNotFit when this machine has less free memory than the plugin needs to compile a step. Without this check
+// the kernel would kill the process while it compiles.
 void require_memory_to_compile(const Plugin& plugin);
 
 // A PJRT_Executable. Move-only; const members may be called from any thread.
@@ -44,18 +44,18 @@ class CompiledProgram {
   CompiledProgram& operator=(CompiledProgram&&) noexcept;
 
   MemoryStats memory_stats() const;
-  // The program after all passes, as HLO text when the plugin gives text or an HloModuleProto's bytes when it does not;
-  // `optimized_format` says which ("hlo", "hlo_with_config", "mlir"). Can be many megabytes.
+  // The program after all passes, as HLO text or as the bytes of an HloModuleProto, depending on the plugin.
+  // `optimized_format` says which: "hlo", "hlo_with_config" or "mlir". It can have many megabytes.
   std::string optimized_program() const;
   std::string optimized_format() const;
-  // The compiler's estimate by name ("flops", "bytes accessed", ...), of one device; empty when the plugin has none.
+  // The compiler's cost estimates for one device, by name ("flops", "bytes accessed", ...). Empty when it has none.
   std::map<std::string, double> cost_analysis() const;
-  // Bytes for Client::load of the same plugin file on a like machine.
+  // Bytes for Client::load. The plugin file must be the same, and the machine of the same kind.
   std::string serialize() const;
   std::string fingerprint() const;           // "" when the plugin has none
-  std::vector<Shape> output_shapes() const;  // of one device's shard
+  std::vector<Shape> output_shapes() const;  // the shard of one device
 
-  PJRT_Executable* handle() const { return executable_; }  // for this folder only
+  PJRT_Executable* handle() const { return executable_; }  // only for code in src/runtime
 
  private:
   std::shared_ptr<const Plugin> plugin_;

@@ -18,7 +18,7 @@ PJRT_Executable* executable_of(const PJRT_Api& api, PJRT_LoadedExecutable* loade
   return args.executable;
 }
 
-// The ordinals of the devices in the order Execute takes its lists.
+// The ordinals of the devices, in the order in which Execute expects their arguments.
 std::vector<int> launch_ordinals(const ClientHandle& client, PJRT_LoadedExecutable* loaded) {
   PJRT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = loaded;
@@ -35,12 +35,12 @@ bool same_kind(const std::string& a, const std::string& b) {
 }
 
 void check_outputs(const Signature& signature, const std::vector<Shape>& actual) {
-  internal_check(actual.size() == signature.outputs.size(), "the program has {} results, its signature {}",
+  internal_check(actual.size() == signature.outputs.size(), "the program has {} results, but its signature has {}",
                  actual.size(), signature.outputs.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     const ArgInfo& wanted = signature.outputs[i];
     const Shape shard{wanted.shape.dtype, wanted.layout.boxes[0].size};
-    internal_check(actual[i] == shard, "result {} ({}): the compiler made shards {}, the signature says {}", i,
+    internal_check(actual[i] == shard, "result {} ({}): the compiler made shards of {}, but the signature says {}", i,
                    wanted.name, actual[i].to_string(), shard.to_string());
   }
 }
@@ -50,7 +50,7 @@ void check_outputs(const Signature& signature, const std::vector<Shape>& actual)
 Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded)
     : client_(std::move(client)), loaded_(loaded) {}
 
-// Delegates, so that the destructor frees `loaded` when a check throws.
+// Delegates to another constructor, so that the destructor frees `loaded` when a check throws.
 Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature)
     : Executable(std::move(client), loaded) {
   signature_ = std::move(signature);
@@ -60,7 +60,7 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
     for (const ArgInfo& info : *infos) check_layout(info.shape, info.layout, info.name);
   }
   check_outputs(signature_, program_->output_shapes());
-  // All layouts must list the same devices in the same order: a position means one device throughout.
+  // All layouts must list the same devices in the same order, so that a position always means the same device.
   const auto& infos = signature_.inputs.empty() ? signature_.outputs : signature_.inputs;
   for (int ordinal : ordinals) {
     int position = 0;
@@ -72,10 +72,11 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
   for (const auto* list : {&signature_.inputs, &signature_.outputs}) {
     for (const ArgInfo& info : *list) {
       internal_check(info.layout.count() == static_cast<int>(ordinals.size()),
-                     "{} lies on {} devices, the program runs on {}", info.name, info.layout.count(), ordinals.size());
+                     "{} is on {} devices, but the program runs on {}", info.name, info.layout.count(),
+                     ordinals.size());
       for (size_t i = 0; i < ordinals.size(); ++i) {
         internal_check(launch_order_[i] < info.layout.count() && info.layout.ordinal(launch_order_[i]) == ordinals[i],
-                       "{}: its layout names other devices than the program runs on, or another order", info.name);
+                       "{}: its layout has other devices than the program, or another order", info.name);
       }
     }
   }
@@ -104,7 +105,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
 }
 
 void Executable::check_arguments(const std::vector<DeviceBuffer*>& arguments) const {
-  internal_check(arguments.size() == signature_.inputs.size(), "run: {} arguments given, the program takes {}",
+  internal_check(arguments.size() == signature_.inputs.size(), "run: {} arguments given, but the program takes {}",
                  arguments.size(), signature_.inputs.size());
   std::set<const DeviceBuffer*> seen, donated;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -113,17 +114,17 @@ void Executable::check_arguments(const std::vector<DeviceBuffer*>& arguments) co
     const auto require = [&](bool condition, const std::string& what) {
       internal_check(condition, "run: argument {} ({}): {}", i, wanted.name, what);
     };
-    require(given != nullptr && !given->empty(), "nothing given");
-    require(given->client() == client_, "a buffer of another client");
+    require(given != nullptr && !given->empty(), "no buffer given");
+    require(given->client() == client_, "the buffer belongs to another client");
     require(given->shape() == wanted.shape,
             fmt::format("{} given, {} wanted", given->shape().to_string(), wanted.shape.to_string()));
-    require(given->layout() == wanted.layout, "its layout over the devices is not the program's");
+    require(given->layout() == wanted.layout, "its layout differs from the program's");
     require(same_kind(given->memory_kind(), wanted.memory_kind),
             fmt::format("in memory \"{}\", wanted \"{}\"", given->memory_kind(), wanted.memory_kind));
-    require(!given->is_deleted(), "deleted (donated to an earlier run?)");
+    require(!given->is_deleted(), "the buffer is deleted (was it donated to an earlier run?)");
     const bool again = !seen.insert(given).second;
     if (wanted.donated) donated.insert(given);
-    require(!again || !donated.contains(given), "donated, and given twice");
+    require(!again || !donated.contains(given), "the buffer is donated, but given twice");
   }
 }
 
@@ -138,7 +139,7 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
     input_lists.push_back(inputs[d].data());
     output_lists.push_back(outputs[d].data());
   }
-  // The signature decides what is donated, whatever the module text allows.
+  // The signature alone decides which arguments are donated, even when the module text allows more.
   std::vector<int64_t> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!signature_.inputs[i].donated) kept.push_back(static_cast<int64_t>(i));

@@ -1,4 +1,4 @@
-// Defines Executable: a compiled program loaded on devices, ready to run.
+// Defines Executable: a compiled program that is loaded on devices and can run.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,23 @@ struct PJRT_LoadedExecutable;
 
 namespace fettle {
 
-// Move-only. One thread at a time may call run() and wait(): launches that use collectives must come in one order.
+// Move-only. Only one thread at a time may call run() and wait(): all devices must start collectives in the same order.
 class Executable {
  public:
-  // Takes ownership of `loaded`. For this folder only; others get one from Client or CompileCache.
+  // Takes ownership of `loaded`. Only for code in src/runtime; other code gets an Executable from Client or
+  // CompileCache.
   Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded, Signature signature);
   ~Executable();
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
 
-  // Launches the program on all its devices and returns at once; outputs can be passed to the next run straight away.
-  // Arguments that the signature donates are deleted. Throws InternalError before launching when an argument's count,
-  // shape, dtype, layout or client is not the signature's, is deleted, or is given twice while donated; DeviceError or
-  // DoesNotFit when the launch fails. A failure while running is thrown by wait() or download() of an output.
+  // Launches the program on all its devices and returns at once. The outputs can be passed to the next run right away.
+  // Arguments that the signature donates are deleted. Throws InternalError before the launch when the arguments do not
+  // match the signature (count, shape, dtype, layout, client), when one is deleted, or when a donated one is given
+  // twice. Throws DeviceError or DoesNotFit when the launch fails. When the program fails later, wait() or the download
+  // of an output throws.
   std::vector<DeviceBuffer> run(const std::vector<DeviceBuffer*>& arguments) const;
-  // Waits for the latest run on all devices; throws its error.
+  // Waits for the latest run on all devices. Throws when that run failed.
   void wait() const;
 
   const Signature& signature() const { return signature_; }

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// The part of pjrt_c_api_ffi_extension.h that is needed; the same in APIs 0.81 to 0.116.
+// The needed part of pjrt_c_api_ffi_extension.h. It is the same in PJRT API 0.81 to 0.116.
 struct RegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
@@ -32,7 +32,7 @@ constexpr size_t kRegisterHandlerArgsSize = offsetof(RegisterHandlerArgs, traits
 
 const FfiExtension* find_extension(const Plugin& plugin) {
   for (const PJRT_Extension_Base* e = plugin.api().extension_start; e != nullptr; e = e->next) {
-    int type;  // a newer plugin has types that the enum lacks
+    int type;  // an int, since newer plugins have types that the enum lacks
     std::memcpy(&type, &e->type, sizeof type);
     if (type == PJRT_Extension_Type_FFI) return reinterpret_cast<const FfiExtension*>(e);
   }
@@ -46,12 +46,13 @@ bool has_ffi(const Plugin& plugin) {
 }
 
 void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler) {
-  if (!has_ffi(plugin)) throw DeviceError("plugin {} takes no functions of ours (no FFI extension)", plugin.name());
+  if (!has_ffi(plugin))
+    throw DeviceError("plugin {} cannot call functions of Fettle (it has no FFI extension)", plugin.name());
   static std::mutex mutex;
   static std::map<std::pair<const Plugin*, std::string>, XLA_FFI_Handler*> registered;
   const std::lock_guard lock(mutex);
   const auto [known, added] = registered.emplace(std::pair(&plugin, name), handler);
-  internal_check(known->second == handler, "FFI handler \"{}\" is registered twice, with different functions", name);
+  internal_check(known->second == handler, "two different functions are registered as FFI handler \"{}\"", name);
   if (!added) return;
   const std::string_view platform = plugin.vendor().ffi_platform;
   RegisterHandlerArgs args{};

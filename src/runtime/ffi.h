@@ -1,4 +1,4 @@
-// Registers FFI handlers: our own functions that a program calls by name (stablehlo.custom_call, api_version 4).
+// Registers FFI handlers: functions of Fettle that a program calls by name (stablehlo.custom_call, api_version 4).
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Calls Handler, and answers the plugin's version question with FFI 0.1, the oldest, which every plugin takes: a
-// handler built with newer headers than the plugin's is otherwise dropped without an error.
+// Calls Handler, and answers the plugin's question for a version with FFI 0.1, the oldest one, which every plugin
+// accepts. Plugins silently ignore a handler that reports a newer version than their own.
 template <XLA_FFI_Handler* Handler>
 XLA_FFI_Error* ffi_handler_of_any_version(XLA_FFI_CallFrame* frame) {
   XLA_FFI_Error* error = Handler(frame);
@@ -20,16 +20,16 @@ XLA_FFI_Error* ffi_handler_of_any_version(XLA_FFI_CallFrame* frame) {
   return error;
 }
 
-// True when the plugin takes handlers at all.
+// True when the plugin supports FFI handlers.
 bool has_ffi(const Plugin& plugin);
 
-// Registers `handler` under `name` for the plugin's platform, for the whole process, before compiling. The same pair
-// again is no-op. Throws DeviceError when the plugin has no FFI extension or refuses, InternalError on a name taken by
-// another. Thread-safe.
+// Registers `handler` as `name` on the plugin's platform, for the whole process. Call it before compiling. Registering
+// the same pair again does nothing. Throws DeviceError when the plugin has no FFI extension or rejects the handler, and
+// InternalError when another handler has this name. Thread-safe.
 void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler);
 
-// As register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers of several devices run at the same time, in
-// different threads; unknown calls cannot be partitioned, so keep them inside sdy.manual_computation.
+// For example register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers run at the same time in different
+// threads, one for each device. The partitioner cannot split custom calls, so put them inside sdy.manual_computation.
 template <XLA_FFI_Handler* Handler>
 void register_ffi_handler(const Plugin& plugin, const std::string& name) {
   register_ffi_handler(plugin, name, &ffi_handler_of_any_version<Handler>);

@@ -28,7 +28,7 @@ ClientHandle::~ClientHandle() {
 
 int ClientHandle::ordinal_of(const PJRT_Device* device) const {
   const auto found = std::find(devices.begin(), devices.end(), device);
-  internal_check(found != devices.end(), "runtime: a device of another client or process");
+  internal_check(found != devices.end(), "runtime: the device belongs to another client or process");
   return static_cast<int>(found - devices.begin());
 }
 
@@ -63,7 +63,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // Whoever used an output has seen it, or nobody wanted the result.
+    // Code that used an output has already seen this error. Otherwise nobody needs the result.
   }
 }
 
@@ -82,7 +82,8 @@ void Launch::wait() const {
 
 HostBlock::HostBlock(int64_t bytes) : size_(static_cast<size_t>(std::max<int64_t>(bytes, 1))) {
   void* address = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) throw DoesNotFit("this machine has no {} bytes of memory left for an array", bytes);
+  if (address == MAP_FAILED)
+    throw DoesNotFit("this machine has less than {} bytes of memory left, which an array needs", bytes);
   constexpr size_t kHugePage = size_t{2} << 20;
   if (size_ >= kHugePage) madvise(address, size_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(address);
@@ -95,7 +96,7 @@ HostBlock::~HostBlock() {
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared) {
   internal_check(ordinal >= 0 && ordinal < static_cast<int>(client.devices.size()),
-                 "runtime: a layout names device {}, there are {}", ordinal, client.devices.size());
+                 "runtime: a layout names device {}, but there are {} devices", ordinal, client.devices.size());
   PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
   args.client = client.client;
   args.data = block->data();
@@ -125,7 +126,7 @@ DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const 
   const Shape shard{shape.dtype, layout.boxes[0].size};
   const std::vector<int> part_of = layout.part_of();
   const bool shared = static_cast<int>(blocks.size()) < layout.count();
-  // The buffer owns each shard as soon as there is one, so a failure on a later device leaks none.
+  // The buffer owns each shard from the start, so a failure on a later device leaks nothing.
   DeviceBuffer buffer(client, shape, layout, memory_kind, {}, nullptr);
   for (int i = 0; i < layout.count(); ++i) {
     buffer.add_shard(buffer_from_block(*client, layout.ordinal(i), memory_kind, shard, blocks[part_of[i]], shared));

@@ -1,5 +1,5 @@
-// What buffers and executables share: the client's handle, a launch in flight, and host memory lent to the plugin.
-// For the bodies of this folder.
+// Defines what buffers and executables share: the client's handle, a running launch, and host memory that the plugin
+// uses. Only for .cpp files of src/runtime.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace fettle {
 
-// Owns the PJRT_Client. Everything made from the client shares it, so it goes last.
+// Owns the PJRT_Client. Everything made from the client shares this handle, so the client is destroyed last.
 struct ClientHandle {
   ClientHandle(std::shared_ptr<const Plugin> plugin, PJRT_Client* client) : plugin(std::move(plugin)), client(client) {}
   ~ClientHandle();
@@ -24,43 +24,43 @@ struct ClientHandle {
 
   const PJRT_Api& api() const { return plugin->api(); }
   int ordinal_of(const PJRT_Device* device) const;  // throws InternalError for a device of another client
-  // What the device reaches, by kind.
+  // The memories that the device can use, with their kinds.
   std::vector<std::pair<std::string, PJRT_Memory*>> memories(int ordinal) const;
-  // The device's memory of a kind; null for "" and "device", the default. Throws DeviceError naming the kinds there
-  // are.
+  // The device's memory of a kind; null for "" and "device", which mean the default memory. Throws DeviceError that
+  // lists the kinds when there is no such memory.
   PJRT_Memory* memory(int ordinal, const std::string& kind) const;
   PJRT_Memory* default_memory(int ordinal) const;
 
   std::shared_ptr<const Plugin> plugin;
   PJRT_Client* client;
-  std::vector<PJRT_Device*> devices;  // those this process drives
-  std::vector<DeviceInfo> infos;      // the same, described
+  std::vector<PJRT_Device*> devices;  // the devices that this process controls
+  std::vector<DeviceInfo> infos;      // their descriptions, in the same order
   std::string platform_name;
   std::string platform_version;
   int process_index = 0;
 };
 
-// One run in flight. Its destruction waits for it, so that at most a few runs are ever queued and nothing they use is
-// torn down under them.
+// One running launch. Its destructor waits for the run to end. So only a few runs are ever queued, and nothing that a
+// run uses is destroyed early.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)
       : client_(std::move(client)), events_(std::move(events)) {}
   ~Launch();
-  // Throws the first device's error, every time it is called. Thread-safe.
+  // Waits for all devices. When one failed, every call throws the first error. Thread-safe.
   void wait() const;
 
  private:
   std::shared_ptr<const ClientHandle> client_;
   mutable std::mutex mutex_;
-  mutable std::vector<PJRT_Event*> events_;  // emptied by the first wait
+  mutable std::vector<PJRT_Event*> events_;  // empty after the first wait()
   mutable std::exception_ptr error_;
 };
 
-// Host memory aligned as the CPU plugin wants it for use without a copy. Pages are zero at first.
+// Host memory with the alignment that the CPU plugin needs to use it without a copy. It is zero at first.
 class HostBlock {
  public:
-  explicit HostBlock(int64_t bytes);  // throws DoesNotFit when there is no such memory
+  explicit HostBlock(int64_t bytes);  // throws DoesNotFit when there is too little memory
   ~HostBlock();
   HostBlock(const HostBlock&) = delete;
   HostBlock& operator=(const HostBlock&) = delete;
@@ -71,15 +71,16 @@ class HostBlock {
   size_t size_;
 };
 
-// Makes one device's buffer of `shape` (a box's) from `block`, which is kept until the plugin is done with it and may
-// not be written any more. `shared`: other devices' buffers use the same block, so the plugin must not write to it.
+// Makes one device's buffer of `shape` (the shape of its box) from `block`. The block stays alive as long as the plugin
+// needs it; nobody may write to it any more. `shared`: other devices use the block too, so the plugin must not write to
+// it.
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 
-// Makes the buffers of all devices from the filled blocks, one block a part of the layout, which are given away. On the
-// CPU the blocks become the buffers' memory; replicas then share a block, and a run that is donated one of them writes
-// its result elsewhere.
+// Makes the buffers of all devices from the filled blocks, one block for each part of the layout, and takes the blocks
+// over. On the CPU the blocks become the memory of the buffers. Replicas then share a block, so a run that gets one of
+// them as a donation writes its result elsewhere.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

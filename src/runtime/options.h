@@ -1,4 +1,4 @@
-// Defines CompileOptions and its wire form, a CompileOptionsProto (xla/pjrt/proto/compile_options.proto).
+// Defines CompileOptions and encodes them as XLA's CompileOptionsProto (xla/pjrt/proto/compile_options.proto).
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace fettle {
 
-// The type must be the one the plugin's flag has: a bool given as the string "false" is refused.
+// The type must be that of the plugin's flag. For example, the plugin rejects the string "false" for a bool.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
 struct CompileOptions {
-  int num_partitions = 1;                       // devices the program is split over (SPMD, Shardy)
-  std::vector<int> devices = {};                // ordinals, one a partition; empty means 0, 1, 2, ...
-  std::map<std::string, OptionValue> env = {};  // compiler flags without "--"; an unknown one is refused
+  int num_partitions = 1;                       // the number of devices that share the program (SPMD, Shardy)
+  std::vector<int> devices = {};                // ordinals, one per partition; empty means 0, 1, 2, ...
+  std::map<std::string, OptionValue> env = {};  // compiler flags without "--"; the plugin rejects unknown ones
 };
 
-// The bytes the plugin wants. `device_ids` are PJRT global device ids, one a partition; empty leaves the choice to the
-// plugin (needed ahead of time). Equal options give equal bytes. Throws InternalError unless num_partitions >= 1 and
-// device_ids is empty or as long.
+// Returns the bytes that the plugin expects. `device_ids` are PJRT global device ids, one per partition. When it is
+// empty, the plugin chooses the devices, as it must when it compiles ahead of time. Equal options give equal bytes.
+// Throws InternalError unless num_partitions >= 1 and device_ids is empty or has num_partitions ids.
 std::string encode_compile_options(const CompileOptions& options, const std::vector<int64_t>& device_ids);
 
 }  // namespace fettle

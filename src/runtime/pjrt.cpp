@@ -7,7 +7,7 @@
 namespace fettle::pjrt {
 namespace {
 
-constexpr size_t kMaxMessage = 8000;  // compilers may quote a whole module
+constexpr size_t kMaxMessage = 8000;  // a compiler may quote a whole module
 
 const char* code_name(PJRT_Error_Code code) {
   switch (code) {
@@ -39,7 +39,7 @@ Failure read_and_destroy(const PJRT_Api& api, PJRT_Error* error) {
   PJRT_ARGS(PJRT_Error_GetCode_Args, code);
   code.error = error;
   code.code = PJRT_Error_Code_UNKNOWN;
-  // An error about an error has nowhere to go; the code then stays UNKNOWN.
+  // If reading the code fails too, there is no way to report that: the code stays UNKNOWN.
   api.PJRT_Error_GetCode(&code);
   PJRT_ARGS(PJRT_Error_Message_Args, message);
   message.error = error;
@@ -87,7 +87,7 @@ void await(const PJRT_Api& api, PJRT_Event* event, const char* call) {
   if (event == nullptr) return;
   PJRT_ARGS(PJRT_Event_Await_Args, wait);
   wait.event = event;
-  PJRT_Error* error = api.PJRT_Event_Await(&wait);  // this is the event's own error
+  PJRT_Error* error = api.PJRT_Event_Await(&wait);  // returns the event's own error
   PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
   destroy.event = event;
   take(api, api.PJRT_Event_Destroy(&destroy));
@@ -105,7 +105,7 @@ void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> al
   ready.user_arg = new Kept{&api, std::move(alive)};
   ready.callback = [](PJRT_Error* error, void* user_arg) {
     const std::unique_ptr<Kept> kept(static_cast<Kept*>(user_arg));
-    take(*kept->api, error);  // whoever reads the buffer sees the same error
+    take(*kept->api, error);  // code that reads the buffer gets the same error
   };
   PJRT_CALL(api, PJRT_Event_OnReady, ready);
   PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
@@ -140,7 +140,7 @@ PJRT_NamedValue named_value(std::string_view name, bool value) {
 
 PJRT_Program mlir_program(const std::string& module_text) {
   PJRT_ARGS(PJRT_Program, program);
-  program.code = const_cast<char*>(module_text.data());  // read only, by the header's contract for compiling
+  program.code = const_cast<char*>(module_text.data());  // the PJRT header promises not to write to it
   program.code_size = module_text.size();
   program.format = "mlir";
   program.format_size = 4;
@@ -158,7 +158,7 @@ DType dtype_of(PJRT_Buffer_Type type) {
   for (const auto& [ours, theirs] : kTypes) {
     if (theirs == type) return ours;
   }
-  throw DeviceError("the program has a result of PJRT buffer type {}, which Fettle does not handle",
+  throw DeviceError("the program has a result of PJRT buffer type {}, which Fettle does not support",
                     static_cast<int>(type));
 }
 

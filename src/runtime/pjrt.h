@@ -1,4 +1,5 @@
-// The PJRT C API for the bodies of this folder: argument structs, errors, events. No public header includes this.
+// Helps to call the PJRT C API: argument structs, errors, events. Only .cpp files and handles.h of src/runtime include
+// it.
 #pragma once
 
 #include <memory>
@@ -8,37 +9,38 @@
 #include "base/arrays/shape.h"
 #include "pjrt_c_api.h"
 
-// Declares a zeroed argument struct that tells the plugin which header we were built with.
+// Declares an argument struct of zeros with its size, which tells the plugin the version of our header.
 #define PJRT_ARGS(Type, variable) \
   Type variable{};                \
   variable.struct_size = Type##_STRUCT_SIZE
 
-// Calls api.Function(&arguments) and throws on an error, naming the function.
+// Calls api.Function(&arguments). Throws an error that names the function when the call fails.
 #define PJRT_CALL(api, Function, arguments) ::fettle::pjrt::check((api), (api).Function(&(arguments)), #Function)
 
 namespace fettle::pjrt {
 
-// Reads and destroys `error`. Throws DeviceError with the call, the code and the message, or DoesNotFit when the code
-// is RESOURCE_EXHAUSTED; returns when `error` is null.
+// Returns when `error` is null. Otherwise destroys it and throws DeviceError with the call, the code and the message,
+// or DoesNotFit when the code is RESOURCE_EXHAUSTED.
 void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
-// Reads and destroys `error`; "" when it is null, else "CODE: message".
+// Destroys `error` and returns "CODE: message"; "" when it is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
-// Waits for `event` (may be null), destroys it and throws its error as check() does.
+// Waits for `event`, which may be null, and destroys it. Throws its error as check() does.
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
-// Keeps `alive` until `event` (may be null) is ready, then lets it go from the plugin's thread. Destroys the event.
+// Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases it. Destroys the
+// event.
 void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> alive);
 
-// Values that refer to `name` and `value`, which must outlive them.
+// Makes a named value. It refers to `name` and `value`, which must outlive it.
 PJRT_NamedValue named_value(std::string_view name, std::string_view value);
 PJRT_NamedValue named_value(std::string_view name, int64_t value);
 PJRT_NamedValue named_value(std::string_view name, float value);
 PJRT_NamedValue named_value(std::string_view name, bool value);
-PJRT_NamedValue named_value(std::string_view name, const char*) = delete;  // would be taken for a bool
+PJRT_NamedValue named_value(std::string_view name, const char*) = delete;  // it would convert to bool
 
 PJRT_Program mlir_program(const std::string& module_text);
 
 PJRT_Buffer_Type buffer_type(DType dtype);
-DType dtype_of(PJRT_Buffer_Type type);  // throws DeviceError on a type that DType lacks
+DType dtype_of(PJRT_Buffer_Type type);  // throws DeviceError for a type that DType lacks
 
 }  // namespace fettle::pjrt

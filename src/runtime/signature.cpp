@@ -37,7 +37,7 @@ Layout Layout::replicated(const Dims& dims, int count) {
 }
 
 Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std::vector<int>>& axes_of_dim) {
-  internal_check(axes_of_dim.size() == dims.size(), "layout: {} shardings for {}", axes_of_dim.size(),
+  internal_check(axes_of_dim.size() == dims.size(), "layout: {} shardings for the dims {}", axes_of_dim.size(),
                  fettle::to_string(dims));
   std::vector<bool> used(mesh.size(), false);
   Dims size = dims;
@@ -46,7 +46,7 @@ Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std
       internal_check(axis >= 0 && axis < static_cast<int>(mesh.size()) && !used[axis],
                      "layout: mesh axis {} is unknown or used twice", axis);
       used[axis] = true;
-      internal_check(size[d] % mesh[axis] == 0, "layout: dim {} of {} does not divide over its mesh axes", d,
+      internal_check(size[d] % mesh[axis] == 0, "layout: dim {} of {} does not divide evenly over its mesh axes", d,
                      fettle::to_string(dims));
       size[d] /= mesh[axis];
     }
@@ -71,7 +71,7 @@ Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std
 }
 
 void check_layout(const Shape& shape, const Layout& layout, const std::string& what) {
-  internal_check(layout.count() > 0, "{}: a layout without devices", what);
+  internal_check(layout.count() > 0, "{}: its layout has no devices", what);
   internal_check(layout.devices.empty() || layout.devices.size() == layout.boxes.size(), "{}: {} devices for {} boxes",
                  what, layout.devices.size(), layout.boxes.size());
   internal_check(std::set<int>(layout.devices.begin(), layout.devices.end()).size() == layout.devices.size(),

@@ -72,7 +72,7 @@ void AddedTokens::add(AddedToken token) {
 }
 
 void AddedTokens::prepare(const Normalizer& normalizer) {
-  // Of tokens with the same normalized spelling the first special one is found, else the first.
+  // If several tokens have the same normalized form, the first special one is found, or else the first one.
   for (const bool special : {true, false}) {
     for (const auto& [id, token] : by_id_) {
       if (token.special != special) continue;
@@ -99,7 +99,7 @@ void AddedTokens::split(Pieces& pieces, const TokenFinder& finder) const {
       for (size_t at = start; token.lstrip && at > 0; start = at) {
         if (!is_white_space(previous_char(text, at))) break;
       }
-      // As in the reference, only this keeps a token off what the one before it has taken.
+      // The white space may belong to the previous match. Like the reference, this is the only check for overlaps.
       if (token.lstrip) start = std::max(start, covered);
       for (size_t at = end; token.rstrip && at < text.size(); end = at) {
         if (!is_white_space(next_char(text, at))) break;

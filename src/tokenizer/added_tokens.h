@@ -1,4 +1,4 @@
-// Defines AddedTokens: tokens beside the model's vocabulary that are found in the text before anything else.
+// Defines AddedTokens: tokens outside the model's own vocabulary. The tokenizer looks for them in the text first.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ namespace fettle {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and after it
-  bool normalized = true;    // is looked for in the normalized text, itself normalized
-  bool special = false;      // is left out when decoding without special tokens
+  bool single_word = false;  // matches only where no word character touches it
+  bool lstrip = false;       // the match includes the white space before it
+  bool rstrip = false;       // the match includes the white space after it
+  bool normalized = true;    // its normalized form is searched for in the normalized text
+  bool special = false;      // decoding without special tokens leaves it out
 };
 
-// Finds the longest of many strings that starts leftmost.
+// Finds the leftmost match of many strings; at equal starts the longest one.
 class TokenFinder {
  public:
-  void add(std::string_view text, int32_t id);  // of equal texts the first one holds
+  void add(std::string_view text, int32_t id);  // of equal texts the first one counts
   bool empty() const { return nodes_.size() == 1; }
-  // The length of the longest one that starts at text[at], 0 for none; sets id.
+  // Sets id and returns the length of the longest string that starts at text[at]; returns 0 when there is none.
   size_t match(std::string_view text, size_t at, int32_t& id) const;
-  // The first match from `from` on: sets start, end and id. False when there is none.
+  // Finds the first match at or after `from` and sets start, end and id. Returns false when there is none.
   bool find(std::string_view text, size_t from, size_t& start, size_t& end, int32_t& id) const;
 
  private:
@@ -44,15 +44,16 @@ class TokenFinder {
 
 class AddedTokens {
  public:
-  // Reads one entry of `added_tokens` (or of `added_tokens_decoder`, where the id is the key).
+  // Reads one entry of `added_tokens`, or of `added_tokens_decoder`, where the id is the key.
   static AddedToken read(const JsonField& field, int32_t id);
 
-  // Adds or replaces by id. An empty content is ignored.
+  // Adds a token, or replaces the one with the same id. Ignores a token without content.
   void add(AddedToken token);
-  // To be called once after the last add(); `normalizer` may be empty.
+  // Call this once after the last add(). `normalizer` may be empty.
   void prepare(const Normalizer& normalizer);
 
-  // Cuts `pieces` at the tokens that are looked for in the text as given, or in the normalized text.
+  // These cut `pieces` at the added tokens: the first at tokens of the original text, the second at those of the
+  // normalized text.
   void split_given(Pieces& pieces) const { split(pieces, given_); }
   void split_normalized(Pieces& pieces) const { split(pieces, normalized_); }
 
@@ -60,7 +61,7 @@ class AddedTokens {
   const AddedToken* find(const std::string& content) const;
   bool is_special(const std::string& content) const;
   const std::map<int32_t, AddedToken>& by_id() const { return by_id_; }
-  // The string that stands for the token when decoding: its normalized spelling if it has one.
+  // The text of the token when decoding: its normalized form if it has one.
   const std::string& decoded_spelling(const AddedToken& token) const;
 
  private:

@@ -23,7 +23,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// All tokens become one text; one that is not in the alphabet (an added token) stands as it is.
+// Joins all tokens into one text. A token with characters outside the byte alphabet (an added token) stays unchanged.
 Decoder read_byte_level_decoder(const JsonField& field) {
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   return [](Tokens& tokens) {
@@ -33,7 +33,8 @@ Decoder read_byte_level_decoder(const JsonField& field) {
   };
 }
 
-// Runs of <0xE4>-like tokens become the text they spell, or a U+FFFD for each where they spell none.
+// Replaces each run of tokens such as <0xE4> by the text of its bytes, or by one U+FFFD per token when they are not
+// UTF-8.
 Decoder read_byte_fallback(const JsonField& field) {
   field.expect_only({"type"});
   return [](Tokens& tokens) {

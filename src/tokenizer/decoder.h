@@ -1,4 +1,4 @@
-// Defines Decoder: how the spellings of tokens become text again.
+// Defines Decoder, which turns the strings of tokens into text.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace fettle {
 
-// Changes the list of token spellings; what remains at the end is joined. Safe to call from several threads.
+// Changes the list of token strings. The caller joins the final list. Several threads may call it at once.
 using Decoder = std::function<void(std::vector<std::string>&)>;
 
-// Reads the `decoder` of tokenizer.json. Throws UserError for a type that is not known, with those that are.
+// Reads `decoder` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
 Decoder read_decoder(const JsonField& field);
 
 }  // namespace fettle

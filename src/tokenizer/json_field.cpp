@@ -31,7 +31,7 @@ JsonField JsonField::read_file(const std::filesystem::path& path) {
   try {
     return of_value(parse_json<json>(text), path.string());
   } catch (const UserError& error) {
-    throw UserError("{}: is no JSON: {}; fetch the file again", path.string(), error.what());
+    throw UserError("{}: is not valid JSON: {}; fetch the file again", path.string(), error.what());
   }
 }
 

@@ -1,4 +1,4 @@
-// Defines JsonField: a value inside a JSON file that knows where it stands, for errors that name file and key.
+// Defines JsonField: a value in a JSON file with its file name and path of keys, which appear in error messages.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace fettle {
 
-// The bytes of a file. Throws UserError naming the file when it cannot be read.
+// Reads the bytes of a file. Throws UserError that names the file when it cannot be read.
 std::string read_file_bytes(const std::filesystem::path& path);
 
 class JsonField {
  public:
-  // Parses a file. Throws UserError with file:line:column when it is not JSON.
+  // Parses a file. Throws UserError with file, line and column when it is not valid JSON.
   static JsonField read_file(const std::filesystem::path& path);
-  // Takes a value made in memory; `origin` stands in errors where the file's name would.
+  // Wraps a value from memory. Error messages show `origin` in place of a file name.
   static JsonField of_value(nlohmann::json value, std::string origin);
 
-  // Where this is, as "dir/tokenizer.json: model.vocab".
+  // The place of this value, such as "dir/tokenizer.json: model.vocab".
   std::string where() const;
   const nlohmann::json& value() const { return *value_; }
 
@@ -34,26 +34,26 @@ class JsonField {
   bool is_array() const { return value_->is_array(); }
   bool is_object() const { return value_->is_object(); }
 
-  // The member `key`; a missing one and null are alike: nullopt for find, UserError for at.
+  // The member `key`. When it is missing or null, find() returns nullopt and at() throws UserError.
   std::optional<JsonField> find(std::string_view key) const;
   JsonField at(std::string_view key) const;
-  // Elements of an array, in order. Throws UserError for any other type, as the readers below do for theirs.
+  // The elements of an array, in order. This and the readers below throw UserError for a value of another type.
   std::vector<JsonField> elements() const;
-  // Members of an object, in the order of their keys.
+  // The members of an object, in the order of their keys.
   std::vector<std::pair<std::string, JsonField>> members() const;
 
   const std::string& string() const;
   int64_t integer() const;
   double number() const;
-  // Members with a value for when they are missing or null.
+  // These return the member `key`, or `fallback` when it is missing or null.
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 
-  // Throws UserError naming a member that is not of `keys` (unless it is null or false): what is not known may change
-  // what the file means.
+  // Throws UserError for a member whose name is not in `keys`, unless it is null or false: an unknown member could
+  // change the meaning of the file.
   void expect_only(std::initializer_list<std::string_view> keys) const;
 
-  // Throws UserError "<where>: <message>".
+  // Throws UserError with the message "<where>: <message>".
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw UserError("{}: {}", where(), fmt::format(format, std::forward<Args>(args)...));
@@ -63,7 +63,7 @@ class JsonField {
   JsonField(std::shared_ptr<const nlohmann::json> root, const nlohmann::json* value, std::string origin,
             std::string key, int depth)
       : root_(std::move(root)), value_(value), origin_(std::move(origin)), key_(std::move(key)), depth_(depth) {}
-  // A value within this one. Throws UserError when values are nested so deeply that reading them could not end well.
+  // A value inside this one. Throws UserError when values are nested too deeply to be read without a stack overflow.
   JsonField within(const nlohmann::json& value, std::string key) const;
   [[noreturn]] void fail_type(std::string_view wanted) const;
 
@@ -74,7 +74,8 @@ class JsonField {
   int depth_ = 0;
 };
 
-// Calls the reader that `readers` has for field's "type". Throws UserError naming the type and the known ones.
+// Calls the reader in `readers` for the "type" of `field`. Throws UserError that lists the known types when there is
+// none.
 template <typename Result>
 Result read_by_type(const JsonField& field, std::string_view part,
                     const std::map<std::string, Result (*)(const JsonField&)>& readers) {

@@ -16,7 +16,7 @@
 namespace fettle {
 namespace {
 
-// Calls each(c, out) for every character, which appends to `out` what is to stand in its place.
+// Calls each(c, out) for every character. The call appends the replacement of the character to `out`.
 template <typename Each>
 void map_chars(std::string& text, Each each) {
   std::string out;
@@ -25,12 +25,13 @@ void map_chars(std::string& text, Each each) {
   text = std::move(out);
 }
 
-// The reference normalizes by Unicode 9: later characters stay as they are and part the text.
+// The reference normalizes with the tables of Unicode 9. Newer characters stay unchanged and separate the text around
+// them.
 const icu::UnicodeSet& normalized_characters() {
   static const icu::UnicodeSet* const set = [] {
     UErrorCode status = U_ZERO_ERROR;
     auto* made = new icu::UnicodeSet(UNICODE_STRING_SIMPLE("[:Age=9.0:]"), status);
-    internal_check(U_SUCCESS(status), "ICU has no character ages: {}", u_errorName(status));
+    internal_check(U_SUCCESS(status), "ICU cannot tell the ages of characters: {}", u_errorName(status));
     made->freeze();
     return made;
   }();
@@ -165,7 +166,7 @@ Normalizer read_bert_normalizer(const JsonField& field) {
   };
 }
 
-// The ends of the grapheme clusters of `text`.
+// The positions where the grapheme clusters of `text` end.
 std::vector<size_t> grapheme_ends(const std::string& text) {
   std::vector<size_t> ends;
   if (is_ascii(text)) {
@@ -185,8 +186,8 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
   return ends;
 }
 
-// A short grapheme cluster is replaced whole by what its shortest known beginning becomes; else character by
-// character. So the reference does, unlike SentencePiece itself.
+// The map may replace a prefix of a short grapheme cluster: then the replacement stands for the whole cluster.
+// Otherwise each character is replaced on its own. The reference does this too, unlike SentencePiece itself.
 Normalizer read_precompiled(const JsonField& field) {
   field.expect_only({"type", "precompiled_charsmap"});
   constexpr size_t kLongCluster = 6;

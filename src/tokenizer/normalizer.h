@@ -1,4 +1,4 @@
-// Defines Normalizer: what is done to the whole text between added tokens before it is cut into pieces.
+// Defines Normalizer, which changes the text between added tokens before it is cut into pieces.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace fettle {
 
-// Changes valid UTF-8 text in place. Safe to call from several threads.
+// Changes valid UTF-8 text in place. Several threads may call it at once.
 using Normalizer = std::function<void(std::string&)>;
 
-// Reads the `normalizer` of tokenizer.json. Throws UserError for a type that is not known, with those that are.
+// Reads `normalizer` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
 Normalizer read_normalizer(const JsonField& field);
 
 }  // namespace fettle

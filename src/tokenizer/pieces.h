@@ -1,4 +1,4 @@
-// Defines Pieces: one text on its way to ids, cut into pieces by added tokens and pre-tokenizers.
+// Defines Pieces: the pieces into which added tokens and pre-tokenizers cut one text.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct Piece {
   static constexpr int32_t kNoId = -1;
 
   std::string_view text;
-  int32_t id = kNoId;      // of an added token; no step looks into such a piece again
-  size_t start_bytes = 0;  // so many bytes at its beginning are what became of the first character of the text
+  int32_t id = kNoId;      // the id of an added token; later steps leave such a piece alone
+  size_t start_bytes = 0;  // the number of leading bytes that come from the first character of the text
 
   bool at_start() const { return start_bytes > 0; }
 };
@@ -32,10 +32,11 @@ class Pieces {
 
   const std::vector<Piece>& list() const { return list_; }
 
-  // Keeps a changed text alive as long as the pieces that look into it.
+  // Keeps a changed text alive as long as the pieces that refer to it.
   std::string_view own(std::string text) { return owned_.emplace_back(std::move(text)); }
 
-  // Replaces each piece that has no id by what `cut(piece, emit)` emits, calling emit(Piece); empty ones vanish.
+  // Calls cut(piece, emit) for each piece without an id, and replaces the piece by those that it passes to emit(Piece).
+  // Empty pieces are dropped.
   template <typename Cut>
   void split(Cut cut) {
     std::vector<Piece> before = std::exchange(list_, {});
@@ -52,7 +53,7 @@ class Pieces {
     }
   }
 
-  // Replaces the text of each piece that has no id by what `change(std::string&, piece)` makes of it.
+  // Calls change(std::string& text, piece) for each piece without an id and takes the changed text.
   template <typename Change>
   void transform(Change change) {
     split([&](const Piece& piece, auto& emit) {

@@ -17,7 +17,7 @@ std::unique_ptr<TokenModel> read_bpe(const JsonField& field) {
 std::unique_ptr<TokenModel> read_model(const JsonField& field) {
   static const std::map<std::string, std::unique_ptr<TokenModel> (*)(const JsonField&)> readers = {
       {"BPE", read_bpe}, {"Unigram", Unigram::read}, {"WordPiece", WordPiece::read}};
-  // Files from before types were written hold a BPE when they have merges.
+  // Old files have no type. Those with merges contain a BPE model.
   if (!field.find("type") && field.find("merges")) return read_bpe(field);
   return read_by_type(field, "model", readers);
 }
@@ -26,7 +26,7 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   const Vocabulary& vocabulary = pipeline.model->vocabulary();
   for (const JsonField& field : list.elements()) {
     const int64_t id = field.at("id").integer();
-    if (id < 0 || id >= 1 << 28) field.fail("id {} is no token id", id);
+    if (id < 0 || id >= 1 << 28) field.fail("id {} is not a valid token id", id);
     AddedToken token = AddedTokens::read(field, static_cast<int32_t>(id));
     const AddedToken* same = pipeline.added.find(token.id);
     if (same != nullptr && same->content != token.content) {
@@ -42,8 +42,8 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// How many bytes of the normalized text have become of the first character of `text` that `precompiled` leaves: what is
-// left when the others are taken away.
+// The number of bytes of the normalized text that come from the first character of `text` that `precompiled` keeps: the
+// rest after subtracting the bytes of all other characters.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;
@@ -61,7 +61,7 @@ size_t bytes_of_start(std::string_view text, const std::string& normalized, cons
   return static_cast<size_t>(normalized.rend() - common.first);
 }
 
-// The Precompiled one of a normalizer, or of those that are done one after another.
+// The Precompiled normalizer in `field`, which may be that one or a sequence that contains it.
 Normalizer find_precompiled(const JsonField& field) {
   if (const auto list = field.find("normalizers"))
     for (const JsonField& one : list->elements())

@@ -1,4 +1,5 @@
-// Defines Pipeline: the steps between text and ids that a tokenizer file describes, and its readers.
+// Defines Pipeline: the steps from text to ids that a tokenizer file describes. Also declares the readers of such
+// files.
 #pragma once
 
 #include <filesystem>
@@ -19,17 +20,18 @@ namespace fettle {
 struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  Normalizer normalizer;       // empty: none, as the decoder
-  Normalizer precompiled;      // that part of it: the text begins with the first character that it does not remove
-  std::string prefix;          // put before the normalized text,
-  bool prefix_always = false;  // after every added token too
-  bool prefix_alone = false;   // also before a text of which nothing is left
+  Normalizer normalizer;   // may be empty, as may the decoder
+  Normalizer precompiled;  // the Precompiled part of it: the text begins with the first character that this part does
+                           // not remove
+  std::string prefix;      // goes before the normalized text,
+  bool prefix_always = false;  // also after every added token
+  bool prefix_alone = false;   // also before a text that normalizing made empty
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
 
-  // To be called once all is read: lets long texts without a pre-tokenizer be cut into words where that changes
-  // nothing.
+  // Call this after reading the file. When there is no pre-tokenizer, it lets long texts be cut into words where the
+  // cuts do not change the ids.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
@@ -37,22 +39,22 @@ struct Pipeline {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 };
 
-// tokenizer.json of the Hugging Face `tokenizers` library.
+// Reads tokenizer.json of the Hugging Face `tokenizers` library.
 Pipeline read_tokenizer_json(const std::filesystem::path& path);
 
-// A SentencePiece model (tokenizer.model), BPE or Unigram. Ids equal those of the `sentencepiece` library for text
-// without added tokens; those are found in the text, control symbols among them, as Transformers does it: the dummy
-// prefix stands only at the start of the text, unless `legacy` of tokenizer_config.json is true. Sets the names of
-// special tokens that `config` leaves open.
+// Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
+// the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers: the
+// dummy prefix goes only at the start of the text, unless `legacy` in tokenizer_config.json is true. Sets the names of
+// special tokens that are empty in `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
-// Whether the file begins as lines of base64 and rank do.
+// True when the first line of the file consists of base64 and a rank.
 bool is_rank_file(const std::filesystem::path& path);
 
-// Ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
-// tekken.json. Ids equal those of the `tiktoken` library, as the models' own programs use it. How a text is cut, and
-// the special tokens that `config` does not name, are known for Llama 3, Llama 4 and Qwen by the number of ranks.
-// Throws UserError for ranks of another number without config.pattern.
+// Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
+// tekken.json. The ids equal those of the `tiktoken` library as the models' own programs use it. The number of ranks
+// identifies Llama 3, Llama 4 and Qwen. For these Fettle knows the pattern that cuts a text, and the special tokens
+// that `config` does not name. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

@@ -13,7 +13,7 @@ void add_tokens(std::vector<PairPiece>& pieces, const std::vector<int32_t>& ids,
   for (int32_t id : ids) pieces.push_back({PairPiece::Kind::kToken, id, type});
 }
 
-// The texts one behind the other, each between `before` and `after`.
+// The two texts one after the other, each between `before` and `after`.
 std::vector<PairPiece> one_after_another(const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
   std::vector<PairPiece> pieces;
   for (uint8_t type : {uint8_t{0}, uint8_t{1}}) {
@@ -24,7 +24,7 @@ std::vector<PairPiece> one_after_another(const std::vector<int32_t>& before, con
   return pieces;
 }
 
-// The id of ["[SEP]", 102].
+// Reads the id from a pair such as ["[SEP]", 102].
 int32_t read_token_id(const JsonField& field) {
   const std::vector<JsonField> pair = field.elements();
   if (pair.size() != 2) field.fail("wanted a token and its id");
@@ -50,7 +50,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
   const std::string& type = field.at("type").string();
   field.expect_only({"type", "add_prefix_space", "trim_offsets", "use_regex", "sep", "cls", "processors", "single",
                      "pair", "special_tokens"});
-  if (type == "ByteLevel") return {};  // it changes offsets only
+  if (type == "ByteLevel") return {};  // it changes only offsets
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     const int32_t cls = read_token_id(field.at("cls")), sep = read_token_id(field.at("sep"));
     const bool roberta = type == "RobertaProcessing";
@@ -65,7 +65,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     std::vector<Template> result;
     bool after_template = false;
     for (const JsonField& step : field.at("processors").elements()) {
-      // The reference treats what a template has put together as several texts.
+      // The reference then treats the parts of the template as several texts.
       if (after_template && step.at("type").string() != "ByteLevel") {
         step.fail("a {} after a TemplateProcessing is not supported", step.at("type").string());
       }
@@ -116,7 +116,9 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
 
 std::vector<PairPiece> PostProcessor::pair() const {
   if (templates_.size() > 1)
-    throw UserError("pairs of texts: the tokenizer's post_processor has several templates, of which none is for pairs");
+    throw UserError(
+        "the tokenizer cannot join pairs of texts: its post_processor has several templates and none of them is for "
+        "pairs");
   return templates_.empty() ? one_after_another({}, {}) : templates_[0].pair;
 }
 

@@ -1,4 +1,4 @@
-// Defines PostProcessor: the special tokens that are put around the ids of a text.
+// Defines PostProcessor, which adds special tokens around the ids of a text.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,29 @@ namespace fettle {
 
 class PostProcessor {
  public:
-  // Reads the `post_processor` of tokenizer.json. Throws UserError for a type that is not known, with those that are.
+  // Reads `post_processor` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
   static PostProcessor read(const JsonField& field);
-  // Puts `before` and `after` around the text.
+  // Makes a post-processor that puts `before` and `after` around the text.
   static PostProcessor around(std::vector<int32_t> before, std::vector<int32_t> after);
 
-  // What stands before and after a text with special tokens.
+  // The special tokens before and after a text.
   std::pair<std::vector<int32_t>, std::vector<int32_t>> ids_around() const;
 
   void apply(std::vector<int32_t>& ids, bool add_special_tokens) const;
 
-  // What stands in a row of two texts: a special token, or one of the texts.
+  // A part of a row of two texts: a special token, or one of the texts.
   struct PairPiece {
     enum class Kind : uint8_t { kToken, kFirst, kSecond };
     Kind kind = Kind::kToken;
-    int32_t id = 0;    // kToken
-    uint8_t type = 0;  // the token type of all of it
+    int32_t id = 0;    // for kToken
+    uint8_t type = 0;  // the token type of the whole part
   };
-  // Without a template the texts stand one behind the other, of types 0 and 1. Throws UserError when there are several.
+  // The parts of a row of two texts. Without a template: the first text with type 0, then the second with type 1.
+  // Throws UserError when there are several templates.
   std::vector<PairPiece> pair() const;
 
  private:
-  // The special ids that come before each copy of the text and after the last; a template has one copy as a rule.
+  // The special ids before each copy of the text and after the last one. Most templates have one copy.
   struct Template {
     std::vector<std::vector<int32_t>> between;
     std::vector<PairPiece> pair;

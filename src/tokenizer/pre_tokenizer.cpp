@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// What becomes of the delimiters that a split finds.
+// What a split does with the delimiters that it finds.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 Behavior read_behavior(const JsonField& field) {
@@ -32,7 +32,7 @@ struct Stretch {
   bool is_match;
 };
 
-// Joins neighbouring stretches by `behavior` and emits them as parts of `piece`.
+// Joins neighbouring stretches as `behavior` says, and emits them as parts of `piece`.
 template <typename Emit>
 void emit_joined(const Piece& piece, const std::vector<Stretch>& stretches, Behavior behavior, Emit& emit) {
   std::vector<Stretch> joined;
@@ -80,7 +80,7 @@ PreTokenizer::Step split_by(Cover cover, Behavior behavior) {
   };
 }
 
-// Every character that `is_match` likes is a delimiter of its own.
+// Treats each character for which `is_match` is true as a delimiter.
 template <bool (*is_match)(char32_t)>
 void cover_chars(std::string_view text, const std::function<void(size_t, size_t, bool)>& visit) {
   size_t covered = 0;
@@ -146,7 +146,7 @@ PreTokenizer read_whitespace_split(const JsonField& field) {
   return of_step(split_by(cover_chars<is_white_space>, Behavior::kRemoved));
 }
 
-// Runs of word characters and runs of what is neither word nor space.
+// Cuts into runs of word characters, and runs of characters that are neither word characters nor white space.
 PreTokenizer read_whitespace(const JsonField& field) {
   field.expect_only({"type"});
   return of_step([](Pieces& pieces) {
@@ -238,7 +238,7 @@ PreTokenizer::Step cut_before_runs(std::string mark) {
   return [mark = std::move(mark)](Pieces& pieces) {
     pieces.split([&](const Piece& piece, auto& emit) {
       size_t start = 0;
-      size_t run_end = 0;  // of the last mark seen
+      size_t run_end = 0;  // the end of the last mark found
       for (size_t at = 0; (at = piece.text.find(mark, at)) != std::string_view::npos; run_end = at += mark.size()) {
         if (at == run_end) continue;
         emit(part_of(piece, start, at));

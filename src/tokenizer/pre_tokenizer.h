@@ -1,4 +1,4 @@
-// Defines PreTokenizer: how a text is cut into the pieces (words) that the model encodes one by one.
+// Defines PreTokenizer, which cuts a text into pieces (words). The model encodes each piece on its own.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace fettle {
 
-// The steps to take, in order. Safe to use from several threads.
+// The steps, in order. Several threads may use it at once.
 struct PreTokenizer {
   using Step = std::function<void(Pieces&)>;
 
   std::vector<Step> steps;
-  // The pieces are then to be spelled in the byte alphabet (to_alphabet); a model that works on bytes needs not.
+  // True when the pieces must then be written in the byte alphabet (to_alphabet), unless the model works on bytes.
   bool to_bytes = false;
-  // Some step asks whether a piece begins where the text begins.
+  // True when a step depends on whether a piece is at the start of the text.
   bool asks_for_start = false;
 
   void apply(Pieces& pieces) const {
@@ -25,13 +25,13 @@ struct PreTokenizer {
   }
 };
 
-// Reads the `pre_tokenizer` of tokenizer.json. Throws UserError for a type that is not known, with those that are.
+// Reads `pre_tokenizer` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
 PreTokenizer read_pre_tokenizer(const JsonField& field);
 
-// Cuts before each run of `mark`.
+// A step that cuts before each run of `mark`.
 PreTokenizer::Step cut_before_runs(std::string mark);
 
-// Spells every piece in the byte alphabet.
+// A step that writes every piece in the byte alphabet.
 void spell_in_alphabet(Pieces& pieces);
 
 }  // namespace fettle

@@ -18,7 +18,7 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads the best of the files that are there; sets `read` to it.
+// Reads the preferred one of the files that exist, and sets `read` to its path.
 Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::path& read) {
   if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_tokenizer_json(read);
   if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
@@ -31,12 +31,12 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
     }
   }
   throw UserError(
-      "{}: there is no tokenizer here; wanted is a model folder with tokenizer.json, tokenizer.model, tekken.json or a "
+      "{}: there is no tokenizer here; give a model folder with tokenizer.json, tokenizer.model, tekken.json or a "
       "*.tiktoken file",
       model_dir.string());
 }
 
-// Tokens that only the files beside know, as Transformers adds them.
+// Adds the tokens that only tokenizer_config.json and its companions name, as Transformers does.
 void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
   for (AddedToken token : config.added_tokens) {
     const auto known = pipeline.id_of(token.content);
@@ -67,7 +67,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // What the config leaves open stays as the post-processor has it.
+    // What the config does not set stays as in the post-processor.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();
@@ -120,11 +120,12 @@ Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::opti
   const auto length_a = static_cast<int64_t>(a.size()), length_b = static_cast<int64_t>(b.size());
   const int64_t room = max_length - special;
   if (room < 1)
-    throw UserError("cutoff_len: {} tokens leave no room for a text between the {} special tokens", max_length,
+    throw UserError("cutoff_len: {} tokens leave no room for text beside the {} special tokens; raise it", max_length,
                     special);
   Texts out{.whole = length_a + length_b + special};
   if (out.whole > max_length) {
-    // The longer one is cut to what the shorter leaves, but both to a half each where that is less than the shorter.
+    // The longer text gets the room that the shorter one leaves. If the shorter one needs more than half, both get
+    // half.
     const int64_t shorter = std::min(length_a, length_b), half = room / 2;
     const bool both = second && shorter > half;
     const int64_t small = both ? half : shorter, large = room - small;

@@ -1,8 +1,8 @@
-// Defines Tokenizer: text to token ids and back, as the model's own tokenizer files say.
+// Defines Tokenizer, which turns text into token ids and back, as the model's own tokenizer files describe.
 //
-// Ids equal those of the Hugging Face `tokenizers` library, as Transformers sets it up, for the same files. Truncation
-// and padding that tokenizer.json may ask for are not applied: that is the caller's. An added token has the id that
-// the vocabulary gives it, else the one written beside it.
+// For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
+// Truncation and padding in tokenizer.json are not applied; callers do both. An added token has the id from the
+// vocabulary, or else the id in its own entry.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +18,39 @@ namespace fettle {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json, else tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json or *.tiktoken; and
-  // tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat_template.jinja beside it.
-  // Throws UserError naming the file and what in it is missing, broken or not supported.
+  // Reads the first file that exists of tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks),
+  // tekken.json and *.tiktoken. Also reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and
+  // chat_template.jinja. Throws UserError that names the file and what is missing, invalid or not supported in it.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Bytes of `text` that are not UTF-8 count as U+FFFD, one for each longest broken sequence, as Python's
-  // bytes.decode("utf-8", "replace") has it. Added tokens in the text are recognised. With `add_special_tokens`, the
-  // post-processor's bos/eos are added. Safe to call from several threads at once.
+  // Invalid UTF-8 in `text` is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one for each maximal
+  // invalid sequence. Added tokens in the text are recognised. `add_special_tokens` adds the post-processor's bos and
+  // eos. Several threads may call it at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
-  // A text or two as one row with the post-processor's special tokens, cut to `max_length` as tokenizer(text,
-  // text_pair, truncation=True, max_length=...) of Transformers does it: at the end of the longer text, so that the
-  // special tokens stay. Throws UserError when there is no room for them, and for a pair that the post-processor does
-  // not know.
+  // Encodes one or two texts as one row with the post-processor's special tokens. Cuts it to `max_length` like
+  // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): at the end of the longer text, so that
+  // the special tokens stay. Throws UserError when the special tokens leave no room, and for a pair when the
+  // post-processor has no template.
   struct Texts {
     std::vector<int32_t> ids;
-    std::vector<uint8_t> types;  // token types: 1 where the second text stands, if the tokenizer has them
-    int64_t whole = 0;           // tokens before it was cut
+    std::vector<uint8_t> types;  // token types: 1 for the second text, if the tokenizer has types
+    int64_t whole = 0;           // the number of tokens before cutting
   };
   Texts encode_texts(std::string_view first, const std::optional<std::string>& second, int64_t max_length) const;
-  // Invalid UTF-8 in the result is replaced by U+FFFD, as the reference does.
+  // Replaces invalid UTF-8 in the result by U+FFFD, as the reference does.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<int32_t> token_id(std::string_view token) const;
-  std::string token(int32_t id) const;  // its spelling in the vocabulary; empty when there is none
+  std::string token(int32_t id) const;  // the token's string in the vocabulary; empty when there is none
   bool is_special(int32_t id) const;
   int64_t vocab_size() const;  // largest id + 1, added tokens included
 
-  // Names from tokenizer_config.json / special_tokens_map.json; empty when there is none.
+  // Names from tokenizer_config.json or special_tokens_map.json; empty when there is none.
   const std::string& bos_token() const;
   const std::string& eos_token() const;
   const std::string& pad_token() const;
@@ -59,11 +59,11 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
 
-  // The Jinja text of the model's chat template, if any: chat_template.jinja, else `chat_template` of
-  // tokenizer_config.json (of a list: the one named `name`, by default "default").
+  // The model's chat template as Jinja text, if it has one: chat_template.jinja, or else `chat_template` in
+  // tokenizer_config.json. From a list, the template called `name` is taken.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
-  // Files of the model folder that make the tokenizer, to be copied beside an adapter or a merged model.
+  // The files of the model folder that define the tokenizer. Callers copy them beside an adapter or a merged model.
   const std::vector<std::filesystem::path>& files() const;
 
  private:
@@ -72,21 +72,21 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
-// Decodes a growing sequence: push() returns the text that is certain so far, never half a character.
-// The pieces and what finish() returns, joined, are the text that decode() gives for all ids. One thread at a time;
+// Decodes ids one by one. push() returns new text that further ids cannot change, never part of a character. All
+// returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a time may use it.
 // `tokenizer` must outlive it.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
   std::string push(int32_t id);
-  std::string finish();  // what is left, broken bytes replaced; then a new sequence may begin
+  std::string finish();  // returns the rest with broken bytes replaced; a new sequence may follow
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // of the last pieces, then those that wait
-  size_t context_ = 0;        // how many of ids_ are of the last pieces
-  std::string emitted_;       // the text of ids_ that is out already
+  std::vector<int32_t> ids_;  // the ids of the last pieces, then those without text so far
+  size_t context_ = 0;        // the number of ids_ that belong to the last pieces
+  std::string emitted_;       // the text of ids_ that push() has returned
 };
 
 }  // namespace fettle

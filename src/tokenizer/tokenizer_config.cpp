@@ -21,7 +21,7 @@ void add_unique(std::vector<std::string>& tokens, std::string token) {
   }
 }
 
-// Takes the names of tokens out of `field`; those that are set already stay unless `overrides`.
+// Reads the names of tokens from `field`. Without `overrides`, names that are already set stay.
 void read_names(const JsonField& field, bool overrides, TokenizerConfig& config) {
   auto read_name = [&](std::string_view key, std::string* into) {
     const auto named = field.find(key);
@@ -35,7 +35,7 @@ void read_names(const JsonField& field, bool overrides, TokenizerConfig& config)
   read_name("pad_token", &config.pad_token);
   read_name("unk_token", &config.unk_token);
   for (std::string_view key : {"sep_token", "cls_token", "mask_token"}) read_name(key, nullptr);
-  // Transformers 4 writes a list; 5 a list, or an object of named ones.
+  // Transformers 4 writes a list. Transformers 5 writes a list, or an object with a name for each token.
   for (std::string_view key : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto extra = field.find(key);
     if (!extra) continue;
@@ -52,7 +52,7 @@ void read_added_tokens_decoder(const JsonField& field, TokenizerConfig& config) 
     int32_t id = -1;
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
     if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0) {
-      field.fail("'{}' is no token id", key);
+      field.fail("'{}' is not a valid token id", key);
     }
     config.added_tokens.push_back(AddedTokens::read(token, id));
   }

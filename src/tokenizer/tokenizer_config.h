@@ -1,8 +1,8 @@
-// Defines TokenizerConfig: what the files beside tokenizer.json say of special tokens and chat templates.
+// Defines TokenizerConfig: the special tokens and chat templates from the files beside tokenizer.json.
 //
-// Read are tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token is a string
-// or {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja. Any of them
-// may be missing.
+// It reads tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token is a string or
+// {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja. Each may be
+// missing.
 #pragma once
 
 #include <filesystem>
@@ -16,19 +16,19 @@
 namespace fettle {
 
 struct TokenizerConfig {
-  std::string bos_token;  // empty when there is none, as the others
+  std::string bos_token;  // this and the next three: empty when there is none
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
-  std::vector<std::string> special_tokens;  // these and all others that are named
-  std::vector<AddedToken> added_tokens;     // of added_tokens_decoder
+  std::vector<std::string> special_tokens;  // these and all others that the files name
+  std::vector<AddedToken> added_tokens;     // from added_tokens_decoder
   std::string tokenizer_class;
-  std::string pattern;                // pat_str: how ranks of a kind that is not known cut a text into words
-  std::optional<bool> legacy;         // of Llama's tokenizers: a space after added tokens too
-  std::optional<bool> add_bos_token;  // set: they decide instead of the post-processor
+  std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
+  std::optional<bool> legacy;         // Llama's tokenizers: a space also goes after added tokens
+  std::optional<bool> add_bos_token;  // if set, these two decide instead of the post-processor
   std::optional<bool> add_eos_token;
-  std::map<std::string, std::string> chat_templates;  // by name; "default" is the usual one
-  std::vector<std::filesystem::path> files;           // those that were there
+  std::map<std::string, std::string> chat_templates;  // by name; the usual name is "default"
+  std::vector<std::filesystem::path> files;           // the files that exist
 
   static TokenizerConfig read(const std::filesystem::path& model_dir);
 };

@@ -80,7 +80,7 @@ TEST_F(Damaged, TruncatedShard) {
 
 TEST_F(Damaged, GarbageManifest) {
   write_text(in(6, "state/manifest.json"), "{\"format\": [\x01\xff");
-  expect_refused({"checkpoint-6/state/manifest.json", "is no JSON: it breaks at"});
+  expect_refused({"checkpoint-6/state/manifest.json", "is not valid JSON: syntax error at"});
 }
 
 TEST_F(Damaged, MissingManifest) {

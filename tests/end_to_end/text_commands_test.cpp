@@ -69,7 +69,7 @@ TEST_F(TextCommands, NestedGarbageIsNoCrash) {
   EXPECT_THAT(ids.err, HasSubstr("ids:1: a JSON array of ids is wanted"));
   const Outcome talk = run({"render", kLlama3, file("talk.json", "{\"messages\": " + deep + "}")});
   EXPECT_EQ(talk.code, 2);
-  EXPECT_THAT(talk.err, HasSubstr("talk.json: is no JSON: values are nested more than 100 deep"));
+  EXPECT_THAT(talk.err, HasSubstr("talk.json: is not valid JSON: values are nested more than 100 deep"));
 }
 
 TEST_F(TextCommands, FilesThatAreNone) {
@@ -105,9 +105,9 @@ TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
   EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: an object with"));
   EXPECT_THAT(run({"render", file("x.jinja", "a\xff"), talks, "--jsonl"}).err, HasSubstr("x.jinja: is not UTF-8"));
   EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err,
-              HasSubstr("bad.json: is no JSON: it breaks at its end"));
+              HasSubstr("bad.json: is not valid JSON: the text ends too early"));
   EXPECT_THAT(run({"render", text, talks}).err,
-              HasSubstr("it breaks at line 2, column 1, at `{\"messages\": [{\"cont`; a "
+              HasSubstr("syntax error at line 2, column 1, at `{\"messages\": [{\"cont`; a "
                         "file of one object a line is read with --jsonl"));
 }
 

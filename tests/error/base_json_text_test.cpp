@@ -19,14 +19,14 @@ std::string reason(const std::string& text) {
 }
 
 TEST(JsonText, SaysWhereItBreaks) {
-  EXPECT_EQ(reason("{\"a\": nope}"), "it breaks at column 8, at `ope}`");
-  EXPECT_EQ(reason("[1,\n 2,,]"), "it breaks at line 2, column 4, at `,]`");
-  EXPECT_EQ(reason("{\"a\": [1"), "it breaks at its end");
-  EXPECT_EQ(reason(""), "it breaks at its end");
-  EXPECT_EQ(reason("[NaN]"), "it breaks at column 2, at `NaN]`");
+  EXPECT_EQ(reason("{\"a\": nope}"), "syntax error at column 8, at `ope}`");
+  EXPECT_EQ(reason("[1,\n 2,,]"), "syntax error at line 2, column 4, at `,]`");
+  EXPECT_EQ(reason("{\"a\": [1"), "the text ends too early");
+  EXPECT_EQ(reason(""), "the text ends too early");
+  EXPECT_EQ(reason("[NaN]"), "syntax error at column 2, at `NaN]`");
   // A character is shown whole or not at all.
-  EXPECT_EQ(reason("[x12345678901234567\u00e9]"), "it breaks at column 2, at `x12345678901234567\u00e9`");
-  EXPECT_EQ(reason("[x123456789012345678\u00e9]"), "it breaks at column 2, at `x123456789012345678`");
+  EXPECT_EQ(reason("[x12345678901234567\u00e9]"), "syntax error at column 2, at `x12345678901234567\u00e9`");
+  EXPECT_EQ(reason("[x123456789012345678\u00e9]"), "syntax error at column 2, at `x123456789012345678`");
 }
 
 TEST(JsonText, ValuesThatCannotBeHeld) {

@@ -43,7 +43,7 @@ TEST_F(BadAdapter, Missing) {
 TEST_F(BadAdapter, BrokenConfig) {
   write_text(folder_ / "adapter_config.json", "{\"r\": }");
   EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }),
-              HasSubstr("adapter_config.json: is no JSON: it breaks at column 7"));
+              HasSubstr("adapter_config.json: is not valid JSON: syntax error at column 7"));
   write_text(folder_ / "adapter_config.json", "[]");
   EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }), HasSubstr("wanted an object"));
 }

@@ -63,7 +63,7 @@ TEST(FilesErrors, JsonPosition) {
   TempFolder folder;
   write_text(folder / "x.json", "{\"a\": [1,\n 2,,]}");
   EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }),
-              HasSubstr("x.json: is no JSON: it breaks at line 2, column 4, at `,]}`"));
+              HasSubstr("x.json: is not valid JSON: syntax error at line 2, column 4, at `,]}`"));
   write_text(folder / "x.json", "{\"a\": 1e999}");
   EXPECT_THAT(user_error([&] { read_json_file(folder / "x.json"); }), HasSubstr("a number in it is too large"));
 }

@@ -60,7 +60,7 @@ bool absent(Shape&, Bytes&) {
 }
 
 TEST_F(QuantisedCheckpoint, SettingsThatNestTooDeeplyAreNoCrash) {
-  EXPECT_THAT(with_setting("{", std::string(2'000'000, '[')), testing::HasSubstr("is no JSON object"));
+  EXPECT_THAT(with_setting("{", std::string(2'000'000, '[')), testing::HasSubstr("is not a JSON object"));
 }
 
 TEST_F(QuantisedCheckpoint, AsItIs) {
@@ -87,7 +87,7 @@ TEST_F(QuantisedCheckpoint, OtherForms) {
   EXPECT_THAT(with_setting("\"nf4\"", "\"nf3\""), AllOf(HasSubstr("quant_type"), HasSubstr("nf3")));
   EXPECT_THAT(with_setting("\"blocksize\": 64", "\"blocksize\": 128"), HasSubstr("blocksize 128, wanted 64"));
   EXPECT_THAT(with_setting("\"nested_offset\"", "\"nested_upset\""), HasSubstr("nested_offset"));
-  EXPECT_THAT(with_setting("{", "["), HasSubstr("no JSON object"));
+  EXPECT_THAT(with_setting("{", "["), HasSubstr("not a JSON object"));
   const std::string map = changed(kWeight + ".quant_map", [](Shape&, Bytes& bytes) {
     bytes[3] = std::byte{0};
     return true;

@@ -56,14 +56,14 @@ TEST(ModelFolder, WithoutConfig) {
 
 TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {
   write_text(folder_ / "config.json", "{\n  \"a\": 1,\n  \"b\": oops\n}\n");
-  EXPECT_THAT(error(), HasSubstr("config.json: is no JSON: it breaks at line 3, column 8"));
+  EXPECT_THAT(error(), HasSubstr("config.json: is not valid JSON: syntax error at line 3, column 8"));
   write_text(folder_ / "config.json", "");
-  EXPECT_THAT(error(), HasSubstr("config.json: is no JSON: it breaks at its end"));
+  EXPECT_THAT(error(), HasSubstr("config.json: is not valid JSON: the text ends too early"));
   write_text(folder_ / "config.json", "[]");
   EXPECT_THAT(error(), HasSubstr("holds a JSON array, wanted an object"));
   write_text(folder_ / "config.json", "{}");
   write_text(folder_ / "generation_config.json", "{");
-  EXPECT_THAT(error(), HasSubstr("generation_config.json: is no JSON: it breaks at its end"));
+  EXPECT_THAT(error(), HasSubstr("generation_config.json: is not valid JSON: the text ends too early"));
 }
 
 TEST_F(BadModel, NoWeights) {
@@ -114,7 +114,7 @@ TEST_F(BadModel, IndexWithoutSense) {
   write_index(R"({"a":"../1.safetensors"})");
   EXPECT_THAT(error(), HasSubstr("wanted the name of a file in the same folder"));
   write_index("{");
-  EXPECT_THAT(error(), HasSubstr("model.safetensors.index.json: is no JSON: it breaks at its end"));
+  EXPECT_THAT(error(), HasSubstr("model.safetensors.index.json: is not valid JSON: the text ends too early"));
 }
 
 TEST_F(BadModel, UnknownTensorNamesNearOnes) {

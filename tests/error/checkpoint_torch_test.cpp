@@ -62,30 +62,32 @@ TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
   // NEWOBJ, INST, OBJ, EXT1, REDUCE of a storage type, NEXT_BUFFER, PERSID, protocol 0's INT.
   for (const char* op : {"\x81", "i", "o", "\x82\x01", "\x97", "Pkey\n", "I01\n"})
     EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw(")").raw(op).stop()),
-                HasSubstr("is not one that checkpoints need"))
+                HasSubstr("is not needed for checkpoints"))
         << static_cast<int>(op[0]);
   EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
               HasSubstr("it calls 'torch.FloatStorage'"));
   // BUILD sets attributes: only a dict's, with a dict.
-  EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw("}b").stop()), HasSubstr("no dict"));
-  EXPECT_THAT(pickle_error(Pickle().dict().text("state").raw("b").stop()), HasSubstr("a text where a dict is needed"));
+  EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw("}b").stop()),
+              HasSubstr("it lacks a dict"));
+  EXPECT_THAT(pickle_error(Pickle().dict().text("state").raw("b").stop()),
+              HasSubstr("it has a text, but a dict is needed"));
   EXPECT_THAT(pickle_error(std::string("\x80\x07.", 3)), HasSubstr("its protocol is 7"));
 }
 
 TEST(HostilePickle, StackAndMemo) {
   EXPECT_THAT(pickle_error(""), HasSubstr("ends too early"));
   EXPECT_THAT(pickle_error("\x80"), HasSubstr("ends too early"));
-  EXPECT_THAT(pickle_error(Pickle().raw("0").stop()), HasSubstr("not there"));
-  EXPECT_THAT(pickle_error(Pickle().raw("t").stop()), HasSubstr("a mark that is not there"));
-  EXPECT_THAT(pickle_error(Pickle().raw("(0\x85").stop()), HasSubstr("not there"));
-  EXPECT_THAT(pickle_error(Pickle().raw("(\x85").stop()), HasSubstr("not there"));
-  EXPECT_THAT(pickle_error(Pickle().raw("h\x05").stop()), HasSubstr("recalls value 5"));
-  EXPECT_THAT(pickle_error(Pickle().raw("q\x01").stop()), HasSubstr("remembers a value that is not there"));
+  EXPECT_THAT(pickle_error(Pickle().raw("0").stop()), HasSubstr("from an empty stack"));
+  EXPECT_THAT(pickle_error(Pickle().raw("t").stop()), HasSubstr("a mark that does not exist"));
+  EXPECT_THAT(pickle_error(Pickle().raw("(0\x85").stop()), HasSubstr("from an empty stack"));
+  EXPECT_THAT(pickle_error(Pickle().raw("(\x85").stop()), HasSubstr("from an empty stack"));
+  EXPECT_THAT(pickle_error(Pickle().raw("h\x05").stop()), HasSubstr("it loads value 5, which it has not stored"));
+  EXPECT_THAT(pickle_error(Pickle().raw("q\x01").stop()), HasSubstr("it stores a value from an empty stack"));
   EXPECT_THAT(pickle_error(Pickle().raw("}NNNu").stop()), HasSubstr("mark"));
   EXPECT_THAT(pickle_error(Pickle().raw("}(Nu").stop()), HasSubstr("has no value"));
-  EXPECT_THAT(pickle_error(Pickle().raw("NNa").stop()), HasSubstr("no list where one is needed"));
-  EXPECT_THAT(pickle_error(Pickle().raw("NR").stop()), HasSubstr("a None where a tuple is needed"));
-  EXPECT_THAT(pickle_error(Pickle().raw(")Q").stop()), HasSubstr("not a storage"));
+  EXPECT_THAT(pickle_error(Pickle().raw("NNa").stop()), HasSubstr("it lacks a list that is needed"));
+  EXPECT_THAT(pickle_error(Pickle().raw("NR").stop()), HasSubstr("it has a None, but a tuple is needed"));
+  EXPECT_THAT(pickle_error(Pickle().raw(")Q").stop()), HasSubstr("an object that is not a storage"));
   EXPECT_THAT(pickle_error(Pickle().raw("\x8a\x09" + std::string(9, '\1')).stop()), HasSubstr("9 bytes"));
   EXPECT_THAT(pickle_error(Pickle().raw("X\xff\xff\xff\xff").stop()), HasSubstr("ends too early"));
   EXPECT_THAT(pickle_error(Pickle().raw("\x8d" + std::string(8, '\xff')).stop()), HasSubstr("ends too early"));
@@ -98,13 +100,13 @@ TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
   std::string deep;
   for (int i = 0; i < 1 << 20; ++i) deep += "\x85";
-  EXPECT_THAT(pickle_error(Pickle().raw("N" + deep).stop()), HasSubstr("but a tuple"));
+  EXPECT_THAT(pickle_error(Pickle().raw("N" + deep).stop()), HasSubstr("it contains a tuple, not a dict"));
   std::string doubling = ")";
   for (int i = 0; i < 200; ++i) doubling += "2\x86";
-  EXPECT_THAT(pickle_error(Pickle().raw(doubling).stop()), HasSubstr("but a tuple"));
+  EXPECT_THAT(pickle_error(Pickle().raw(doubling).stop()), HasSubstr("it contains a tuple, not a dict"));
   EXPECT_THAT(pickle_error(Pickle().raw(std::string(3 << 20, ']')).stop()), HasSubstr("more than 2097152 values"));
   EXPECT_THAT(pickle_error(Pickle().raw("N" + std::string(3 << 20, '\x94')).stop()),
-              HasSubstr("remembers more than 2097152"));
+              HasSubstr("stores more than 2097152"));
   // One long tuple as the arguments, or the dims, of many calls.
   const std::string wide = "(" + std::string(100000, 'N') + "tq\x01";
   EXPECT_THAT(pickle_error(Pickle().global("torch", "Size").raw(wide + "R").stop()), HasSubstr("too many values"));
@@ -112,7 +114,7 @@ TEST(HostilePickle, BombsStaySmall) {
 
 TEST(HostilePickle, ViewsOutsideOfTheirStorage) {
   constexpr int64_t kHuge = int64_t{1} << 62;
-  const std::string outside = "does not lie in its storage";
+  const std::string outside = "does not fit into its storage";
   EXPECT_THAT(pickle_error(one_tensor(2, 0, {3}, {1})), HasSubstr(outside));
   EXPECT_THAT(pickle_error(one_tensor(2, 1, {2}, {1})), HasSubstr(outside));
   EXPECT_THAT(pickle_error(one_tensor(2, -1, {2}, {1})), HasSubstr(outside));
@@ -124,18 +126,18 @@ TEST(HostilePickle, ViewsOutsideOfTheirStorage) {
   EXPECT_THAT(pickle_error(one_tensor(2, 0, {1000}, {0})), HasSubstr(outside)) << "an expanded view";
   EXPECT_THAT(pickle_error(one_tensor(-1, 0, {0}, {1})), HasSubstr("-1 elements"));
   EXPECT_THAT(pickle_error(one_tensor(std::numeric_limits<int64_t>::max(), 0, {1}, {1})), HasSubstr("elements"));
-  EXPECT_THAT(pickle_error(one_tensor(2, 0, {2}, {1, 1})), HasSubstr("as many strides"));
+  EXPECT_THAT(pickle_error(one_tensor(2, 0, {2}, {1, 1})), HasSubstr("different numbers of strides and dimensions"));
   EXPECT_THAT(pickle_error(one_tensor(2, 0, std::vector<int64_t>(17, 1), std::vector<int64_t>(17, 1))),
               HasSubstr("17 dimensions"));
 }
 
 TEST(HostilePickle, WhatIsNoStateDict) {
-  EXPECT_THAT(pickle_error(Pickle().raw("N").stop()), HasSubstr("no dict of tensors but a None"));
+  EXPECT_THAT(pickle_error(Pickle().raw("N").stop()), HasSubstr("it contains a None, not a dict of tensors"));
   EXPECT_THAT(pickle_error(Pickle().raw("}(").text("epoch").number(3).raw("u").stop()),
               AllOf(HasSubstr("'epoch' is a int"), HasSubstr("state dict")));
   EXPECT_THAT(pickle_error(Pickle().raw("}(").text("model").dict().raw("u").stop()), HasSubstr("'model' is a dict"));
   EXPECT_THAT(pickle_error(Pickle().raw("}(N").tensor("0", 1, 0, {1}, {1}).raw("u").stop()),
-              HasSubstr("a None where a text is needed"));
+              HasSubstr("it has a None, but a text is needed"));
   EXPECT_THAT(pickle_error(Pickle()
                                .raw("}(")
                                .text("w")
@@ -178,7 +180,7 @@ TEST(TorchFileErrors, BrokenZip) {
 
 TEST(TorchFileErrors, StoragesThatAreNotThere) {
   EXPECT_THAT(file_error(checkpoint(one_tensor(2, 0, {2}, {1}), floats({1}))),
-              AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("are 4, wanted 8")));
+              AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("are 4, expected 8")));
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", one_tensor(2, 0, {2}, {1})}})), HasSubstr("missing"));
 }
 

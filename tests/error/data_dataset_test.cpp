@@ -37,7 +37,7 @@ void expect_says(const std::string& message, const std::string& part) {
 
 TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \n"),
-              "a.jsonl:3: not valid JSON: it breaks at its end");
+              "a.jsonl:3: not valid JSON: the text ends too early");
   expect_says(failure(), "on_bad_row: skip");
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n[1]\n"), "a.jsonl:2: a row must be a JSON object");
   expect_says(failure_of("a.jsonl", "{\"text\": \"\xc3\x28\"}\n"),
@@ -47,7 +47,7 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.jsonl", "{\"text\": 1e999}\n"), "a.jsonl:1: not valid JSON: a number in it is too large");
   expect_says(failure_of("a.jsonl", std::string("PK\x03\x04\0\0", 6)), "a zero byte; is this a binary file?");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": nope}]"),
-              "a.json:2: not valid JSON: it breaks at column 11, at `ope}`");
+              "a.json:2: not valid JSON: syntax error at column 11, at `ope}`");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"},\n {\"text\": \"b\""),
               "a.json:2: the row that begins here is not closed");
   expect_says(failure_of("a.json", "[{\"text\": \"a\"}\n"), "the array of rows is not closed by ]");
@@ -81,7 +81,7 @@ TEST_F(DataErrors, UnusableFiles) {
   spec.sets = {"alpaca_fr"};
   expect_says(failure(), "(did you mean 'alpaca_de'?); it has alpaca_de, alpaca_en");
   folder.write("dataset_info.json", "{\"a\": {\n  \"file_name\": nope}\n}");
-  expect_says(failure(), "dataset_info.json: is not valid JSON: it breaks at line 2, column 17, at `ope}`");
+  expect_says(failure(), "dataset_info.json: is not valid JSON: syntax error at line 2, column 17, at `ope}`");
   std::filesystem::remove(folder.path() / "dataset_info.json");
   spec.sets = {(folder.path() / "*.nothing").string()};
   expect_says(failure(), "no file matches");

@@ -24,9 +24,9 @@ struct Case {
 TEST(Jinja, NamesLineAndReason) {
   const Case cases[] = {
       {"a\n{{ 1 + }}", "chat_template.jinja:2:", "expected an expression, got }}"},
-      {"\n\n{% if x %}\nb", "chat_template.jinja:3:", "never closed"},
-      {"{% frobnicate %}", ":1:", "the tag 'frobnicate' is not known"},
-      {"x\n{{ 'abc }}", ":2:", "a string is never closed"},
+      {"\n\n{% if x %}\nb", "chat_template.jinja:3:", "the block that begins here has no {% endif %}"},
+      {"{% frobnicate %}", ":1:", "the tag 'frobnicate' is unknown"},
+      {"x\n{{ 'abc }}", ":2:", "a string has no closing quote"},
       {"{{ (1, 2 }}", ":1:", "expected ')'"},
       {"a\nb\n{{ missing.part }}", ":3:", "'missing' is undefined"},
       {"{% set x = {'a': 1} %}\n{{ x.b.c }}", ":2:", "'dict object' has no attribute 'b'"},
@@ -34,13 +34,13 @@ TEST(Jinja, NamesLineAndReason) {
       {"\n{{ raise_exception('roles must alternate') }}", ":2:", "roles must alternate"},
       {"{{ 1 | frob }}", ":1:", "No filter named 'frob'"},
       {"{{ 1 is frob }}", ":1:", "No test named 'frob'"},
-      {"{% set x = [] %}\n{{ x.append(1) }}", ":2:", "unsafe"},
+      {"{% set x = [] %}\n{{ x.append(1) }}", ":2:", "append' would change a value of type 'list'"},
       {"{% set ns = namespace() %}{% set ns.__class__ = 1 %}", ":1:", "underscore"},
-      {"{# open", ":1:", "never closed"},
+      {"{# open", ":1:", "this comment {# has no #} at its end"},
       {"{% raw %}open", ":1:", "endraw"},
-      {"{% include 'other' %}", ":1:", "the tag 'include' is not known"},
+      {"{% include 'other' %}", ":1:", "the tag 'include' is unknown"},
       {"{% break %}", ":1:", "outside a loop"},
-      {"{{ 99999999999999999999 }}", ":1:", "no integer of 64 bits"},
+      {"{{ 99999999999999999999 }}", ":1:", "not an integer of 64 bits"},
       {"{{ 9223372036854775807 + 1 }}", ":1:", "more than 64 bits"},
   };
   for (const Case& one : cases) {

@@ -18,7 +18,7 @@ TEST(TrainerStateFile, BadOnesAreNamed) {
   };
   EXPECT_THAT(error("{\"global_step\": \"a\"}"), testing::HasSubstr("'global_step' is \"a\", wanted a number"));
   EXPECT_THAT(error("[]"), testing::HasSubstr("wanted an object"));
-  EXPECT_THAT(error("{"), testing::HasSubstr("trainer_state.json: is no JSON: it breaks at its end"));
+  EXPECT_THAT(error("{"), testing::HasSubstr("trainer_state.json: is not valid JSON: the text ends too early"));
   EXPECT_THAT(error("{\"log_history\": [1]}"), testing::HasSubstr("log_history"));
 }
 

@@ -128,8 +128,8 @@ TEST_F(RunError, ArgumentsAreCheckedBeforeTheLaunch) {
   expect_refused({&w, &x, &whole}, "layout");
   expect_refused({&w, &x, &pinned}, "pinned_host");
   expect_refused({&w, &x, &gone}, "argument 2 (y)");
-  expect_refused({&w, &x, &empty}, "nothing given");
-  expect_refused({&w, &x, nullptr}, "nothing given");
+  expect_refused({&w, &x, &empty}, "no buffer given");
+  expect_refused({&w, &x, nullptr}, "no buffer given");
   // All is still well.
   EXPECT_EQ(step.run({&w, &x, &y})[1].download().as<float>()[0], 0);
 }

@@ -58,13 +58,13 @@ TEST_F(Files, NoTokenizerJson) {
 }
 
 TEST_F(Files, BrokenJsonHasItsPlace) {
-  EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is no JSON: it breaks at line 2, column 13");
-  EXPECT_SAYS(error_of(""), "tokenizer.json: is no JSON: it breaks at its end");
-  EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is no JSON: it breaks at its end");
-  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is no JSON: a number in it is too large");
+  EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is not valid JSON: syntax error at line 2, column 13");
+  EXPECT_SAYS(error_of(""), "tokenizer.json: is not valid JSON: the text ends too early");
+  EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is not valid JSON: the text ends too early");
+  EXPECT_SAYS(error_of("{\"model\": 1e999}"), "tokenizer.json: is not valid JSON: a number in it is too large");
   EXPECT_SAYS(error_of("[1, 2]"), "wanted an object");
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
-  EXPECT_SAYS(error_of(deep), "tokenizer.json: is no JSON: values are nested more than 100 deep");
+  EXPECT_SAYS(error_of(deep), "tokenizer.json: is not valid JSON: values are nested more than 100 deep");
 }
 
 TEST_F(Files, BrokenConfigHasItsPlace) {
@@ -72,7 +72,7 @@ TEST_F(Files, BrokenConfigHasItsPlace) {
   write("tokenizer_config.json", "{\"eos_token\": 5}");
   EXPECT_SAYS(error(), "tokenizer_config.json: eos_token: found number (5), wanted a string");
   write("tokenizer_config.json", "{\"eos_token\": \"a\"");
-  EXPECT_SAYS(error(), "tokenizer_config.json: is no JSON: it breaks at its end");
+  EXPECT_SAYS(error(), "tokenizer_config.json: is not valid JSON: the text ends too early");
 }
 
 TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {
@@ -156,7 +156,7 @@ TEST_F(Files, IdsThatAreNoneOrTwice) {
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": 0, "b": 0}, "merges": [])")), "tokens 'a' and 'b' have the same id 0");
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": -1}, "merges": [])")), "the id of token 'a' is -1");
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": "x"}, "merges": [])")), "the id of token 'a' is \"x\"");
-  EXPECT_SAYS(error_of(model(R"("vocab": {"a": 99999999999}, "merges": [])")), "which is no id");
+  EXPECT_SAYS(error_of(model(R"("vocab": {"a": 99999999999}, "merges": [])")), "which is not a valid id");
   EXPECT_SAYS(error_of(model(R"("vocab": ["a"], "merges": [])")), "model.vocab");
 }
 
@@ -165,7 +165,7 @@ TEST_F(Files, AddedTokensThatShareAnId) {
   EXPECT_SAYS(error_of(start + R"({"id": 3, "content": "x"}, {"id": 3, "content": "y"}]})"),
               "added_tokens[1]: id 3 belongs to 'x' and to 'y'");
   EXPECT_SAYS(error_of(start + R"({"id": 1, "content": "x"}]})"), "id 1 belongs to 'b' in model.vocab");
-  EXPECT_SAYS(error_of(start + R"({"id": -3, "content": "x"}]})"), "id -3 is no token id");
+  EXPECT_SAYS(error_of(start + R"({"id": -3, "content": "x"}]})"), "id -3 is not a valid token id");
   EXPECT_SAYS(error_of(start + R"({"content": "x"}]})"), "added_tokens[0]: key 'id' is missing");
 }
 

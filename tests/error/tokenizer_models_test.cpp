@@ -80,7 +80,7 @@ TEST_F(Models, AnyBrokenByteIsAnErrorOrATokenizer) {
 TEST_F(Models, IdsOfXlmRobertaNeedItsTokenizerJson) {
   fs::copy(kReference / "sp_unigram/tokenizer.model", dir_ / "tokenizer.model");
   write("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
-  EXPECT_SAYS(error(), "wanted is its tokenizer.json");
+  EXPECT_SAYS(error(), "use its tokenizer.json");
 }
 
 TEST_F(Models, RankLinesThatAreNone) {
@@ -88,7 +88,7 @@ TEST_F(Models, RankLinesThatAreNone) {
   write("x.tiktoken", "YQ== 0\nYg== one\n");
   EXPECT_SAYS(error(), "x.tiktoken:2: found 'Yg== one', wanted base64 and a rank");
   write("x.tiktoken", "YQ== 0\nYg== 0\n");
-  EXPECT_SAYS(error(), "x.tiktoken:2: rank 0 is there twice");
+  EXPECT_SAYS(error(), "x.tiktoken:2: rank 0 is invalid or occurs twice");
   write("x.tiktoken", "YQ== 0\n");
   EXPECT_SAYS(error(), "some single bytes have no rank");
 }
@@ -96,7 +96,7 @@ TEST_F(Models, RankLinesThatAreNone) {
 TEST_F(Models, RanksOfAnUnknownProgram) {
   write("x.tiktoken", "YQ== 0\n");
   EXPECT_SAYS(error(),
-              "a file of 1 ranks does not tell how a text is cut into words; known are those of Llama 3 (128000");
+              "Fettle does not know how this tokenizer of 1 ranks cuts a text into words; it knows Llama 3 (128000");
 }
 
 TEST_F(Models, TekkenWithoutItsParts) {
@@ -114,7 +114,7 @@ TEST_F(Models, UnknownTokensThatAreMissing) {
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b", -1.0]], "unk_id": 1}})");
   EXPECT_SAYS(error(), "unk_id is 1, but there are 1 tokens");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b", -1.0]]}})");
-  EXPECT_SAYS(error(), "the text has the character 'a'");
+  EXPECT_SAYS(error(), "the text contains the character 'a', which is not in");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b"]], "unk_id": 0}})");
   EXPECT_SAYS(error(), "model.vocab[0]: wanted a token and its score");
 }
@@ -124,9 +124,9 @@ TEST_F(Models, CharsmapThatIsNone) {
   write("tokenizer.json", start + R"({"type": "Precompiled", "precompiled_charsmap": "?"}})");
   EXPECT_SAYS(error(), "normalizer.precompiled_charsmap: is not base64");
   write("tokenizer.json", start + R"({"type": "Precompiled", "precompiled_charsmap": "AAAB"}})");
-  EXPECT_SAYS(error(), "the charsmap is cut off");
+  EXPECT_SAYS(error(), "the charsmap is incomplete");
   write("tokenizer.json", start + R"({"type": "Precompiled", "precompiled_charsmap": "/wAAAAAAAAA="}})");
-  EXPECT_SAYS(error(), "the charsmap says its trie has 255 bytes");
+  EXPECT_SAYS(error(), "the charsmap claims a trie of 255 bytes");
 }
 
 }  // namespace

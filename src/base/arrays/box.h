@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Elements [start, start + size) in every dim; a scalar's has rank 0.
+// The elements [start, start + size) in every dim. The box of a scalar has rank 0.
 struct Box {
   Dims start, size;
 

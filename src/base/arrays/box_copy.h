@@ -1,4 +1,4 @@
-// Defines the copying of rectangular parts between dense row-major arrays.
+// Defines functions that copy rectangular parts between dense row-major arrays.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,25 @@ namespace fettle {
 
 // True when `box` has the rank of `dims` and lies inside it.
 bool is_inside(const Box& box, const Dims& dims);
-// True when the elements of `box` follow one another in a dense array of `dims`.
+// True when the elements of `box` are contiguous in a dense array of `dims`.
 bool is_one_run(const Box& box, const Dims& dims);
-// The common part; any size[d] == 0 when there is none. Ranks must agree.
+// The common part. Some size[d] is 0 when the boxes do not overlap. Both boxes must have the same rank.
 Box intersect(const Box& a, const Box& b);
 
-// Calls run(source element, target element, elements) for each longest stretch of `box` that is contiguous in an
-// array of dims `source` and in one of dims `target`, where the box starts at `target_start`. In target order.
+// Calls run(source element, target element, number of elements) for each longest stretch of `box` that is contiguous in
+// both arrays: one with dims `source`, and one with dims `target`, where the box starts at `target_start`. The calls
+// come in the order of the target.
 void for_each_run(const Box& box, const Dims& source, const Dims& target, const Dims& target_start,
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
-// Calls visit(source element, target element) for each element of `box` in row-major order: a source of dims `source`
-// with `strides`, a dense target of the box alone. For the rare view that is not dense.
+// Calls visit(source element, target element) for each element of `box` in row-major order. The source has dims
+// `source` and `strides`; the target is dense and holds only the box. Use it for views that are not dense, which are
+// rare.
 void for_each_element(const Box& box, const Dims& source, const Dims& strides,
                       const std::function<void(int64_t, int64_t)>& visit);
 
-// Copies what two boxes of one global array have in common. Each holds its own elements, dense, `width` bytes each;
-// they must not overlap in memory.
+// Copies the elements that two boxes of one global array share. Each side holds the elements of its own box, dense,
+// with `width` bytes per element. The memory of the two sides must not overlap.
 void copy_common(const Box& from_box, const std::byte* from, const Box& to_box, std::byte* to, int64_t width);
 
 }  // namespace fettle

@@ -47,8 +47,8 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-// Shifts exponent and fraction into f32's places; the factor moves the bias and makes subnormals normal. GCC 11 has no
-// _Float16 in C++.
+// Shifts exponent and fraction to their places in f32. The factor corrects the exponent's bias and turns subnormal
+// numbers into normal ones. GCC 11 has no _Float16 in C++.
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16, rest = bits & 0x7fffu;
   if (rest >= 0x7c00)
@@ -62,7 +62,7 @@ uint16_t f32_to_f16(float value) {
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   if (rest > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff));
   if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to 65536 or more
-  if (rest < 0x38800000) {                       // below f16's normal numbers: adding 0.5 rounds at the last place
+  if (rest < 0x38800000) {                       // subnormal in f16: adding 0.5 rounds at the last bit
     const float shifted = std::bit_cast<float>(rest) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000));
   }

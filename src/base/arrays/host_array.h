@@ -1,4 +1,4 @@
-// Defines HostArray: dense row-major bytes in this process's memory.
+// Defines HostArray: a dense row-major array in this process's memory.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace fettle {
 
-// Owns its bytes, 64-byte aligned. Move-only.
+// Owns its bytes, which are 64-byte aligned. Move-only.
 class HostArray {
  public:
   HostArray() = default;
@@ -32,7 +32,7 @@ class HostArray {
   std::byte* data() { return bytes_.get(); }
   const std::byte* data() const { return bytes_.get(); }
   int64_t bytes() const { return shape_.bytes(); }
-  // The elements as T; sizeof(T) must be the dtype's size.
+  // The elements as type T, which must have the size of the dtype.
   template <typename T>
   std::span<T> as() {
     internal_check(sizeof(T) == static_cast<size_t>(byte_size(shape_.dtype)), "HostArray::as: wrong width for {}",
@@ -45,7 +45,7 @@ class HostArray {
   }
 
   HostArray clone() const;
-  // Converts between float dtypes (round to nearest even); throws InternalError on integers.
+  // Converts to another float dtype, rounding to nearest even. Throws InternalError for integers.
   HostArray to(DType dtype) const;
 
  private:
@@ -61,7 +61,7 @@ uint16_t f32_to_bf16(float value);  // round to nearest even; NaN stays NaN
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);  // round to nearest even; overflow gives infinity
 
-// Reads element `index` of float bytes at `data` as f32, and writes it back.
+// Read and write element `index` of an array of floats of type `dtype` at `data`.
 float load_float(const std::byte* data, DType dtype, int64_t index);
 void store_float(std::byte* data, DType dtype, int64_t index, float value);
 

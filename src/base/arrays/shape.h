@@ -1,4 +1,4 @@
-// Defines DType and Shape: what a value is, never its bytes.
+// Defines DType and Shape: the type and dimensions of a value, without its bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Element types. Names follow StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64). The 8-bit floats are for factors of
-// matrix products within a program: no array of the host, of a file or at a program's border has them.
+// Element types, named as in StableHLO (i1, i8, ui8, ..., bf16, f16, f32, f64). Only the factors of matrix products
+// inside a program are 8-bit floats. Host arrays, files, and a program's arguments and results never are.
 enum class DType : uint8_t {
   kPred,
   kI8,
@@ -37,13 +37,13 @@ double largest_float8(DType dtype);              // the largest finite value
 bool is_integer(DType dtype);                    // signed or unsigned, not kPred
 std::string_view stablehlo_name(DType dtype);    // "bf16", "ui8"
 std::string_view safetensors_name(DType dtype);  // "BF16", "U8"
-// Reads safetensors' spelling; throws UserError on an unknown one (kF64 "F64", kPred "BOOL").
+// Reads the name that safetensors uses, such as "F64" or "BOOL" (kPred). Throws UserError for an unknown name.
 DType dtype_from_safetensors(std::string_view name);
-// Reads Hugging Face's spelling: "bfloat16", "float32", "float8_e4m3fn", optionally with "torch." before it.
+// Reads the name that Hugging Face uses, such as "bfloat16" or "torch.float32". Throws UserError for an unknown name.
 DType dtype_from_hf(std::string_view name);
 std::string_view hf_name(DType dtype);  // "bfloat16"
 
-// What the factors of a matrix product in 8 bits are: those of the forward pass, and gradients, whose range is wider.
+// The 8-bit dtypes of the factors of matrix products. Gradients need a wider range than the forward pass.
 struct Float8 {
   DType forward = DType::kF8E4M3FN;
   DType gradient = DType::kF8E5M2;
@@ -52,7 +52,7 @@ struct Float8 {
 
 using Dims = std::vector<int64_t>;
 
-// Dtype and dimensions, row-major. A scalar has no dimensions.
+// A dtype and dimensions, in row-major order. A scalar has no dimensions.
 struct Shape {
   DType dtype = DType::kF32;
   Dims dims;

@@ -82,15 +82,16 @@ enum class Kind : uint8_t {
   kTensor
 };
 
-// Values are numbered and refer to each other by number: sharing, cycles and deep nesting cost nothing.
+// Values have numbers and refer to each other by number. So shared, cyclic and deeply nested values need no special
+// care.
 using Id = uint32_t;
 constexpr Id kMark = 0, kNone = 1, kFalse = 2, kTrue = 3;
 
 struct Value {
   Kind kind;
-  int64_t number = 0;     // of an int or bool; index of a storage or tensor
-  std::string_view text;  // of a text; "module.name" of a global
-  std::vector<Id> items;  // of a tuple or list; keys and values in turn of a dict
+  int64_t number = 0;     // an int or bool; or the index of a storage or tensor
+  std::string_view text;  // a text; or "module.name" of a global
+  std::vector<Id> items;  // a tuple or list; or the keys and values of a dict in turn
 };
 
 struct Storage {
@@ -114,14 +115,14 @@ class Machine {
       step(op);
     }
     const Value& result = values_[pop()];
-    if (result.kind != Kind::kDict) refuse("it holds no dict of tensors but a {}", name_of(result.kind));
+    if (result.kind != Kind::kDict) refuse("it contains a {}, not a dict of tensors", name_of(result.kind));
     return tensors_of(result);
   }
 
  private:
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw UserError("{}: {} (byte {} of its pickle); wanted the tensors of a state dict as torch.save writes them",
+    throw UserError("{}: {} (byte {} of its pickle); expected the tensors of a state dict, as torch.save writes them",
                     path_, fmt::format(format, std::forward<Args>(args)...), start_);
   }
 
@@ -131,7 +132,7 @@ class Machine {
     return kNames[static_cast<size_t>(kind)];
   }
 
-  // The pickle's bytes.
+  // These read the bytes of the pickle.
   std::string_view take(uint64_t count) {
     if (count > pickle_.size() - at_) refuse("it ends too early");
     at_ += count;
@@ -150,7 +151,7 @@ class Machine {
     return {reinterpret_cast<const char*>(pickle_.data()) + start, at_ - start - 1};
   }
 
-  // The stack.
+  // These change the stack of values.
   void push(Id id) { stack_.push_back(id); }
   void make(Value value) {
     if (values_.size() >= kMostValues) refuse("it has more than {} values", kMostValues);
@@ -158,7 +159,7 @@ class Machine {
     push(static_cast<Id>(values_.size() - 1));
   }
   Id pop() {
-    if (stack_.empty() || stack_.back() == kMark) refuse("it takes a value that is not there");
+    if (stack_.empty() || stack_.back() == kMark) refuse("it takes a value from an empty stack");
     const Id id = stack_.back();
     stack_.pop_back();
     return id;
@@ -171,29 +172,28 @@ class Machine {
   std::vector<Id> pop_to_mark() {
     size_t first = stack_.size();
     while (first > 0 && stack_[first - 1] != kMark) --first;
-    if (first == 0) refuse("it takes values up to a mark that is not there");
+    if (first == 0) refuse("it takes values up to a mark that does not exist");
     std::vector<Id> out(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
     stack_.resize(first - 1);
     return out;
   }
   Value& top(Kind kind) {
-    if (stack_.empty() || values_[stack_.back()].kind != kind)
-      refuse("it has no {} where one is needed", name_of(kind));
+    if (stack_.empty() || values_[stack_.back()].kind != kind) refuse("it lacks a {} that is needed", name_of(kind));
     return values_[stack_.back()];
   }
   const Value& value(Id id, Kind kind) const {
-    if (values_[id].kind != kind) refuse("it has a {} where a {} is needed", name_of(values_[id].kind), name_of(kind));
+    if (values_[id].kind != kind) refuse("it has a {}, but a {} is needed", name_of(values_[id].kind), name_of(kind));
     return values_[id];
   }
 
   void remember(uint64_t index) {
-    if (stack_.empty() || stack_.back() == kMark) refuse("it remembers a value that is not there");
-    if (memo_.size() >= kMostValues) refuse("it remembers more than {} values", kMostValues);
+    if (stack_.empty() || stack_.back() == kMark) refuse("it stores a value from an empty stack");
+    if (memo_.size() >= kMostValues) refuse("it stores more than {} values", kMostValues);
     memo_[index] = stack_.back();
   }
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) refuse("it recalls value {}, which it never remembered", index);
+    if (found == memo_.end()) refuse("it loads value {}, which it has not stored", index);
     push(found->second);
   }
 
@@ -211,8 +211,9 @@ class Machine {
     const std::string& full = names_.emplace_back(fmt::format("{}.{}", module, name));
     if (!kStorages.contains(full) && !kFunctions.contains(full))
       throw UserError(
-          "{}: its pickle uses '{}', which is no part of a checkpoint of tensors; Fettle executes nothing from a file. "
-          "If you trust where it comes from, load it with PyTorch and save its tensors as safetensors",
+          "{}: its pickle uses '{}', which tensors do not need, and Fettle executes nothing from a file. If you trust "
+          "the "
+          "file, load it with PyTorch and save its tensors as safetensors",
           path_, printable(full));
     make({Kind::kGlobal, 0, full, {}});
   }
@@ -224,7 +225,8 @@ class Machine {
 
   void persistent() {
     const std::vector<Id>& id = value(pop(), Kind::kTuple).items;
-    if (id.size() != 5 || value(id[0], Kind::kText).text != "storage") refuse("it refers to something not a storage");
+    if (id.size() != 5 || value(id[0], Kind::kText).text != "storage")
+      refuse("it refers to an object that is not a storage");
     const auto type = kStorages.find(value(id[1], Kind::kGlobal).text);
     if (type == kStorages.end()) refuse("a storage's type is '{}'", values_[id[1]].text);
     const int64_t elements = value(id[4], Kind::kInt).number;
@@ -238,17 +240,17 @@ class Machine {
     const Id arguments = pop();
     if (value(arguments, Kind::kTuple).items.size() > kMostArguments)
       refuse("it calls a function with too many values");
-    const std::vector<Id> args = values_[arguments].items;  // a copy: values_ moves when it grows
+    const std::vector<Id> args = values_[arguments].items;  // a copy, because values_ moves when it grows
     const std::string_view function = value(pop(), Kind::kGlobal).text;
     if (function == "collections.OrderedDict") {
-      if (!args.empty()) refuse("an OrderedDict is made of {} values", args.size());
+      if (!args.empty()) refuse("an OrderedDict has {} arguments", args.size());
       make({Kind::kDict, 0, {}, {}});
     } else if (function == "torch.Size") {
-      if (args.size() != 1) refuse("a torch.Size is made of {} values", args.size());
+      if (args.size() != 1) refuse("a torch.Size has {} arguments", args.size());
       value(args[0], Kind::kTuple);
       push(args[0]);
     } else if (function == "torch._utils._rebuild_parameter") {
-      if (args.size() != 3) refuse("a parameter is made of {} values", args.size());
+      if (args.size() != 3) refuse("a parameter has {} arguments", args.size());
       value(args[0], Kind::kTensor);
       push(args[0]);
     } else if (function == "torch._utils._rebuild_tensor_v2") {
@@ -268,7 +270,7 @@ class Machine {
 
   // (storage, offset, size, stride, requires_grad, hooks[, metadata])
   void rebuild_tensor(const std::vector<Id>& args) {
-    if (args.size() != 6 && args.size() != 7) refuse("a tensor is made of {} values", args.size());
+    if (args.size() != 6 && args.size() != 7) refuse("a tensor has {} arguments", args.size());
     const Storage& storage = storages_[static_cast<size_t>(value(args[0], Kind::kStorage).number)];
     PickledTensor tensor;
     tensor.storage = storage.key;
@@ -279,16 +281,17 @@ class Machine {
     for (size_t i = 5; i < args.size(); ++i)
       if (args[i] != kNone && !value(args[i], Kind::kDict).items.empty())
         refuse("a tensor has hooks or is a conjugate or negative view");
-    if (tensor.strides.size() != tensor.shape.dims.size()) refuse("a tensor has not as many strides as dimensions");
+    if (tensor.strides.size() != tensor.shape.dims.size())
+      refuse("a tensor has different numbers of strides and dimensions");
     check_view(tensor);
     tensors_.push_back(std::move(tensor));
     make({Kind::kTensor, static_cast<int64_t>(tensors_.size() - 1), {}, {}});
   }
 
-  // All elements of the view lie in the storage; no product overflows.
+  // Checks that all elements of the view are in the storage. No product overflows.
   void check_view(const PickledTensor& t) const {
     const auto outside = [&] {
-      refuse("a tensor of {} with strides {} from element {} does not lie in its storage of {} elements",
+      refuse("a tensor of {} with strides {} from element {} does not fit into its storage of {} elements",
              fettle::to_string(t.shape.dims), fettle::to_string(t.strides), t.offset, t.storage_elements);
     };
     if (t.offset < 0 || t.offset > t.storage_elements) outside();
@@ -300,7 +303,7 @@ class Machine {
       if (size > 0 && __builtin_mul_overflow(elements, size, &elements)) outside();
     }
     if (empty) return;
-    if (elements > t.storage_elements) outside();  // an expanded view: no saved weight is one
+    if (elements > t.storage_elements) outside();  // an expanded view, which no saved weight is
     int64_t last = t.offset;
     for (size_t d = 0; d < t.strides.size(); ++d) {
       int64_t reach = 0;
@@ -316,7 +319,7 @@ class Machine {
     std::unordered_set<std::string_view> names;
     for (size_t i = 0; i < dict.items.size(); i += 2) {
       const Value &key = value(dict.items[i], Kind::kText), &held = values_[dict.items[i + 1]];
-      if (!names.insert(key.text).second) refuse("it holds '{}' twice", printable(key.text));
+      if (!names.insert(key.text).second) refuse("it contains '{}' twice", printable(key.text));
       if (held.kind != Kind::kTensor) refuse("'{}' is a {}, not a tensor", printable(key.text), name_of(held.kind));
       out.push_back(tensors_[static_cast<size_t>(held.number)]);
       out.back().name = key.text;
@@ -350,7 +353,7 @@ void Machine::step(uint8_t op) {
     case kFrame: take(8); return;
     case kMarkOp: return push(kMark);
     case kPop:
-      if (stack_.empty()) refuse("it takes a value that is not there");
+      if (stack_.empty()) refuse("it takes a value from an empty stack");
       return stack_.pop_back();
     case kPopMark: pop_to_mark(); return;
     case kDup: {
@@ -404,11 +407,11 @@ void Machine::step(uint8_t op) {
     }
     case kBinPersId: return persistent();
     case kReduce: return call();
-    case kBuild:  // attributes of a dict, such as a state dict's _metadata
+    case kBuild:  // sets attributes of a dict, such as the _metadata of a state dict
       value(pop(), Kind::kDict);
       top(Kind::kDict);
       return;
-    default: refuse("instruction 0x{:02x} is not one that checkpoints need", op);
+    default: refuse("its instruction 0x{:02x} is not needed for checkpoints", op);
   }
 }
 

@@ -22,13 +22,13 @@ std::string_view as_text(std::span<const std::byte> bytes) {
     throw UserError("{}: is a Git LFS pointer, not the weights; run 'git lfs pull' in the model folder", path);
   if (text.starts_with(std::string_view("\x80\x02\x8a\x0a", 4)))
     throw UserError(
-        "{}: is in the format of PyTorch before 1.6, which Fettle does not read; save it again with a newer one: "
+        "{}: this is the format of PyTorch before 1.6, which Fettle does not read; save it with a newer PyTorch: "
         "torch.save(torch.load(file, weights_only=True), file)",
         path);
   throw UserError("{}: is not a PyTorch checkpoint (a zip file); fetch it again", path);
 }
 
-// Strides of a dense array agree but for dims of one element, whose stride is never used.
+// True for the strides of a dense array. Dims of one element may have any stride, because it is never used.
 bool is_dense(const PickledTensor& tensor) {
   int64_t stride = 1;
   for (size_t d = tensor.strides.size(); d-- > 0;) {
@@ -58,7 +58,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
   const std::string name = path.string();
   const std::span<const std::byte> file = map.bytes();
   if (!is_zip(file)) refuse_what_is_no_zip(file, name);
-  std::unordered_map<std::string_view, ZipMember> members;  // by name below the archive's folder
+  std::unordered_map<std::string_view, ZipMember> members;  // by name without the archive's folder
   const std::vector<ZipMember> all = read_zip(file, name);
   const std::string_view folder = all.empty() ? "" : all[0].name.substr(0, all[0].name.find('/') + 1);
   for (const ZipMember& member : all)
@@ -67,13 +67,13 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     return file.subspan(static_cast<size_t>(member.offset), static_cast<size_t>(member.bytes));
   };
   if (members.contains("constants.pkl"))
-    throw UserError("{}: is a TorchScript program, not a checkpoint; give the model's state dict", name);
+    throw UserError("{}: this is a TorchScript program, not a checkpoint; save the model's state dict instead", name);
   if (const auto order = members.find("byteorder");
       order != members.end() && as_text(bytes_of(order->second)) != "little")
     throw UserError("{}: was written on a big-endian machine; load it with PyTorch and save it again as safetensors",
                     name);
   const auto pickle = members.find("data.pkl");
-  if (pickle == members.end()) throw UserError("{}: has no data.pkl; it is no PyTorch checkpoint", name);
+  if (pickle == members.end()) throw UserError("{}: it has no data.pkl, so it is not a PyTorch checkpoint", name);
   if (pickle->second.bytes > kLongestPickle)
     throw UserError("{}: its pickle has {} bytes; at most {} are read", name, pickle->second.bytes, kLongestPickle);
   std::vector<TensorEntry> entries;
@@ -81,7 +81,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     const auto storage = members.find("data/" + tensor.storage);
     const int64_t wanted = tensor.storage_elements * byte_size(tensor.shape.dtype);
     if (storage == members.end() || storage->second.bytes != wanted)
-      throw UserError("{}: the bytes of tensor '{}' (member data/{}) are {}, wanted {}; fetch the file again", name,
+      throw UserError("{}: the bytes of tensor '{}' (member data/{}) are {}, expected {}; fetch the file again", name,
                       tensor.name, tensor.storage,
                       storage == members.end() ? "missing" : std::to_string(storage->second.bytes), wanted);
     entries.push_back(place(tensor, storage->second.offset));

@@ -22,7 +22,7 @@ class Reader {
   T number(uint64_t at) const {
     check(at, sizeof(T));
     T value;
-    std::memcpy(&value, file_.data() + at, sizeof(T));  // little endian, as the machines we run on
+    std::memcpy(&value, file_.data() + at, sizeof(T));  // little-endian, like all machines that Fettle supports
     return value;
   }
   std::string_view text(uint64_t at, uint64_t bytes) const {
@@ -32,12 +32,12 @@ class Reader {
   void check(uint64_t at, uint64_t bytes) const {
     if (at > file_.size() || bytes > file_.size() - at)
       throw UserError(
-          "{}: the zip file's directory points outside of its {} bytes; the file is truncated or broken, "
-          "fetch it again",
+          "{}: the zip file's directory points outside of its {} bytes; the file is truncated or damaged, fetch it "
+          "again",
           path_, file_.size());
   }
   [[noreturn]] void broken(const char* what) const {
-    throw UserError("{}: {}; the file is truncated or broken, fetch it again", path_, what);
+    throw UserError("{}: {}; the file is truncated or damaged, fetch it again", path_, what);
   }
   uint64_t size() const { return file_.size(); }
 
@@ -69,7 +69,7 @@ Directory find_directory(const Reader& in) {
   in.broken("it has no zip directory at its end");
 }
 
-// The values that did not fit into 32 bits, from the member's extra field.
+// Reads the values that did not fit into 32 bits from the extra field of the member.
 void read_extra64(const Reader& in, uint64_t at, uint64_t bytes, uint64_t& size, uint64_t& packed, uint64_t& local) {
   const uint64_t end = at + bytes;
   while (end - at >= 4) {
@@ -105,7 +105,7 @@ std::vector<ZipMember> read_zip(std::span<const std::byte> file, const std::stri
   uint64_t at = directory.offset;
   for (uint64_t i = 0; i < directory.members; ++i) {
     in.check(at, kCentralSize);
-    if (in.number<uint32_t>(at) != kCentral) in.broken("an entry of the zip file's directory is broken");
+    if (in.number<uint32_t>(at) != kCentral) in.broken("an entry of the zip file's directory is damaged");
     const auto flags = in.number<uint16_t>(at + 8), method = in.number<uint16_t>(at + 10);
     uint64_t packed = in.number<uint32_t>(at + 20), size = in.number<uint32_t>(at + 24);
     uint64_t local = in.number<uint32_t>(at + 42);
@@ -117,8 +117,9 @@ std::vector<ZipMember> read_zip(std::span<const std::byte> file, const std::stri
     at += kCentralSize + name_bytes + extra_bytes + comment_bytes;
     if ((flags & 1) != 0 || method != 0 || packed != size)
       throw UserError(
-          "{}: '{}' in it is compressed or encrypted, wanted stored bytes as torch.save writes them; load "
-          "it with PyTorch and save it again",
+          "{}: '{}' in it is compressed or encrypted, but torch.save stores bytes unchanged; load it with PyTorch and "
+          "save "
+          "it again",
           path, name);
     in.check(local, kLocalSize);
     if (in.number<uint32_t>(local) != kLocal) in.broken("a member of the zip file does not start where it should");

@@ -1,6 +1,7 @@
-// Defines read_zip: where the members of a zip file lie, for files whose members are stored uncompressed.
+// Defines read_zip, which lists the members of a zip file. Only files with uncompressed members are supported.
 //
-// Format: PKWARE's APPNOTE.TXT, with the 64-bit extensions. The directory is not trusted: every range is checked.
+// Format: PKWARE's APPNOTE.TXT, with the 64-bit extensions. Every range in the directory is checked, since files may be
+// hostile.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +14,15 @@
 namespace fettle {
 
 struct ZipMember {
-  std::string_view name;  // within the file's bytes
-  int64_t offset = 0;     // of its first byte, from the start of the file
+  std::string_view name;  // points into the file's bytes
+  int64_t offset = 0;     // position of its first byte in the file
   int64_t bytes = 0;
 };
 
-bool is_zip(std::span<const std::byte> file);  // by its first bytes
+bool is_zip(std::span<const std::byte> file);  // checks its first bytes
 
-// The members in the directory's order. `path` is for messages. Throws UserError: no directory, ranges outside of the
-// file, a member that is compressed or encrypted.
+// Returns the members in the order of the directory. Error messages show `path`. Throws UserError when there is no
+// directory, when a range is outside of the file, and for a compressed or encrypted member.
 std::vector<ZipMember> read_zip(std::span<const std::byte> file, const std::string& path);
 
 }  // namespace fettle

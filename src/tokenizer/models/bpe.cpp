@@ -42,7 +42,7 @@ std::unique_ptr<Bpe> Bpe::read(const JsonField& field) {
   if (!merges.is_array()) merges.fail("wanted a list of merges");
   std::unique_ptr<Bpe> model(new Bpe(Vocabulary::read(field.at("vocab")), merges.value().size()));
   if (auto dropout = field.find("dropout"); dropout && dropout->number() != 0) {
-    warn("{}: is ignored: a text is encoded the same way every time", dropout->where());
+    warn("{} has no effect: Fettle encodes a text the same way every time", dropout->where());
   }
   model->prefix_ = field.string_or("continuing_subword_prefix", "");
   model->suffix_ = field.string_or("end_of_word_suffix", "");
@@ -202,7 +202,7 @@ void Bpe::start_word(std::string_view word, std::vector<int32_t>& symbols) const
 }
 
 void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols) const {
-  bool unknown_waits = false;  // an unknown character comes before this one and has no symbol yet
+  bool unknown_waits = false;  // the character before this one is unknown and has no symbol yet
   std::string spelling;
   for (size_t at = 0; at < word.size();) {
     const size_t start = at;
@@ -227,7 +227,7 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // The reference puts an unknown character that waits after these.
+        // The reference puts the symbol of the unknown character before after these.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }
@@ -239,7 +239,7 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
   if (unknown_waits) symbols.push_back(*options_.unk_id);
 }
 
-// Looks at all pairs for each merge: the fastest for a few symbols.
+// Compares all pairs for each merge. This is fastest for a few symbols.
 void Bpe::merge_short(std::vector<int32_t>& symbols) const {
   MergeTable::Merge merges[kShortWord];
   size_t count = symbols.size();
@@ -260,12 +260,12 @@ void Bpe::merge_short(std::vector<int32_t>& symbols) const {
   symbols.resize(count);
 }
 
-// Keeps the possible merges in a heap, so that a word of a million symbols takes n log n steps.
+// Keeps the possible merges in a heap, so that a long word of n symbols takes O(n log n) steps.
 void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
     uint32_t rank;
     int32_t at;
-    int32_t left;  // the symbols it was made for: stale when they have changed
+    int32_t left;  // the symbols of the merge; it is stale when they have changed
     int32_t right;
     int32_t id;
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }

@@ -1,7 +1,7 @@
 // Defines Bpe: byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909), over characters or over bytes.
 //
-// A word starts as its characters; of all neighbours that a merge joins, those of the lowest rank (leftmost first)
-// are joined, until no merge applies.
+// A word starts as a list of its characters. Each step joins the neighbours whose merge has the lowest rank, the
+// leftmost ones first, until no merge applies.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace fettle {
 
-// The merges by pair: an open-addressing table, read at every step of every word.
+// The merges by pair, in an open-addressing table: every step of every word looks up pairs.
 class MergeTable {
  public:
   struct Merge {
-    uint32_t rank = UINT32_MAX;  // UINT32_MAX: there is none
+    uint32_t rank = UINT32_MAX;  // UINT32_MAX: no merge
     int32_t id = 0;
   };
 
   explicit MergeTable(size_t count);
-  // The last merge of a pair holds.
+  // If a pair is added twice, the last merge counts.
   void add(int32_t left, int32_t right, Merge merge);
   Merge find(int32_t left, int32_t right) const;
 
@@ -35,7 +35,7 @@ class MergeTable {
 
 class Bpe : public TokenModel {
  public:
-  // Reads a `model` of type BPE. Throws UserError for merges of tokens that the vocabulary lacks.
+  // Reads a `model` of type BPE. Throws UserError for merges of tokens that are not in the vocabulary.
   static std::unique_ptr<Bpe> read(const JsonField& field);
 
   struct Options {
@@ -44,15 +44,16 @@ class Bpe : public TokenModel {
     bool byte_fallback = false;
     bool ignore_merges = false;
   };
-  // Of two neighbours that are a token together, those of the lowest `ranks` (by id; negative: not of this) are joined.
+  // Makes a model that joins two neighbours when together they are a token. The token with the lowest rank goes first.
+  // `ranks` are by id; tokens with a negative rank are never made.
   static std::unique_ptr<Bpe> of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options);
 
-  // From now on the pieces are plain text, not spelled in the byte alphabet: the same ids, faster. Returns false,
-  // and changes nothing, where the vocabulary does not allow it.
+  // Switches to pieces of plain text instead of text in the byte alphabet: the ids stay the same, and encoding is
+  // faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // Whether a text may be cut before every run of the character `mark` without changing its ids: true when no token
-  // goes on to a mark.
+  // True when cutting a text before every run of the character `mark` does not change its ids, because no token has a
+  // mark after another character.
   bool may_cut_before(std::string_view mark) const;
 
  protected:
@@ -62,21 +63,21 @@ class Bpe : public TokenModel {
   Bpe(Vocabulary vocabulary, size_t merges);
   void read_merges(const JsonField& field);
   void index_characters();
-  // The symbols that a word starts as.
+  // The symbols that a word consists of at the start.
   void start_word(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t character_id(char32_t character) const;  // -1 when there is none
-  // Join the symbols in place.
+  // These join the symbols in place.
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
   MergeTable merges_;
-  std::string prefix_;  // of symbols that do not begin a word
-  std::string suffix_;  // of the symbol that ends a word
+  std::string prefix_;  // of symbols that are not at the start of a word
+  std::string suffix_;  // of the symbol at the end of a word
   Options options_;
   bool takes_bytes_ = false;
-  std::array<int32_t, 256> byte_ids_{};                  // of the byte alphabet, or of <0x00>... when byte_fallback_
-  std::vector<int32_t> character_ids_;                   // of the characters below U+10000, -1 when there is none
+  std::array<int32_t, 256> byte_ids_{};  // ids of the byte alphabet, or of <0x00>... when byte_fallback_
+  std::vector<int32_t> character_ids_;   // ids of the characters below U+10000; -1 when there is none
   std::unordered_map<std::string_view, int32_t> words_;  // ignore_merges: whole words, as bytes when takes_bytes_
   std::vector<std::string> word_texts_;
 };

@@ -18,7 +18,7 @@ Vocabulary Vocabulary::read(const JsonField& field) {
     if (!id.is_number_integer()) field.fail("the id of token '{}' is {}, wanted a whole number", token, id.dump());
     if (result.add(token, id.get<int64_t>())) continue;
     const int64_t wrong = id.get<int64_t>();
-    if (wrong < 0 || wrong >= kMostIds) field.fail("the id of token '{}' is {}, which is no id", token, wrong);
+    if (wrong < 0 || wrong >= kMostIds) field.fail("the id of token '{}' is {}, which is not a valid id", token, wrong);
     field.fail("tokens '{}' and '{}' have the same id {}", *result.token(static_cast<int32_t>(wrong)), token, wrong);
   }
   return result;

@@ -1,4 +1,4 @@
-// Defines Vocabulary and TokenModel: how a piece of text becomes ids.
+// Defines Vocabulary and TokenModel, which turn a piece of text into ids.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@
 
 namespace fettle {
 
-// Tokens by id and ids by token. There may be ids without a token.
+// Finds tokens by id and ids by token. Some ids may have no token.
 class Vocabulary {
  public:
-  // Reads an object {token: id}. Throws UserError for an id that is no id or that two tokens have.
+  // Reads an object {token: id}. Throws UserError for an invalid id, and for an id that two tokens have.
   static Vocabulary read(const JsonField& field);
 
-  // Of the ids that one token is given the last is its id. False when the id is negative or has a token already.
+  // Adds a token. If it is added twice, its last id counts. Returns false when the id is negative or has a token
+  // already.
   bool add(std::string token, int64_t id);
   std::optional<int32_t> id(std::string_view token) const;
   const std::string* token(int32_t id) const;                           // null when there is none
@@ -34,13 +35,13 @@ class Vocabulary {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> by_token_;
-  std::vector<const std::string*> by_id_;  // into the keys of by_token_
+  std::vector<const std::string*> by_id_;  // point to the keys of by_token_
 };
 
-// Words and their ids, direct-mapped: a word that comes often stays. Long words and those of many ids do not fit.
+// A direct-mapped cache of words and their ids. Long words and words with many ids are not stored.
 class WordCache {
  public:
-  // Appends the ids of `word` and returns true when it is known.
+  // When `word` is in the cache, appends its ids and returns true.
   bool find(std::string_view word, std::vector<int32_t>& ids) const;
   void put(std::string_view word, std::span<const int32_t> ids);
 
@@ -62,7 +63,8 @@ class WordCache {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  // Appends the ids of all pieces, in order; a piece with an id appends that. Safe from several threads at once.
+  // Appends the ids of all pieces, in order. For a piece with an id it appends that id. Several threads may call it at
+  // once.
   void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -74,7 +76,7 @@ class TokenModel {
   Vocabulary vocabulary_;
 
  private:
-  // A call takes a cache (of an earlier call if one is free) and gives it back.
+  // Each call takes a free cache, or makes one, and returns it at the end.
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<WordCache>> free_caches_;
 };

@@ -20,17 +20,17 @@ constexpr std::string_view kLlama4Pattern =
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
-  Vocabulary vocabulary;       // spelled in the byte alphabet
+  Vocabulary vocabulary;       // in the byte alphabet
   std::vector<int64_t> ranks;  // by id
   std::string pattern;
-  std::vector<std::string> special_tokens;  // of the ids from `first_special` on
+  std::vector<std::string> special_tokens;  // their ids start at `first_special`
   int64_t first_special = 0;
   bool composes = false;  // texts are normalized to NFC
 };
 
 void add_rank(RankFile& file, const std::string& bytes, int64_t rank, int64_t id, const std::string& origin) {
   if (!file.vocabulary.add(to_alphabet(bytes), id)) {
-    throw UserError("{}: rank {} is there twice or is no rank", origin, rank);
+    throw UserError("{}: rank {} is invalid or occurs twice", origin, rank);
   }
   if (static_cast<size_t>(id) >= file.ranks.size()) file.ranks.resize(id + 1, -1);
   file.ranks[id] = rank;
@@ -82,7 +82,7 @@ RankFile read_tekken(const std::filesystem::path& path) {
   if (auto list = json.find("special_tokens")) {
     for (const JsonField& token : list->elements()) file.special_tokens.push_back(token.at("token_str").string());
   } else {
-    // Files of version 3 do not list them.
+    // Files of version 3 do not list the special tokens.
     file.special_tokens = {"<unk>",
                            "<s>",
                            "</s>",
@@ -113,7 +113,7 @@ std::vector<std::string> numbered(std::string_view kind, int from, int to) {
   return tokens;
 }
 
-// All lists, one after the other.
+// Joins the lists.
 std::vector<std::string> joined(std::initializer_list<std::vector<std::string>> lists) {
   std::vector<std::string> all;
   for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
@@ -152,7 +152,7 @@ std::vector<std::string> qwen_tokens() {
   return tokens;
 }
 
-// What the widely used files leave to their programs.
+// What widely used files do not contain, because the programs of the models know it.
 struct KnownFile {
   std::string_view name;
   int64_t ranks;
@@ -178,7 +178,7 @@ void add_known(RankFile& file, const TokenizerConfig& config, const std::string&
   }
   if (!file.pattern.empty()) return;
   throw UserError(
-      "{}: a file of {} ranks does not tell how a text is cut into words; known are those of {}. Use the model's "
+      "{}: Fettle does not know how this tokenizer of {} ranks cuts a text into words; it knows {}. Use the model's "
       "tokenizer.json, or give the regular expression as \"pat_str\" in tokenizer_config.json",
       origin, file.vocabulary.size(), names);
 }
@@ -219,7 +219,7 @@ Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) 
   Pipeline pipeline;
   for (size_t i = 0; i < file.special_tokens.size(); ++i) {
     const int64_t id = file.first_special + static_cast<int64_t>(i);
-    // The files beside may give the id another name.
+    // tokenizer_config.json may give the id another name.
     const bool renamed = std::any_of(config.added_tokens.begin(), config.added_tokens.end(),
                                      [id](const AddedToken& token) { return token.id == id; });
     if (!renamed) {

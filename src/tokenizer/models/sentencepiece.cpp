@@ -73,8 +73,8 @@ std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::strin
   return Bpe::of_ranks(std::move(vocabulary), ranks, {unk_id, true, spec.byte_fallback(), false});
 }
 
-// Replaces by the charsmap (the longest match at each place) all but the user's symbols, removes needless spaces and
-// spells the others as U+2581.
+// Replaces text by the longest match of the charsmap at each position, except in user-defined symbols. Removes extra
+// spaces and writes the others as U+2581.
 Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   const sentencepiece::NormalizerSpec& spec = proto.normalizer_spec();
   std::shared_ptr<const Charsmap> map;
@@ -112,7 +112,7 @@ Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   };
 }
 
-// The byte that <0x0A> spells; -1 for another token.
+// The byte of a token such as <0x0A>; -1 for other tokens.
 int spelled_byte(std::string_view token) {
   int byte = -1;
   if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
@@ -121,7 +121,7 @@ int spelled_byte(std::string_view token) {
   return byte;
 }
 
-// The text of a run of byte tokens: each byte that is of no character becomes one U+FFFD.
+// The text of a run of byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
 std::string text_of_bytes(std::string_view bytes) {
   std::string text;
   for (size_t at = 0; at < bytes.size();) {
@@ -135,12 +135,12 @@ std::string text_of_bytes(std::string_view bytes) {
 }
 
 Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
-  // Where no needless spaces go in, every token at the start loses one.
+  // When extra spaces were removed, each token at the start loses one space.
   const bool removes = spec.remove_extra_whitespaces();
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // a space that comes now is one that was put there
+    bool begins = strips;  // true while a space can only be one that the encoder added
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();
@@ -177,8 +177,8 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   const sentencepiece::NormalizerSpec& spaces = proto.normalizer_spec();
   for (std::string_view shifted : {"XLMRoberta", "Camembert", "Barthez", "XLMProphetNet"}) {
     if (!config.tokenizer_class.starts_with(shifted)) continue;
-    throw UserError("{}: the ids of a {} are not those of its SentencePiece model; wanted is its tokenizer.json",
-                    origin, config.tokenizer_class);
+    throw UserError("{}: a {} uses other ids than its SentencePiece model; use its tokenizer.json", origin,
+                    config.tokenizer_class);
   }
   if (trainer.treat_whitespace_as_suffix()) throw UserError("{}: spaces at the end of words are not supported", origin);
 
@@ -192,7 +192,7 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   for (int id = 0; id < proto.pieces_size(); ++id) {
     const SentencePiece& piece = proto.pieces(id);
     const bool control = piece.type() == SentencePiece::CONTROL || piece.type() == SentencePiece::UNKNOWN;
-    // One with a space in it is never found: spaces are spelled otherwise by then.
+    // A symbol with a space in it never matches, because spaces have become U+2581 by then.
     const bool symbol = piece.type() == SentencePiece::USER_DEFINED && trainer.model_type() == TrainerSpec::BPE &&
                         !(spaces.escape_whitespaces() && piece.piece().find(' ') != std::string::npos);
     if (!control && !symbol) continue;

@@ -9,9 +9,9 @@
 namespace fettle {
 namespace {
 
-// How much less likely than the least likely token an unknown character is, as SentencePiece has it.
+// The score of an unknown character is this much below the lowest score, as in SentencePiece.
 constexpr double kUnknownPenalty = 10.0;
-// Sums of single precision begin anew beyond this, as SentencePiece has it.
+// Sums in single precision restart at zero beyond this, as in SentencePiece.
 constexpr double kLargestSum = 100'000;
 
 }  // namespace
@@ -53,12 +53,12 @@ void Unigram::build_trie() {
   std::vector<std::pair<std::string_view, int32_t>> tokens;
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     const std::string* token = vocabulary_.token(id);
-    // Of tokens written twice the vocabulary finds one, and so does the trie.
+    // If a token occurs twice, the vocabulary finds one of them. The trie must find the same.
     if (token == nullptr || token->empty() || vocabulary_.id(*token) != id || std::isnan(scores_[id])) continue;
     tokens.emplace_back(*token, id);
   }
   std::sort(tokens.begin(), tokens.end());
-  // Breadth first, so that the edges of a node follow each other.
+  // Breadth first, so that the edges of a node are adjacent.
   struct Range {
     size_t first, last, depth;
   };
@@ -89,14 +89,14 @@ int32_t Unigram::child(int32_t node, uint8_t byte) const {
 }
 
 void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-  struct Best {  // the best way to the end of a character
+  struct Best {  // the best split of the text up to the end of a character
     double score = 0;
     int64_t start = -1;
     int32_t id = 0;
   };
   thread_local std::vector<Best> best;
   best.assign(word.size() + 1, {});
-  size_t frontier = 0;  // the furthest end that was offered
+  size_t frontier = 0;  // the furthest end that a token reaches so far
   auto offer = [&](size_t start, size_t end, double score, int32_t id) {
     frontier = std::max(frontier, end);
     score += best[start].score;
@@ -122,8 +122,9 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
     if (has_single) continue;
     if (!options_.unk_id) {
       throw UserError(
-          "the text has the character '{}', which the tokenizer's vocabulary has not, and the model has no "
-          "unk_id for it",
+          "the text contains the character '{}', which is not in the tokenizer's vocabulary, and the model has no "
+          "unk_id "
+          "for unknown characters",
           word.substr(start, next - start));
     }
     offer(start, next, unk_score_, *options_.unk_id);

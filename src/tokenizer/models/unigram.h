@@ -1,4 +1,4 @@
-// Defines Unigram: the tokens of a word are those whose scores have the largest sum (Kudo 2018, arXiv:1804.10959).
+// Defines Unigram, which splits a word into the tokens with the largest sum of scores (Kudo 2018, arXiv:1804.10959).
 #pragma once
 
 #include <array>
@@ -9,23 +9,23 @@ namespace fettle {
 
 class Unigram : public TokenModel {
  public:
-  // Reads a `model` of type Unigram: `vocab` lists [token, score], the place in it is the id.
+  // Reads a `model` of type Unigram. `vocab` is a list of [token, score]; the position in the list is the id.
   static std::unique_ptr<TokenModel> read(const JsonField& field);
   struct Options {
-    std::optional<int32_t> unk_id;  // of characters that no token has, a run of them at once; without it they are an
-                                    // error of the text's
+    std::optional<int32_t> unk_id;  // the id of a run of unknown characters; without it they cause
+                                    // a UserError
     bool byte_fallback = false;
-    bool single_precision = false;  // sums are rounded as SentencePiece itself does; it decides between equal ways
+    bool single_precision = false;  // round sums as SentencePiece does; this decides between equal splits
   };
-  // `scores` by id; not a number: the token is never found in text. Throws UserError naming `origin` when unk_id has
-  // no token.
+  // `scores` are by id. A token whose score is not a number never matches. Throws UserError that names `origin` when
+  // unk_id has no token.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin);
 
  protected:
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;
 
  private:
-  // A trie over the bytes of all tokens. The edges of a node are next to each other, sorted by byte.
+  // A trie of the bytes of all tokens. The edges of a node are adjacent and sorted by byte.
   struct Edge {
     uint8_t byte;
     int32_t node;
@@ -43,7 +43,7 @@ class Unigram : public TokenModel {
   double unk_score_ = 0;
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  std::array<int32_t, 256> byte_ids_{};  // of <0x00>...; -1 when there is none
+  std::array<int32_t, 256> byte_ids_{};  // ids of <0x00>...; -1 when there is none
 };
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
-// Defines WordPiece: a word is the longest token of the vocabulary that begins it, then the longest that goes on
-// (Schuster and Nakajima 2012; as BERT has it).
+// Defines WordPiece, which takes from a word the longest token that it starts with, and goes on with the rest (Schuster
+// and Nakajima 2012, as BERT uses it).
 #pragma once
 
 #include "tokenizer/models/model.h"
@@ -17,8 +17,8 @@ class WordPiece : public TokenModel {
  private:
   using TokenModel::TokenModel;
 
-  std::string prefix_;      // of tokens that do not begin a word
-  int64_t most_chars_ = 0;  // a longer word is unknown
+  std::string prefix_;      // of tokens that are not at the start of a word
+  int64_t most_chars_ = 0;  // a word with more characters is unknown
   size_t longest_ = 0;      // bytes of the longest token
   int32_t unk_id_ = 0;
 };

@@ -1,4 +1,4 @@
-// Defines decode_base64: the bytes of rank files and charsmaps.
+// Defines decode_base64, for the bytes in rank files and charsmaps.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Sets `bytes` to what `text` spells in base64 (RFC 4648, section 4; padding may be left out). False when it does not.
+// Decodes base64 (RFC 4648, section 4; padding is optional) from `text` into `bytes`. Returns false for invalid text.
 bool decode_base64(std::string_view text, std::string& bytes);
 
 }  // namespace fettle

@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-// The parts of a double-array unit.
+// The fields of a unit of the double array.
 bool has_leaf(uint32_t unit) {
   return (unit >> 8 & 1) != 0;
 }
@@ -26,10 +26,10 @@ uint32_t offset_of(uint32_t unit) {
 
 Charsmap::Charsmap(std::string_view bytes, const std::string& origin) {
   uint32_t size = 0;
-  if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is cut off", origin);
+  if (bytes.size() < sizeof size) throw UserError("{}: the charsmap is incomplete", origin);
   std::memcpy(&size, bytes.data(), sizeof size);
   if (size % sizeof(uint32_t) != 0 || size == 0 || size > bytes.size() - sizeof size) {
-    throw UserError("{}: the charsmap says its trie has {} bytes, of {} in all", origin, size, bytes.size());
+    throw UserError("{}: the charsmap claims a trie of {} bytes, but it has only {} bytes", origin, size, bytes.size());
   }
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
@@ -48,7 +48,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool shortest) const {
     node ^= offset_of(units_[node]);
     if (!leaf || node >= units_.size()) continue;
     const uint32_t at = value_of(units_[node]);
-    // A broken table may point into a character.
+    // An invalid table may end a match inside a character.
     const bool within = at < replacements_.size() && (static_cast<uint8_t>(replacements_[at]) & 0xC0) == 0x80;
     if (at >= replacements_.size() || within) continue;
     match = {i + 1, std::string_view(replacements_).substr(at, replacements_.find('\0', at) - at)};

@@ -1,7 +1,7 @@
-// Defines Charsmap: the table of replacements that SentencePiece models carry ("precompiled_charsmap").
+// Defines Charsmap: the table of replacements in SentencePiece models ("precompiled_charsmap").
 //
-// The format: the byte length of a trie (little-endian uint32), the trie as a double array of Darts-clone units,
-// then the replacements, each ended by a NUL byte; the trie's values are places among these.
+// Format: the length of a trie in bytes (little-endian uint32), the trie as a double array of Darts-clone units, and
+// the replacements, each with a NUL byte at its end. A value of the trie is the offset of a replacement.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace fettle {
 
 class Charsmap {
  public:
-  // Throws UserError naming `origin` when the bytes are not such a table.
+  // Throws UserError that names `origin` when the bytes are not such a table.
   Charsmap(std::string_view bytes, const std::string& origin);
 
   struct Match {

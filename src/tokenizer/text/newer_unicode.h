@@ -1,5 +1,6 @@
-// Code points assigned by Unicode 15.0 to 16.0 with their general categories: what the reference knows beyond the
-// Unicode 14 of older PCRE2 and ICU releases. Naming one twice does no harm, so newer libraries keep working.
+// Defines the code points that Unicode 15.0 to 16.0 added, with their general categories. The reference knows them, but
+// older releases of PCRE2 and ICU have Unicode 14. With newer releases a code point occurs twice in a class, which is
+// harmless.
 #pragma once
 
 #include <string_view>
@@ -47,7 +48,7 @@ inline constexpr NewerRange kNewerRanges[] = {
     {0x2B739, 0x2B739, "Lo"}, {0x2EBF0, 0x2EE5D, "Lo"}, {0x31350, 0x323AF, "Lo"},
 };
 
-// Capitals of Unicode 15.1 to 17.0; `delta` leads to the small letter.
+// Capital letters of Unicode 15.1 to 17.0. Adding `delta` gives the small letter.
 struct NewerCapital {
   char32_t first;
   char32_t last;
@@ -60,7 +61,7 @@ inline constexpr NewerCapital kNewerCapitals[] = {
     {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
 };
 
-// Class items of what Unicode 14 does not call alphabetic, lower or upper case, or emoji.
+// Class items of the characters that Unicode 14 does not list as alphabetic, lower case, upper case or emoji.
 inline constexpr std::string_view kNewerAlphabetic =
     "\\x{363}-\\x{36f}\\x{897}\\x{c04}\\x{cf3}\\x{f82}-\\x{f83}\\x{1c89}-\\x{1c8a}\\x{1dd3}-\\x{1de6}"
     "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}\\x{10d69}"
@@ -81,7 +82,7 @@ inline constexpr std::string_view kNewerEmoji =
     "\\x{1f6dc}\\x{1fa75}-\\x{1fa77}\\x{1fa87}-\\x{1fa89}\\x{1fa8f}\\x{1faad}-\\x{1faaf}\\x{1fabb}-\\x{1fabf}\\x{1fac6}"
     "\\x{1face}-\\x{1facf}\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}";
 
-// Class items of what Unicode 14 does not count to a script.
+// Class items of the characters that belong to a script, but not in Unicode 14.
 struct NewerScript {
   std::string_view name;
   std::string_view items;

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// The class items of \s, and of \S.
+// The class items of \s and of \S.
 constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNonSpaces =
@@ -23,15 +23,15 @@ constexpr std::string_view kAsciiNonSpaces = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}
 constexpr std::string_view kNoAscii = "\\xff";
 constexpr std::string_view kHexDigits = "0-9A-Fa-f";
 constexpr std::string_view kAnything = "(?s:.)";
-// Alphabetic characters that are no letters, marks or letter numbers.
+// Alphabetic characters whose category is not letter, mark or letter number.
 constexpr std::string_view kEnclosedLetters =
     "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
-// What \w has besides, but only outside of brackets.
+// Characters that \w matches too, but only outside of brackets.
 constexpr std::string_view kLatin1Words = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-// What is no nonspacing mark any more.
+// A character that newer versions of Unicode do not list as a nonspacing mark any more.
 constexpr std::string_view kSpacingByNow = "\\x{1171e}";
 
-// The short name of a general category, as "Lu" of "Uppercase_Letter"; empty for what is none.
+// The short name of a general category, such as "Lu" for "Uppercase_Letter"; empty for an unknown name.
 std::string category_of(std::string_view name) {
   const int32_t mask = u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, std::string(name).c_str());
   if (mask == UCHAR_INVALID_CODE) return "";
@@ -46,18 +46,18 @@ std::string script_of(std::string_view name) {
   return long_name == nullptr ? "" : long_name;
 }
 
-// Characters that a class in brackets can hold.
+// A set of characters, as items of a class in brackets.
 struct Set {
   std::string items;
-  std::string except;  // not these of them
+  std::string except;  // items to leave out
 };
 
-// The sets of properties and the like, for some texts.
+// Makes the sets for properties and escapes, for one kind of texts.
 class Sets {
  public:
   explicit Sets(Texts texts) : texts_(texts) {}
 
-  // False once something was asked for that these texts do not allow.
+  // False when the pattern asked for a set that ASCII texts alone do not determine.
   bool complete() const { return complete_; }
 
   Set spaces() const { return {std::string(is_ascii() ? kAsciiSpaces : kSpaces), ""}; }
@@ -72,13 +72,13 @@ class Sets {
     if (is_ascii()) return {ascii(name), ""};
     if (const std::string category = category_of(name); !category.empty()) {
       Set set{fmt::format("\\p{{{}}}", category) + newer(category), ""};
-      // What is newer is not unassigned.
+      // Newer characters are not unassigned.
       if (category == "C" || category == "Cn") set = {fmt::format("\\p{{{}}}", category), newer("", category)};
       if (category == "Mn" && texts_ == Texts::kAll) set.except = kSpacingByNow;
       return set;
     }
     if (const std::string script = script_of(name); !script.empty()) {
-      // The name alone would mean the script's extensions, too.
+      // The name alone would also mean the characters of Script_Extensions.
       Set set{fmt::format("\\p{{sc:{}}}", script), script == "Unknown" ? newer("") : ""};
       for (const NewerScript& known : kNewerScripts) {
         if (known.name == script) set.items += known.items;
@@ -100,7 +100,7 @@ class Sets {
     return {items, ""};
   }
 
-  // Of [:name:].
+  // The set of [:name:].
   Set posix(std::string_view name) {
     if (name == "digit") return property("Nd");
     if (name == "punct") return {property("P").items + property("S").items, ""};
@@ -124,7 +124,8 @@ class Sets {
   bool is_ascii() const { return texts_ == Texts::kAscii; }
 
  private:
-  // What older Unicode tables lack of the general category `category` ("": of any), but not of `but`.
+  // The newer characters whose category starts with `category` ("": all), except those whose category starts with
+  // `but`.
   std::string newer(std::string_view category, std::string_view but = "none") const {
     std::string items;
     if (texts_ != Texts::kAll) return items;
@@ -151,7 +152,7 @@ class Sets {
   bool complete_ = true;
 };
 
-// A pattern for one character of the set, or for one that is not of it.
+// A pattern that matches one character in the set, or one that is not in it.
 std::string one_of(const Set& set, bool negated) {
   if (set.except.empty()) return fmt::format("[{}{}]", negated ? "^" : "", set.items);
   return negated ? fmt::format("(?:[{}]|[^{}])", set.except, set.items)
@@ -163,7 +164,7 @@ std::string any_of(const std::vector<std::string>& patterns) {
   return fmt::format("(?:{})", fmt::join(patterns, "|"));
 }
 
-// Rewrites one pattern; `at_` walks over the source.
+// Rewrites one pattern. `at_` is the position in the source.
 class Translator {
  public:
   Translator(std::string_view source, Sets& sets) : source_(source), sets_(sets) {}
@@ -185,7 +186,7 @@ class Translator {
   }
 
  private:
-  // The start of a group; Ruby's option m is PCRE2's s.
+  // Translates the start of a group. Ruby's option m is PCRE2's option s.
   std::string group() {
     size_t end = at_ + 2;
     while (end < source_.size() && std::string_view("imx-").find(source_[end]) != std::string_view::npos) ++end;
@@ -196,7 +197,7 @@ class Translator {
     return out;
   }
 
-  // The set that the escape at `at_` names, and whether it is negated; moves past it. Nothing for another escape.
+  // Reads an escape that names a set, and whether it is negated. Returns nothing for any other escape.
   std::optional<Set> named_set(bool bracketed, bool& negated) {
     const char kind = at_ + 1 < source_.size() ? source_[at_ + 1] : '\0';
     negated = kind == 'S' || kind == 'W' || kind == 'D' || kind == 'H' || kind == 'P';
@@ -217,7 +218,7 @@ class Translator {
     return set;
   }
 
-  // An escape that means one character, or what PCRE2 makes of it.
+  // Translates an escape that means one character, or keeps it for PCRE2.
   std::string other_escape() {
     const char kind = at_ + 1 < source_.size() ? source_[at_ + 1] : '\0';
     if (kind == 'u' && at_ + 6 <= source_.size()) {
@@ -246,14 +247,14 @@ class Translator {
                   : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
   }
 
-  // A class from its '[' on: a union, or the intersection of several.
+  // Translates a class in brackets: a union of sets, or an intersection of such unions.
   std::string bracket() {
     ++at_;
     const bool negated = peek() == '^';
     if (negated) ++at_;
     bool first = true;
     std::string items;
-    std::vector<std::string> others;  // patterns of single characters that cannot stand within a class
+    std::vector<std::string> others;  // patterns of one character that cannot be class items
     std::vector<std::string> unions;
     auto end_union = [&] {
       if (!items.empty() || others.empty()) others.push_back(items.empty() ? "(?!)" : fmt::format("[{}]", items));
@@ -288,12 +289,12 @@ class Translator {
       } else if (peek() == '[') {
         others.push_back(bracket());
       } else {
-        // Only a first bracket can stand for itself.
+        // Only the first bracket in a class stands for itself.
         items += peek() == ']' ? "\\]" : std::string(1, peek());
         ++at_;
       }
     }
-    if (at_ >= source_.size()) return "[" + items;  // never closed: PCRE2 says so
+    if (at_ >= source_.size()) return "[" + items;  // not closed: PCRE2 reports that
     ++at_;
     if (unions.empty() && others.empty() && !items.empty()) {
       return fmt::format("[{}{}]", negated ? "^" : "", items);

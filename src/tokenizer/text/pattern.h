@@ -1,4 +1,4 @@
-// Defines translate_pattern: a pattern in Oniguruma's syntax (Ruby's, as tokenizer files have it) as PCRE2 takes it.
+// Defines translate_pattern, which rewrites a pattern from Oniguruma's syntax (Ruby's, in tokenizer files) for PCRE2.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace fettle {
 
-// The texts that a translation serves: those of ASCII need no Unicode properties, and those without characters of
-// kNewerRanges need not ask for them.
+// The texts that the result must match. A pattern for ASCII texts needs no Unicode properties, and one for usual texts
+// need not list the characters of kNewerRanges.
 enum class Texts { kAscii, kUsual, kAll };
 
-// Nothing where the pattern asks for something that texts of ASCII alone do not tell. What is no pattern at all stays
-// as it is, for PCRE2 to refuse.
+// Returns nothing when ASCII texts alone do not determine what a part of the pattern matches. Invalid parts stay as
+// they are, so that PCRE2 reports them.
 std::optional<std::string> translate_pattern(std::string_view pattern, Texts texts);
 
 }  // namespace fettle

@@ -19,8 +19,8 @@ constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackMost = 256 << 20;
 constexpr uint32_t kHeapMostKib = 1 << 20;
 
-// The steps that one attempt to match may take. Hugging Face's engine gives up after as many. Long texts get more,
-// since an honest pattern may take a few steps for each byte.
+// The steps that one attempt to match may take. Hugging Face's engine has the same limit. Long texts get more,
+// since a good pattern may take a few steps for each byte.
 uint32_t step_limit(size_t text_bytes) {
   constexpr size_t kSteps = 10'000'000, kStepsPerByte = 16;
   return static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text_bytes, UINT32_MAX));
@@ -53,7 +53,7 @@ struct Regex::Variant {
 struct Regex::Code {
   std::string pattern;
   std::string where;  // the file and field that the pattern stands in
-  Variant ascii;      // without code where the pattern has no meaning in ASCII alone
+  Variant ascii;      // without code when the pattern cannot be translated for ASCII texts
   Variant usual;
   Variant all;
 
@@ -69,7 +69,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   int error = 0;
-  std::string rest;  // where it went wrong
+  std::string rest;  // the translated pattern from the error on
   auto compile = [&](Texts texts, Variant& variant) {
     const std::optional<std::string> translated = translate_pattern(pattern, texts);
     if (!translated) return false;
@@ -87,7 +87,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   if (!compiled) {
     unsigned char message[256];
     pcre2_get_error_message(error, message, sizeof message);
-    throw UserError("{}: the pattern '{}' is not one that Fettle can run: {} (at '{}')", where, pattern,
+    throw UserError("{}: the pattern '{}' is not valid or not supported: {} (at '{}')", where, pattern,
                     reinterpret_cast<const char*>(message), rest);
   }
   code_ = std::move(code);

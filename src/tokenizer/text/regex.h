@@ -1,9 +1,9 @@
-// Defines Regex: a pattern in Oniguruma's syntax, as tokenizer files write it, run by PCRE2's JIT.
+// Defines Regex: a pattern in the syntax of Oniguruma, which tokenizer files use. PCRE2 compiles and runs it.
 //
-// What differs between the two is rewritten (pattern.h): \s, \w, \d, \b, \h, POSIX classes and properties mean what
-// Oniguruma's Unicode tables say, classes nest and intersect, \uXXXX is a code point, ^ and $ are line anchors, (?m)
-// lets the dot match line ends. Not rewritten: a{1,3}+ is possessive here, \X has the linked PCRE2's grapheme clusters,
-// and without regard to case a character still equals one character (not ß two).
+// pattern.h rewrites what differs: \s, \w, \d, \b, \h, POSIX classes and properties follow Oniguruma's Unicode tables;
+// classes nest and intersect; \uXXXX is a code point; ^ and $ are line anchors; (?m) lets the dot match line ends.
+// Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and with (?i) one character
+// never matches two (ß and ss).
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@ namespace fettle {
 
 class Regex {
  public:
-  // Throws UserError naming `where` when the pattern is not valid.
+  // Throws UserError that starts with `where` when the pattern is not valid.
   Regex(std::string_view pattern, std::string_view where);
-  // The pattern that matches `literal` and nothing else.
+  // A pattern that matches only `literal`.
   static Regex of_literal(std::string_view literal);
   // Reads {"String": ...} or {"Regex": ...}.
   static Regex of_field(const JsonField& field);
 
-  // Calls visit(start, end, is_match) for stretches that cover all of `text` (valid UTF-8) in order. Throws UserError
-  // naming file, field and pattern when a match takes too many steps (10 million, and 16 more for each byte).
+  // Calls visit(start, end, is_match) for the matches in `text` (valid UTF-8) and the stretches between them, in order.
+  // Throws UserError that names file, field and pattern when a match takes more than 10 million steps plus 16 for each
+  // byte of the text.
   template <typename Visit>
   void cover(std::string_view text, Visit visit) const {
     if (text.empty()) return;
@@ -43,10 +44,10 @@ class Regex {
   struct Code;
   struct Variant;
 
-  // The compiled pattern that serves `text` fastest.
+  // The fastest compiled variant that can match `text`.
   const Variant& variant_for(std::string_view text) const;
-  // Finds the next match in `text` from `from` on. An empty match right after the last match (at `last_end`, or npos
-  // for none) is skipped.
+  // Finds the next match in `text` at or after `from`. Skips an empty match at `last_end`, the end of the last match
+  // (npos when there was none).
   bool find(const Variant& variant, std::string_view text, size_t from, size_t last_end, size_t& start,
             size_t& end) const;
 

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// The length of the valid character at text[at], or 0; then `bad` is the length of the broken one.
+// The length of the valid character at text[at]. For an invalid one it returns 0 and sets `bad` to its length.
 size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(at);
@@ -18,7 +18,7 @@ size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return 0;
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range rules out overlong forms, surrogates and what is above U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and values above U+10FFFF.
   const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (byte(at + 1) < low || byte(at + 1) > high) return 0;
@@ -28,7 +28,7 @@ size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   return length;
 }
 
-// The mask of the general category that `name` spells, of those that kNewerRanges uses.
+// The mask of a general category by its short name, for the categories in kNewerRanges.
 uint32_t mask_of(std::string_view name) {
   constexpr std::pair<std::string_view, uint32_t> kMasks[] = {
       {"Lu", U_GC_LU_MASK}, {"Ll", U_GC_LL_MASK}, {"Lm", U_GC_LM_MASK}, {"Lo", U_GC_LO_MASK}, {"Mn", U_GC_MN_MASK},
@@ -49,7 +49,7 @@ uint32_t category(char32_t c) {
   return mask;
 }
 
-// Whether Unicode `version`.0 had the character.
+// True when the character is in Unicode `version`.0.
 bool is_of_version(char32_t c, uint8_t version) {
   UVersionInfo age;
   u_charAge(c, age);

@@ -1,6 +1,7 @@
-// Defines what the tokenizer needs to know of Unicode text: UTF-8 steps, character classes, the byte alphabet.
+// Defines the functions on Unicode text that the tokenizer needs: stepping through UTF-8, character classes, and the
+// byte alphabet.
 //
-// Texts given to the stepping functions must be valid UTF-8 (see replace_invalid_utf8).
+// The stepping functions require valid UTF-8 (see replace_invalid_utf8).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,10 @@
 
 namespace fettle {
 
-// U+FFFD in UTF-8: stands where bytes are no character.
+// U+FFFD in UTF-8. It replaces invalid bytes.
 inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
 
-// The character at text[at]; moves `at` past it.
+// Returns the character at text[at] and moves `at` past it.
 inline char32_t next_char(std::string_view text, size_t& at) {
   auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<uint8_t>(text[i])); };
   const char32_t lead = byte(at);
@@ -24,7 +25,7 @@ inline char32_t next_char(std::string_view text, size_t& at) {
   return (lead & 0x07) << 18 | (byte(at - 3) & 0x3F) << 12 | (byte(at - 2) & 0x3F) << 6 | (byte(at - 1) & 0x3F);
 }
 
-// The character that ends before text[at]; moves `at` to its start.
+// Returns the character that ends before text[at] and moves `at` to its start.
 inline char32_t previous_char(std::string_view text, size_t& at) {
   do --at;
   while ((static_cast<uint8_t>(text[at]) & 0xC0) == 0x80);
@@ -35,28 +36,28 @@ inline char32_t previous_char(std::string_view text, size_t& at) {
 void append_utf8(std::string& text, char32_t character);
 
 bool is_valid_utf8(std::string_view text);
-// Each longest run of bytes that begins no valid character becomes one U+FFFD (as the WHATWG and Python do).
+// Replaces each maximal invalid sequence of bytes by one U+FFFD, as WHATWG and Python do.
 std::string replace_invalid_utf8(std::string_view text);
 
-// Character classes as the reference's libraries have them, each with the Unicode version of its own tables: what
-// those call Unicode 8 or 9 leaves out later characters, and what is newer than the linked ICU is added.
+// Character classes as in the reference's libraries. Each library has the tables of one version of Unicode. For Unicode
+// 8 and 9 these functions leave out later characters. For the others they add characters that the linked ICU lacks.
 bool is_white_space(char32_t c);      // property White_Space
 bool is_word(char32_t c);             // \w: Alphabetic, M, Nd, Pc, Join_Control
 bool is_numeric(char32_t c);          // Nd, Nl, No
-bool is_punctuation(char32_t c);      // P of Unicode 8, and all of ASCII's
-bool is_mark(char32_t c);             // Mn, Mc, Me of Unicode 9
-bool is_nonspacing_mark(char32_t c);  // Mn of Unicode 8
-bool is_other(char32_t c);            // Cc, Cf, Co of Unicode 8
-// One character for one, but for U+0130, which becomes two.
+bool is_punctuation(char32_t c);      // P in Unicode 8, and all ASCII punctuation
+bool is_mark(char32_t c);             // Mn, Mc, Me in Unicode 9
+bool is_nonspacing_mark(char32_t c);  // Mn in Unicode 8
+bool is_other(char32_t c);            // Cc, Cf, Co in Unicode 8
+// Appends the small letter of a character: one character, except for U+0130, which becomes two.
 void append_lowercase(std::string& text, char32_t c);
 
-// GPT-2's alphabet: every byte has one printable character, so that any text is a string of 256 characters.
+// GPT-2's byte alphabet has a printable character for each of the 256 bytes.
 char32_t alphabet_char(uint8_t byte);
-// The byte that `c` stands for; -1 when c is not of the alphabet.
+// The byte of character `c`; -1 when c is not in the alphabet.
 int alphabet_byte(char32_t c);
-// Each byte of `bytes` as its character.
+// Replaces each byte by its character in the alphabet.
 std::string to_alphabet(std::string_view bytes);
-// Sets `bytes` and returns true, or returns false when a character is not of the alphabet.
+// Reverses to_alphabet: sets `bytes` and returns true, or returns false when a character is not in the alphabet.
 bool from_alphabet(std::string_view text, std::string& bytes);
 
 }  // namespace fettle
