@@ -55,7 +55,7 @@ TEST(TokenStore, FilesThatLoseBytesAreNoticed) {
     const std::vector<int32_t> ids(1000, 7);
     const Example example{.input_ids = ids, .labels = ids, .source = "x"};
     for (int64_t i = 0; i < 1000; ++i) writer.add(example, 0, i + 1);
-    const Batches batches(Examples(writer.finish({}, place), {"rows.jsonl"}), {.rows = 8, .lengths = {1000}});
+    const Batches batches(Examples(writer.finish({}, place), {"rows.jsonl"}), {.sequences = 8, .lengths = {1000}});
     EXPECT_NO_THROW(batches.at(0));
     std::filesystem::resize_file(place / name, 4096);
     try {
