@@ -163,7 +163,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
   outcome.examples.push_back(std::move(example));
 }
 
-// The conversation as token ids with labels; what of it stands within cutoff_len is counted.
+// Renders the conversation as token ids with labels, and counts those within cutoff_len by role.
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
   if (!spec_.default_system.empty() && messages[0].role != "system")

@@ -31,7 +31,7 @@ class Examples {
   uint64_t digest(int64_t i) const;                 // equal for equal tokens, labels, preference and classes
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
-  // As TokenStore::check, of all stores.
+  // Calls TokenStore::check of all stores.
   void check() const;
 
   // Appends the examples of `more`.
