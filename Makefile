@@ -25,6 +25,7 @@ test: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh
 	@scripts/check_layout
 	@scripts/check_format
+	@scripts/check_docs
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
 

@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
+#include "checkpoint/peft/adapter_options.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "export/weights.h"
-#include "checkpoint/peft/adapter_options.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
 

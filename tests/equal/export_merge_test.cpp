@@ -148,7 +148,7 @@ TEST_P(OneMerge, LoadedWeightsAreTheExportedOnes) {
        {std::map<std::string, int64_t>{}, {{"fsdp", 4}, {"tp", 2}}, {{"fsdp", 2}, {"tp", 2}, {"dp", 2}}}) {
     recipe.mesh = mesh;
     Devices& devices = cpu_devices(mesh.empty() ? 1 : 8);
-    const Run run = make_run(recipe, repository.config(), "config.json", target_of(devices));
+    const auto run = make_run(recipe, repository.config(), "config.json", target_of(devices));
     TrainState state = load_state(devices, run, repository, false);
     int64_t changed = 0;
     for (const Param& param : run.frozen) {
