@@ -15,7 +15,7 @@ struct Pattern::Compiled {
   std::regex regex;
 };
 
-Pattern::Pattern(const std::string& expression) : compiled_(std::make_unique<Compiled>(std::regex(expression))) {}
+Pattern::Pattern(const std::string& expression) : compiled_(new Compiled{std::regex(expression)}) {}
 Pattern::~Pattern() = default;
 
 std::optional<Pattern::Groups> Pattern::match(const std::string& text) const {

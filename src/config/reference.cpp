@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <ranges>
+#include <algorithm>
 
 #include "base/error.h"
 #include "config/checks.h"
@@ -26,8 +26,10 @@ std::string wrapped(std::string_view text) {
   constexpr size_t kIndent = 31, kColumns = 100;
   std::string out;
   size_t column = kIndent;
-  for (const auto word : std::views::split(text, ' ')) {
-    const std::string_view one(word.begin(), word.end());
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
     if (column > kIndent && column + 1 + one.size() > kColumns) {
       out += fmt::format("\n{:{}}", "", kIndent);
       column = kIndent;

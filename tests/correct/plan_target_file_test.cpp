@@ -82,7 +82,7 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
                          t.network_gb_per_s, t.host_gb_per_s);
   }
   EXPECT_NE(text.str().find(table), std::string::npos) << table;
-  const std::string sources = text.str().substr(text.str().find("## Where the memory figures are from"));
+  const std::string sources = text.str().substr(text.str().find("## Where the memory figures come from"));
   for (const Target& t : targets()) {
     const std::regex row(fmt::format("\n\\| `{}` \\| [^|\n]*[0-9][^|\n]* \\| [^|\n]+ \\|\n", t.name));
     EXPECT_TRUE(std::regex_search(sources, row)) << "the memory of " << t.name << " has no figure and source";

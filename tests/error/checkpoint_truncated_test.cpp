@@ -88,24 +88,27 @@ TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
   EXPECT_FALSE(fs::exists(folder_ / "copy.bin"));
 }
 
-TEST_F(Truncated, TheStreamedLoadStops) {
+class TruncatedLoad : public Truncated, public testing::WithParamInterface<DType> {};
+
+TEST_P(TruncatedLoad, Stops) {
   const Param param{"b", {kRows, kColumns}, {}, Role::kNorm};
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {  // copied as they are, and converted
-    std::atomic<int> pieces{0};
-    const std::string error = user_error([&] {
-      load_param(
-          eight_devices(), param, dtype, Layout::sharded(param.dims, {8}, {{0}, {}}),
-          [&](const std::string& name) {
-            return StoredTensor{&*file_, file_->find(name)};
-          },
-          [&](int64_t) {
-            if (++pieces == 1) fs::resize_file(path_, 4096);
-          });
-    });
-    EXPECT_THAT(error, HasSubstr(path_.string() + ": the file became shorter"));
-    EXPECT_GE(pieces, 1);
-  }
+  std::atomic<int> pieces{0};
+  const std::string error = user_error([&] {
+    load_param(
+        eight_devices(), param, GetParam(), Layout::sharded(param.dims, {8}, {{0}, {}}),
+        [&](const std::string& name) {
+          return StoredTensor{&*file_, file_->find(name)};
+        },
+        [&](int64_t) {
+          if (++pieces == 1) fs::resize_file(path_, 4096);
+        });
+  });
+  EXPECT_THAT(error, HasSubstr(path_.string() + ": the file became shorter"));
+  EXPECT_GE(pieces, 1);
 }
+
+// Copied as they are, and converted.
+INSTANTIATE_TEST_SUITE_P(Dtypes, TruncatedLoad, testing::Values(DType::kF32, DType::kBF16));
 
 TEST(TruncatedState, ReadingSaysTheCheckpointIsDamaged) {
   TempFolder folder;

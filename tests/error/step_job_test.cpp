@@ -20,8 +20,9 @@ std::string message(const std::string& model, const std::vector<std::string>& wo
 }
 
 TEST(JobError, LayersThatAreNotThere) {
-  EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}), AllOf(HasSubstr("'2' is no layer"), HasSubstr("0 to 1")));
-  EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is no layer"));
+  EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
+              AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
+  EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing to train"));
 }
 
@@ -124,7 +125,7 @@ TEST(JobError, ANamedReferenceBesideAQuantisedBase) {
 }
 
 TEST(JobError, ClassifiersAndTheirLabels) {
-  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels is missing"));
+  EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels: is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
               AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
   EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("one score")));
