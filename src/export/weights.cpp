@@ -127,12 +127,16 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std
   for (const BaseTensor& tensor : base.all()) total += tensor.shape.bytes();
   for (const BaseTensor& tensor : base.all()) {
     BaseTensor from = tensor;
-    if (const auto saved = merge == nullptr ? std::nullopt : merge->saved(tensor.name)) {
+    const auto saved = merge == nullptr ? std::nullopt : merge->saved(tensor.name);
+    if (saved) {
       from.stored = *saved;
       from.quantised = nullptr;
-      ++count.tensors, count.nonzero = true;
+      count.nonzero = true;
     }
+    const int64_t counted = count.tensors;
     write_tensor(base, from, merge, written_dtype(tensor, dtype), writer, count);
+    // A saved tensor that later adapters add to counts once.
+    if (saved && count.tensors == counted) ++count.tensors;
     done += tensor.shape.bytes();
     live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));
   }
