@@ -63,13 +63,17 @@ TEST_P(SameSteps, InAllCommands) {
   ASSERT_EQ(outcome.code, 0);
   const json plan = json::parse(outcome.out);
   const std::string train = run("train", {"plan_only=true"}).err;
-  const std::string eval = run("eval", {}).err;
+  // `eval` measures texts: a recipe of preferences gives it other rows.
+  const bool texts = stage == "sft";
+  const std::string eval = texts ? run("eval", {}).err : "";
 
   EXPECT_EQ(plan["step"]["rows"], data["batches"]["rows"]);
   EXPECT_EQ(plan["step"]["length"], data["batches"]["longest"]);
   EXPECT_EQ(after(train, "batches: "), after(text, "batches     "));
   EXPECT_EQ(after(train, "Total optimization steps = "), std::to_string(data["steps_per_epoch"].get<int64_t>()));
-  EXPECT_EQ(after(eval, "evaluation: "), after(text, "to evaluate: "));
+  if (texts) {
+    EXPECT_EQ(after(eval, "evaluation: "), after(text, "to evaluate: "));
+  }
   EXPECT_GT(data["eval_batches"]["steps"], 0);
 }
 
