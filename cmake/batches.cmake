@@ -5,7 +5,7 @@
 # lines. They also share unnamed namespaces, so names in those must differ within a folder. ROOT is the include folder
 # that the sources are named from: a batch holds no absolute path, and checkouts in different folders share its object.
 option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
-set(FETTLE_BATCH_BYTES 40000 CACHE STRING "Bytes of sources that fill a batch")
+set(FETTLE_BATCH_BYTES 60000 CACHE STRING "Bytes of sources that fill a batch")
 
 function(fettle_batches out name root)
   if(NOT FETTLE_BATCHES)

@@ -1,12 +1,12 @@
-# fettle_folder(NAME [LINK libs...] [MODULE folder]) makes the library fettle_NAME of src/NAME/*.cpp, and of the folders
-# within but the one that is a module.
+# fettle_folder(NAME [COLD] [LINK libs...] [MODULE folder]) makes the library fettle_NAME of src/NAME/*.cpp, and of the
+# folders within but the one that is a module. A release compiles a COLD folder with -O1.
 #
 # A folder may use only the folders declared before it, so each library links those; scripts/check_layout
 # checks the includes themselves.
 set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
 
 function(fettle_folder name)
-  cmake_parse_arguments(ARG "" "MODULE" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "MODULE" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cpp)
   if(ARG_MODULE)
     list(FILTER sources EXCLUDE REGEX "/${name}/${ARG_MODULE}/")
@@ -14,6 +14,9 @@ function(fettle_folder name)
   if(sources)
     fettle_batches(batches ${name} ${CMAKE_SOURCE_DIR}/src ${sources})
     add_library(fettle_${name} STATIC ${batches})
+    if(ARG_COLD)
+      target_compile_options(fettle_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
     set(scope PUBLIC)
   else()
     add_library(fettle_${name} INTERFACE)
