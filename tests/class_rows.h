@@ -1,6 +1,7 @@
 // Defines ClassRun: a classifier of tests/reference on CPU devices, given the rows and labels of classifiers.py.
 #pragma once
 
+#include "paths.h"
 #include "resolve_run.h"
 #include "step/evaluate.h"
 #include "training.h"
@@ -12,8 +13,8 @@ inline const char* const kMulti = "multi_label_classification";
 inline const char* const kRegression = "regression";
 
 inline const nlohmann::json& classifiers_json() {
-  static const nlohmann::json all = nlohmann::json::parse(
-      std::ifstream(std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/classifiers.json"));
+  static const nlohmann::json all =
+      nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/classifiers.json"));
   return all;
 }
 

@@ -10,6 +10,7 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "run/batch_spec.h"
 #include "step/state/train_state.h"
@@ -18,7 +19,7 @@
 namespace fettle {
 
 inline std::filesystem::path reference_model(const std::string& name) {
-  return std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / name;
+  return source_folder() / "tests/reference/models" / name;
 }
 
 // The rows that all reference models are trained on, `count` of them from `first` on.

@@ -8,13 +8,13 @@
 #include "checkpoint/safetensors.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
 
 const SafetensorsFile& reference() {
-  static const SafetensorsFile file =
-      SafetensorsFile::open(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/quantised.safetensors");
+  static const SafetensorsFile file = SafetensorsFile::open(source_folder() / "tests/reference/quantised.safetensors");
   return file;
 }
 

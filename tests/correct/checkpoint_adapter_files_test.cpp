@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "checkpoint/peft/adapter_files.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -11,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+const fs::path kReference = source_folder() / "tests/reference/checkpoint";
 constexpr AdapterSupport kAll{true, true};
 
 TEST(AdapterFiles, ReadsWhatPeftWrote) {

@@ -6,13 +6,14 @@
 
 #include "checkpoint/peft/adapter_merge.h"
 #include "checkpoint/peft/adapter_options.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
 Model model_of(const std::string& name) {
-  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + name;
+  const std::string folder = source_folder().string() + "/tests/reference/models/" + name;
   return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json");
 }
 

@@ -3,13 +3,14 @@
 
 #include "checkpoint/model_writer.h"
 #include "checkpoint/repository.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+const fs::path kReference = source_folder() / "tests/reference/checkpoint";
 
 // The tensors of the recorded model in the order in which its library saved them: layer by layer.
 NamedShapes in_model_order(const ModelRepository& model) {

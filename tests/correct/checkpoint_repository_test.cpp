@@ -3,13 +3,14 @@
 
 #include "checkpoint/model_writer.h"
 #include "checkpoint/repository.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+const fs::path kReference = source_folder() / "tests/reference/checkpoint";
 
 TEST(Repository, ShardsAreOneModel) {
   const ModelRepository model = ModelRepository::open(kReference / "sharded");

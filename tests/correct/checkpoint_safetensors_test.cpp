@@ -6,12 +6,13 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
-const std::filesystem::path kReference = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+const std::filesystem::path kReference = source_folder() / "tests/reference/checkpoint";
 
 std::span<const std::byte> bytes_of(const HostArray& array) {
   return {array.data(), static_cast<size_t>(array.bytes())};

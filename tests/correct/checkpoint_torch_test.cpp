@@ -4,13 +4,14 @@
 #include "checkpoint/repository.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/torch/torch_file.h"
+#include "paths.h"
 #include "temp_folder.h"
 #include "torch_files.h"
 
 namespace fettle {
 namespace {
 
-const std::filesystem::path kWritten = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint";
+const std::filesystem::path kWritten = source_folder() / "tests/reference/checkpoint";
 
 std::vector<float> values_of(const TensorFile& file, const std::string& name) {
   const TensorEntry* entry = file.find(name);

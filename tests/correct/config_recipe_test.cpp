@@ -9,6 +9,7 @@
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -341,7 +342,7 @@ TEST(KeyTable, EveryDefaultIsAllowed) {
 }
 
 TEST(KeyTable, ReferencePageIsTheCommittedOne) {
-  std::filesystem::path file = std::filesystem::path(FETTLE_SOURCE_DIR) / "docs/recipe.md";
+  std::filesystem::path file = source_folder() / "docs/recipe.md";
   if (std::getenv("FETTLE_WRITE_REFERENCE")) std::ofstream(file) << recipe_reference_markdown();
   std::ifstream stream(file);
   std::stringstream committed;

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/read/rows.h"
 #include "data_fixtures.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -131,7 +132,7 @@ TEST_F(Data, ReadsCompressedFiles) {
 
 // Files that pyarrow wrote (tests/reference/data/make_columns.py).
 TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
-  const std::filesystem::path folder = FETTLE_SOURCE_DIR "/tests/reference/data";
+  const std::filesystem::path folder = source_folder() / "tests/reference/data";
   auto rows = [&](const char* name) {
     std::vector<Row> out;
     read_rows(folder / name, [&](Row row) {

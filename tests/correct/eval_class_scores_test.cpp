@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "eval/class_evaluation.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json recorded() {
-  return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/class_scores.json"));
+  return Json::parse(std::ifstream(source_folder() / "tests/reference/class_scores.json"));
 }
 
 void expect_score(const LabelScore& found, const Json& wanted) {

@@ -7,6 +7,7 @@
 
 #include "correct/generate_models.h"
 #include "eval/eval.h"
+#include "paths.h"
 #include "step/evaluate.h"
 #include "temp_folder.h"
 
@@ -49,7 +50,7 @@ class EvalCommand : public testing::Test {
 
   TempFolder temp;
   Recipe recipe;
-  const Json recorded = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/choices.json"));
+  const Json recorded = Json::parse(std::ifstream(source_folder() / "tests/reference/choices.json"));
 };
 
 TEST_F(EvalCommand, ChoicesByLikelihoodAsRecorded) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "eval/text_scores.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -13,7 +14,7 @@ using Json = nlohmann::json;
 using References = std::vector<std::string>;
 
 Json recorded() {
-  return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/text_scores.json"));
+  return Json::parse(std::ifstream(source_folder() / "tests/reference/text_scores.json"));
 }
 
 TEST(TextScores, EachRowAsRecorded) {

@@ -12,6 +12,7 @@
 #include "families.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/forward.h"
@@ -23,7 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-const fs::path kModels = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+const fs::path kModels = source_folder() / "tests/reference/models";
 
 Recipe export_recipe(const fs::path& model, const fs::path& to) {
   Recipe recipe;

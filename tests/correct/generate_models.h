@@ -7,13 +7,13 @@
 #include <string>
 
 #include "generate/decode.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
 
 namespace fettle {
 
-inline const std::filesystem::path kReferenceModels =
-    std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+inline const std::filesystem::path kReferenceModels = source_folder() / "tests/reference/models";
 
 inline nlohmann::json reference_of(const std::string& family) {
   return nlohmann::json::parse(std::ifstream(kReferenceModels / family / "reference.json"));

@@ -8,6 +8,7 @@
 #include "graph/float8.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -22,7 +23,7 @@ Value matrix(const Json& rows) {
 }
 
 TEST(Float8, ALinearLayerIsAsPyTorchRounds) {
-  const Json recorded = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/float8.json"));
+  const Json recorded = Json::parse(std::ifstream(source_folder() / "tests/reference/float8.json"));
   const std::pair<const char*, Float8> kinds[] = {{"fn", {}}, {"fnuz", {DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}}};
   GraphRun run;
   const Tensor x = run.input(matrix(recorded["x"])), weight = run.input(matrix(recorded["weight"])),

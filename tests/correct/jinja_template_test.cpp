@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "jinja/template.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -12,7 +13,7 @@ using nlohmann::ordered_json;
 
 // What make_jinja.py recorded of Jinja2: texts, spans and failures.
 TEST(Jinja, RendersAsJinja2) {
-  std::ifstream file(FETTLE_SOURCE_DIR "/tests/reference/data/jinja_cases.json");
+  std::ifstream file(source_folder() / "tests/reference/data/jinja_cases.json");
   const ordered_json recorded = ordered_json::parse(file);
   for (const auto& one : recorded["cases"]) {
     SCOPED_TRACE(one["name"].get<std::string>() + " with " + one["context"].get<std::string>() + "\n" +

@@ -9,6 +9,7 @@
 
 #include "families.h"
 #include "models/model.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 Model model_of(const std::string& name, int64_t labels = 0) {
-  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + name;
+  const std::string folder = source_folder().string() + "/tests/reference/models/" + name;
   return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json", labels);
 }
 

@@ -10,6 +10,7 @@
 #include "graph_run.h"
 #include "optim/blockwise.h"
 #include "optim/optimizer.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -17,8 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& recorded() {
-  static const Json json =
-      Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"));
+  static const Json json = Json::parse(std::ifstream(source_folder() / "tests/reference/optimizers.json"));
   return json;
 }
 

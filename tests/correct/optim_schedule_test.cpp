@@ -6,6 +6,7 @@
 #include <set>
 
 #include "optim/schedule.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 const Json& recorded() {
-  static const Json json = Json::parse(std::ifstream(FETTLE_SOURCE_DIR "/tests/reference/schedules.json"));
+  static const Json json = Json::parse(std::ifstream(source_folder() / "tests/reference/schedules.json"));
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include "data/classes/taught_labels.h"
 #include "families.h"
 #include "gpu_plugin.h"
+#include "paths.h"
 #include "plan/step_plan.h"
 
 namespace fettle {
@@ -24,7 +25,7 @@ class PlanOfFamily : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(PlanOfFamily, Compiles) {
-  const std::filesystem::path folder = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / GetParam();
+  const std::filesystem::path folder = source_folder() / "tests/reference/models" / GetParam();
   const nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
   const int64_t labels = read_taught_labels(config, "config.json").count();
   Recipe recipe;

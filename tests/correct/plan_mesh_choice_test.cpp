@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "paths.h"
 #include "plan/mesh_choice.h"
 #include "resolve_run.h"
 
@@ -14,7 +15,7 @@ namespace fettle {
 namespace {
 
 using testing::HasSubstr;
-const std::string kFile = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+const std::string kFile = (source_folder() / "tests/reference/models/llama/config.json").string();
 
 Recipe recipe_for(int64_t devices) {
   Recipe recipe;

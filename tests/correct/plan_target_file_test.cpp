@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "paths.h"
 #include "plan/target_file.h"
 #include "runtime/vendors/topology.h"
 #include "temp_folder.h"
@@ -70,7 +71,7 @@ TEST(TargetFile, ItsConfigCompilesLikeTheStock) {
 
 // docs/targets.md shows the figures as they are: on a difference, paste the printed table.
 TEST(TargetFile, TheDocumentShowsTheTable) {
-  std::ifstream in(std::filesystem::path(FETTLE_SOURCE_DIR) / "docs/targets.md");
+  std::ifstream in(source_folder() / "docs/targets.md");
   std::stringstream text;
   text << in.rdbuf();
   std::string table;

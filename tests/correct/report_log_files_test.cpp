@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "report/log_files.h"
 #include "temp_folder.h"
 
@@ -11,7 +12,7 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kRecorded = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/checkpoint/trainer_state.json";
+const fs::path kRecorded = source_folder() / "tests/reference/checkpoint/trainer_state.json";
 
 TEST(TrainerStateFile, HasTheBytesThatTheTrainerWrites) {
   TempFolder folder;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "programs/devices.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
@@ -17,7 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-const std::string kLlama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
 
 Recipe small_recipe() {
   Recipe recipe;

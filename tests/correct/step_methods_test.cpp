@@ -6,6 +6,7 @@
 
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "training.h"
 
@@ -84,8 +85,7 @@ void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule,
 class MethodParity : public testing::TestWithParam<Method> {};
 
 TEST_P(MethodParity, TwentySteps) {
-  const Json recorded =
-      Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/methods.json"))[GetParam().name];
+  const Json recorded = Json::parse(std::ifstream(source_folder() / "tests/reference/methods.json"))[GetParam().name];
   Recipe recipe = recipe_of(recorded);
   const std::string name = GetParam().name;
   if (name.ends_with("fp16")) recipe.fp16 = true;

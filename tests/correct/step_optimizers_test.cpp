@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "optim/schedule.h"
+#include "paths.h"
 #include "training.h"
 
 namespace fettle {
@@ -11,8 +12,7 @@ namespace {
 class OptimizerParity : public testing::TestWithParam<std::pair<const char*, double>> {};
 
 nlohmann::json recorded_rule(const std::string& name) {
-  return nlohmann::json::parse(
-      std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/optimizers.json"))["rules"][name];
+  return nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/optimizers.json"))["rules"][name];
 }
 
 // `wanted`: the rates, losses and norms of `family` with the rule.

@@ -11,6 +11,7 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/forward.h"
@@ -21,7 +22,7 @@ namespace fettle {
 namespace {
 
 using Json = nlohmann::json;
-const std::filesystem::path kModels = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+const std::filesystem::path kModels = source_folder() / "tests/reference/models";
 
 Json read_json(const std::filesystem::path& file) {
   return Json::parse(std::ifstream(file));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "optim/schedule.h"
+#include "paths.h"
 #include "preference_rows.h"
 #include "resolve_run.h"
 #include "stages/stages.h"
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json recorded(const std::string& name) {
-  return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/preferences.json"))[name];
+  return Json::parse(std::ifstream(source_folder() / "tests/reference/preferences.json"))[name];
 }
 
 // The recorded run's recipe and steps, with `more` keys over them.

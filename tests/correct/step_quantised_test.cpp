@@ -4,6 +4,7 @@
 
 #include "checkpoint/load.h"
 #include "optim/schedule.h"
+#include "paths.h"
 #include "training.h"
 
 namespace fettle {
@@ -21,8 +22,8 @@ struct Case {
 class Qlora : public testing::TestWithParam<Case> {};
 
 TEST_P(Qlora, TwentySteps) {
-  const Json recorded = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/quantised.json"))
-                            .at(GetParam().format);
+  const Json recorded =
+      Json::parse(std::ifstream(source_folder() / "tests/reference/quantised.json")).at(GetParam().format);
   const std::filesystem::path model = reference_model("llama");
   std::vector<std::string> words = GetParam().keys;
   words.insert(words.end(),

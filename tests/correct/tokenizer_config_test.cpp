@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "paths.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -11,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+const fs::path kReference = source_folder() / "tests/reference/tokenizer";
 
 // A copy of the reference tokenizer `name` alone, to put other files beside.
 class Folder {

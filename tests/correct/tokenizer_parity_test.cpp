@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -12,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path kReference = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+const std::filesystem::path kReference = source_folder() / "tests/reference/tokenizer";
 
 json read_json(const std::filesystem::path& path) {
   std::ifstream file(path);

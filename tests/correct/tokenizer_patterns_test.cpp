@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"
 
@@ -34,7 +35,7 @@ TEST(Patterns, PropertiesHoldTheReferencesCharacters) {
     texts.back() += kMark;
     if (++in_text % 64 == 0) texts.emplace_back();
   }
-  std::ifstream file(FETTLE_SOURCE_DIR "/tests/reference/tokenizer/properties.json");
+  std::ifstream file(source_folder() / "tests/reference/tokenizer/properties.json");
   const json recorded = json::parse(file);
   ASSERT_GT(recorded["properties"].size(), 30u);
   for (const json& row : recorded["properties"]) {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "temp_folder.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 json read_steps() {
-  std::ifstream file(std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer/steps.json");
+  std::ifstream file(source_folder() / "tests/reference/tokenizer/steps.json");
   return json::parse(file);
 }
 

@@ -7,13 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "paths.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
 namespace {
 
-const std::filesystem::path kReference = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+const std::filesystem::path kReference = source_folder() / "tests/reference/tokenizer";
 
 TEST(Text, BrokenBytesBecomeReplacementCharactersAsInPython) {
   const std::string r = "\xEF\xBF\xBD";

@@ -5,6 +5,7 @@
 
 #include "checkpoint/peft/adapter_files.h"
 #include "families.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/state/train_state.h"
@@ -18,7 +19,7 @@ class FullResult : public testing::TestWithParam<std::string> {};
 
 TEST_P(FullResult, HasTheBytesThatWereLoaded) {
   Recipe recipe;
-  recipe.model_name_or_path = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + GetParam();
+  recipe.model_name_or_path = source_folder().string() + "/tests/reference/models/" + GetParam();
   recipe.plugin = "cpu";
   recipe.finetuning_type = "full";
   recipe.device_count = 8;
@@ -47,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
 TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
        {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts"}) {
-    const std::filesystem::path models = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+    const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
     recipe.adapter_name_or_path = {(models / adapter).string()};

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paths.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -37,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCase{"UnknownTarget", {"lora_target=q_prj"}, 2, {"q_prj", "self_attn.q_proj"}},
                     BadCase{"UnknownSchedule", {"lr_scheduler_type=cosinus"}, 2, {"cosinus", "cosine"}},
                     BadCase{"PluginMissing", {"plugin=/nowhere/plugin.so"}, 4, {"/nowhere/plugin.so"}},
-                    BadCase{"NotAPlugin", {std::string("plugin=") + FETTLE_SOURCE_DIR + "/Makefile"}, 4, {"Makefile"}},
+                    BadCase{"NotAPlugin", {"plugin=" + (source_folder() / "Makefile").string()}, 4, {"Makefile"}},
                     BadCase{"UnevenMesh", {"mesh.fsdp=3", "device_count=3"}, 2, {"fsdp", "divide"}},
                     BadCase{"UnwritableOutput", {"output_dir=/proc/nowhere"}, 2, {"/proc/nowhere"}},
                     BadCase{"AdapterOfAnotherModel",

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gpu_plugin.h"
+#include "paths.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Plugins, OtherVendor,
 
 // A model of 70 B parameters, all of them trained in f32 on this machine's own memory.
 std::vector<std::string> too_large(const std::filesystem::path& output) {
-  return {"model_name_or_path=" + (std::filesystem::path(FETTLE_SOURCE_DIR) / "examples/models/llama2-70b").string(),
+  return {"model_name_or_path=" + (source_folder() / "examples/models/llama2-70b").string(),
           "plugin=cpu",
           "finetuning_type=full",
           "train_from_scratch=true",

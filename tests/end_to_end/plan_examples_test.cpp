@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "gpu_plugin.h"
+#include "paths.h"
 #include "run_fettle.h"
 
 namespace fettle {
 namespace {
 
-const std::filesystem::path kExamples = std::filesystem::path(FETTLE_SOURCE_DIR) / "examples";
+const std::filesystem::path kExamples = source_folder() / "examples";
 
 struct Recipe {
   const char* name;
@@ -44,7 +45,7 @@ TEST_P(PlanExample, FitsItsTarget) {
   TempFolder folder;
   const auto& [name, example, plugin, changes, most] = GetParam();
   Running running(folder.path(), with({"plan", (kExamples / example / "recipe.yaml").string(), "--json"}, changes), "",
-                  FETTLE_SOURCE_DIR);
+                  source_folder().string());
   const Outcome run = running.wait();
   ASSERT_EQ(run.code, 0) << run.err;
   const auto plan = nlohmann::json::parse(run.out);

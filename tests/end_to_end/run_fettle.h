@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -39,10 +40,11 @@ class Running {
     if (data_limit != 0 && setrlimit(RLIMIT_DATA, &limit) != 0) _exit(126);
     for (const auto& [name, fd, mode] : {std::tuple{"stdin", 0, "r"}, {"stdout", 1, "w"}, {"stderr", 2, "w"}})
       if (freopen((folder / name).c_str(), mode, fd == 0 ? stdin : fd == 1 ? stdout : stderr) == nullptr) _exit(126);
-    std::vector<char*> argv{const_cast<char*>(FETTLE_BINARY)};
+    const std::string program = program_file();
+    std::vector<char*> argv{const_cast<char*>(program.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    execv(FETTLE_BINARY, argv.data());
+    execv(program.c_str(), argv.data());
     _exit(127);
   }
   void send(int signal) const { kill(process_, signal); }
@@ -69,7 +71,7 @@ inline Outcome run_fettle(const TempFolder& folder, const std::vector<std::strin
 }
 
 inline std::filesystem::path reference_model(const std::string& family) {
-  return std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / family;
+  return source_folder() / "tests/reference/models" / family;
 }
 
 // key=value words for a short LoRA run over the reference rows.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paths.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -9,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kLlama3 = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/tokenizer/llama3";
+const std::string kLlama3 = (source_folder() / "tests/reference/tokenizer/llama3").string();
 
 class TextCommands : public testing::Test {
  protected:

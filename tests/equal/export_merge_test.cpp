@@ -8,6 +8,7 @@
 #include "checkpoint/repository.h"
 #include "export/export.h"
 #include "made_adapter.h"
+#include "paths.h"
 #include "temp_folder.h"
 #include "training.h"
 
@@ -15,7 +16,7 @@ namespace fettle {
 namespace {
 
 TEST(Export, OneDeviceAndEightWriteTheSame) {
-  const std::string model = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const std::string model = (source_folder() / "tests/reference/models/llama").string();
   const TempFolder folder;
   Recipe recipe;
   recipe.plugin = "cpu";
@@ -35,7 +36,7 @@ TEST(Export, OneDeviceAndEightWriteTheSame) {
 
 // What is merged is what was trained on: the codes' values, made here or found in the checkpoint.
 TEST(Export, AQuantisedBaseBecomesPlainWeights) {
-  const std::string model = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const std::string model = (source_folder() / "tests/reference/models/llama").string();
   for (const char* format : {"nf4", "int8"}) {
     const TempFolder folder;
     Recipe recipe;
@@ -85,7 +86,7 @@ std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
 
 // One that saves a module whole replaces what earlier pairs made of it, and later pairs are added to that.
 TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
-  const std::string llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const std::string llama = (source_folder() / "tests/reference/models/llama").string();
   const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");
   const TempFolder folder;
   make_adapter(folder / "a1", model, {.rank = 4, .modules = {"self_attn.q_proj", "mlp.down_proj"}}, 1);
@@ -190,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // DoRA's norm of an output whose weights are all zero is zero too: it stays as it is, also when training goes on.
 TEST(Export, AnOutputOfZerosStaysZero) {
-  const std::filesystem::path llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const std::filesystem::path llama = source_folder() / "tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama / "config.json")), "config.json");
   const TempFolder folder;
   write_text(folder / "base/config.json", read_text(llama / "config.json"));

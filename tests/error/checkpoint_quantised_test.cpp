@@ -5,6 +5,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
 #include "models/model.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -20,8 +21,7 @@ class QuantisedCheckpoint : public testing::Test {
   // What checking says of the model after `change` to the tensor `name` (its shape and bytes), or without it.
   std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change,
                       const std::string& format = "nf4") {
-    const std::filesystem::path from =
-        std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models/llama/quantised" / format;
+    const std::filesystem::path from = source_folder() / "tests/reference/models/llama/quantised" / format;
     const ModelRepository repository = ModelRepository::open(from);
     NamedShapes shapes;
     std::map<std::string, Bytes> values;

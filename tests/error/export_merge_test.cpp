@@ -11,6 +11,7 @@
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/repository.h"
 #include "export/export.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -19,7 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-const fs::path kModels = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/models";
+const fs::path kModels = source_folder() / "tests/reference/models";
 
 Recipe merge_recipe(const fs::path& model, const fs::path& adapter, const fs::path& to) {
   Recipe recipe;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "paths.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
 
@@ -15,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string message(const std::string& model, const std::vector<std::string>& words) {
-  const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/" + model + "/config.json";
+  const std::string file = source_folder().string() + "/tests/reference/models/" + model + "/config.json";
   return user_error([&] { make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
 }
 
@@ -27,7 +28,7 @@ TEST(JobError, LayersThatAreNotThere) {
 }
 
 TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
-  const std::string adapter = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/adapter_init";
+  const std::string adapter = (source_folder() / "tests/reference/models/llama/adapter_init").string();
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
               AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
   EXPECT_THAT(message("llama", {"offload_param=true", "use_dora=true"}), HasSubstr("use_dora"));
@@ -45,7 +46,7 @@ TEST(JobError, ModulesThatAreNotThere) {
 }
 
 TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
-  const std::string adapter = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/adapter_init";
+  const std::string adapter = (source_folder() / "tests/reference/models/llama/adapter_init").string();
   EXPECT_THAT(message("llama", {"quantization_bit=4", "pissa_init=true"}),
               AllOf(HasSubstr("pissa_init"), HasSubstr("nf4 with double quantization"), HasSubstr("remove it")));
   EXPECT_THAT(message("llama", {"quantization_bit=4", "adapter_name_or_path=" + adapter, "create_new_adapter=true"}),
@@ -75,7 +76,7 @@ TEST(JobError, Float8) {
   EXPECT_THAT(message("llama", {"fp8=true"}), AllOf(HasSubstr("found float32"), HasSubstr("bf16: true")));
   EXPECT_THAT(message("llama", {"fp8=true", "fp16=true"}), HasSubstr("found float16"));
   EXPECT_THAT(message("llama", {"fp8=true", "bf16=true", "quantization_bit=4"}), HasSubstr("held as nf4"));
-  const std::string file = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+  const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();
   const Recipe recipe = read_recipe("", {"fp8=true", "bf16=true"});
   const nlohmann::json config = nlohmann::json::parse(std::ifstream(file));
   auto on = [&](const char* capability) {
@@ -116,7 +117,7 @@ TEST(JobError, EncodersOnlyClassify) {
 }
 
 TEST(JobError, ANamedReferenceBesideAQuantisedBase) {
-  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
+  const std::string folder = (source_folder() / "tests/reference/models/llama").string();
   for (const std::string& base : {std::string("llama"), std::string("llama/quantised/nf4")}) {
     std::vector<std::string> words = {"stage=dpo", "ref_model=" + folder};
     if (base == "llama") words.push_back("quantization_bit=4");
@@ -131,7 +132,7 @@ TEST(JobError, ClassifiersAndTheirLabels) {
   EXPECT_THAT(message("llama_classifier", {"stage=rm"}), AllOf(HasSubstr("3 labels"), HasSubstr("one score")));
   EXPECT_THAT(message("llama_classifier", {"stage=sft"}),
               AllOf(HasSubstr("LlamaForSequenceClassification"), HasSubstr("stage: cls")));
-  const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/";
+  const std::string folder = (source_folder() / "tests/reference/models/").string();
   EXPECT_THAT(message("llama", {"adapter_name_or_path=" + folder + "llama/reward_init"}),
               AllOf(HasSubstr("SEQ_CLS"), HasSubstr("stage: cls")));
   EXPECT_EQ(message("llama", {"stage=rm", "adapter_name_or_path=" + folder + "llama/reward_init"}), "no error");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "paths.h"
 #include "resolve_run.h"
 #include "step/memory_table.h"
 #include "temp_folder.h"
@@ -16,7 +17,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-const std::string kLlama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/config.json";
+const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
 
 Run job_for(const Recipe& recipe) {
   return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, 1);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "paths.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -13,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
+const fs::path kReference = source_folder() / "tests/reference/tokenizer";
 
 class Models : public testing::Test {
  protected:

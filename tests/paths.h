@@ -1,0 +1,12 @@
+// Declares where this checkout and its program lie. CMake tells only paths.cpp, so that checkouts in different folders
+// share the objects of all other tests.
+#pragma once
+
+#include <filesystem>
+
+namespace fettle {
+
+std::filesystem::path source_folder();  // the checkout
+std::filesystem::path program_file();   // build/fettle
+
+}  // namespace fettle
