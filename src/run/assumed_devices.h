@@ -18,9 +18,9 @@ struct TargetWords {
   int64_t hosts = 1;
   std::optional<int64_t> devices;  // of each host
 };
-// Throws UserError for other words and for more devices than anyone has.
+// Throws UserError for other words and for more than 65,536 devices.
 TargetWords parse_target(const std::string& text);
-// The target is the machine that this program runs on.
+// Whether the target is the machine that this program runs on.
 bool is_this_machine(const std::string& target);
 
 // The devices that a command without a device counts on.

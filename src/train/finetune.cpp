@@ -96,11 +96,11 @@ int finetune(const Request& request) {
 
   CheckpointWriter checkpoints(run, repository, batches.identity());
 
-  BatchesAhead ahead(batches);
+  BatchPrefetcher prefetcher(batches);
   while (state.step < length.total_steps) {
     recorder.start_step();
     checkpoints.check();
-    const Batch batch = ahead.at(state.step);
+    const Batch batch = prefetcher.at(state.step);
     const int64_t positions = batch.tokens.shape().dims[2];
     const bool warm = programs.has(positions);
     const StepPrograms::Entry& step = programs.at(positions);

@@ -244,7 +244,7 @@ TEST(Batches, SeekingGivesTheSameBytes) {
   Batch a = one.at(31), b = other.at(31);
   EXPECT_EQ(row(a.tokens, 2), row(b.tokens, 2));
   EXPECT_EQ(a.sources, b.sources);
-  BatchesAhead ahead(one);
+  BatchPrefetcher ahead(one);
   for (int64_t s : {0, 1, 2, 9, 31, 31}) EXPECT_EQ(ahead.at(s).sources, one.at(s).sources) << s;
 }
 

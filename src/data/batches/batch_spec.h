@@ -28,15 +28,15 @@ struct BatchSpec {
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // another order in each epoch; else the order of the examples
-  bool like_length =
-      true;  // when shuffled and not packed: a step's rows have similar lengths, so they need less padding
+  // When shuffled and not packed, a step's rows have similar lengths, so that they need less padding.
+  bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;
   // T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few compilations.
   // Empty: max_length rounded up to `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
-  // Data rows of a step: a preference pair is one row, and so is a packed sequence.
+  // Groups of a step (see Batches). A preference pair counts as one, and so does a packed sequence.
   int64_t groups_per_step() const { return micro_batches * sequences / sequences_per_group(grouping); }
   // Positions of the longest sequence.
   int64_t longest() const { return (max_length + multiple - 1) / multiple * multiple; }

@@ -273,7 +273,7 @@ std::string format_batches(const Batches& batches, std::string_view per) {
                                             : fmt::format("padded to {}", fmt::join(lengths, " ")));
 }
 
-Batch BatchesAhead::at(int64_t step) {
+Batch BatchPrefetcher::at(int64_t step) {
   Batch batch = coming_step_ == step && coming_.valid() ? coming_.get() : batches_.at(step);
   coming_step_ = step + 1;
   coming_ = std::async(std::launch::async, [this, next = step + 1] { return batches_.at(next); });

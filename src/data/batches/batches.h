@@ -24,20 +24,19 @@ namespace fettle {
 // One optimizer step's rows: A micro-batches of B sequences of T positions, int32 arrays [A, B, T]. Where the examples
 // run out, the last sequences are filler.
 struct Batch {
-  HostArray tokens;       // padded with pad_id
-  HostArray targets;      // targets[t] = label of token t+1 of the same document, kIgnore where not trained
-  HostArray positions;    // 0.. within each document; 0 in padding
-  HostArray segments;     // document number in the sequence from 1; 0 in padding
-  HostArray preferences;  // [A, B]: each sequence's Preference as a number; 0 where it has none
-  HostArray token_types;  // labelled rows only: 1 for tokens of the second text
-  HostArray classes;      // labelled rows only: f32 [A, B, classes a row]; 0 in filler and rows without a label
-  int64_t trained_tokens =
-      0;                    // targets that are not kIgnore, over the whole batch; for labelled rows: rows with a label
-  int64_t real_tokens = 0;  // tokens that are not padding
+  HostArray tokens;            // padded with pad_id
+  HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
+  HostArray positions;         // 0.. within each document; 0 in padding
+  HostArray segments;          // document number in the sequence from 1; 0 in padding
+  HostArray preferences;       // [A, B]: each sequence's Preference as a number; 0 where it has none
+  HostArray token_types;       // labelled rows only: 1 for tokens of the second text
+  HostArray classes;           // labelled rows only: f32 [A, B, classes a row]; 0 in filler and rows without a label
+  int64_t trained_tokens = 0;  // targets other than kIgnore, over the whole batch; for labelled rows: rows with a label
+  int64_t real_tokens = 0;     // tokens that are not padding
   std::vector<std::string> sources;  // [A * B] where each sequence came from; "" for filler
 };
 
-// Two runs with equal identities have the same rows at the same step.
+// Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
   int64_t groups = 0;  // in an epoch
   std::string digest;  // over the examples' tokens and labels, in order
@@ -99,10 +98,10 @@ class Batches {
 std::string format_batches(const Batches& batches, std::string_view per);
 
 // Prefetches batches in the order of training: while the device works on one, another thread makes the next.
-class BatchesAhead {
+class BatchPrefetcher {
  public:
-  explicit BatchesAhead(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference
-  // As Batches::at; quick when it is asked for the steps in order.
+  explicit BatchPrefetcher(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference
+  // As Batches::at. Fast when the steps are asked for in order.
   Batch at(int64_t step);
 
  private:
