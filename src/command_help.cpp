@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -80,7 +81,7 @@ std::string command_help(std::string_view command) {
   std::string text = "Examples:";
   for (const std::string_view example : help->examples) text += fmt::format("\n  {}", example);
   if (help->keys.empty()) return text;
-  text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help->keys));
+  text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help->keys, stage_key_text()));
   return text + fmt::format("\nfettle {} --help-keys lists all keys, as docs/recipe.md does.", command);
 }
 

@@ -27,6 +27,7 @@
 #include "plan/command.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
+#include "stages/stages.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
@@ -216,7 +217,7 @@ void add_help(CLI::App& command, bool reads_recipe) {
   command.footer(command_help(command.get_name()));
   if (!reads_recipe) return;
   const auto print_keys = [] {
-    fmt::print("{}", recipe_reference_text());
+    fmt::print("{}", recipe_reference_text(stage_key_text()));
     throw CLI::Success();
   };
   command.add_flag_callback("--help-keys", print_keys, "list all recipe keys");

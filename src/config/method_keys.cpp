@@ -7,10 +7,7 @@ std::vector<Key> method_keys() {
       {.name = "stage",
        .group = Group::kMethod,
        .member = &Recipe::stage,
-       .help = "What is learned: plain text (pt), conversations (sft), labels of texts (cls), which of two replies is "
-               "better (dpo), which replies are good and which are bad (kto), or scores of replies (rm).",
-       .values = {"pt", "sft", "cls", "dpo", "kto", "rm"},
-       .later = {"ppo", "grpo"}},
+       .help = "What the model learns."},  // src/stages has the values
       {.name = "finetuning_type",
        .group = Group::kMethod,
        .member = &Recipe::finetuning_type,

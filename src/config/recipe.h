@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config/key_text.h"
+
 namespace fettle {
 
 struct Recipe {
@@ -23,7 +25,7 @@ struct Recipe {
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
 
   // Method.
-  std::string stage = "sft";             // pt, sft, cls, dpo, kto, rm
+  std::string stage = "sft";             // src/stages has the values
   std::string finetuning_type = "lora";  // lora, full, freeze
   int64_t lora_rank = 8;
   std::optional<double> lora_alpha;  // default 2 x lora_rank
@@ -169,10 +171,10 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
 // The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help-keys.
-std::string recipe_reference_markdown();
-std::string recipe_reference_text();
+std::string recipe_reference_markdown(const KeyTexts& texts);
+std::string recipe_reference_text(const KeyTexts& texts);
 // The help of these keys as plain text: meaning, type and default, in lines of at most 100 columns.
-std::string key_help(const std::vector<std::string_view>& names);
+std::string key_help(const std::vector<std::string_view>& names, const KeyTexts& texts);
 
 // The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
 std::string to_yaml(const Recipe& recipe);

@@ -43,10 +43,22 @@ std::string wrapped(std::string_view text) {
   return out;
 }
 
-std::string help_text(const Key& key) {
+// The key's help and values: its own, or those of `texts`.
+KeyText text_of(const Key& key, const KeyTexts& texts) {
+  const auto found = texts.find(key.name);
+  return found == texts.end() ? KeyText{std::string(key.help), key.values} : found->second;
+}
+
+std::string type_of(Key key, const KeyText& text) {
+  key.values = text.values;
+  return describe_type(key);
+}
+
+std::string help_text(const Key& key, const KeyTexts& texts) {
+  const KeyText text = text_of(key, texts);
   const std::string initial = default_text(key);
-  return fmt::format("  {:<28} {}\n{:31}{}\n", key.name, wrapped(key.help), "",
-                     wrapped(describe_type(key) + (initial.empty() ? "" : "; default " + initial)));
+  return fmt::format("  {:<28} {}\n{:31}{}\n", key.name, wrapped(text.help), "",
+                     wrapped(type_of(key, text) + (initial.empty() ? "" : "; default " + initial)));
 }
 
 template <typename Visit>
@@ -59,7 +71,7 @@ void for_each_group(const Visit& visit) {
 
 }  // namespace
 
-std::string recipe_reference_markdown() {
+std::string recipe_reference_markdown(const KeyTexts& texts) {
   std::string page =
       "# Recipe keys\n\n"
       "A recipe is a YAML file of these keys. On the command line, `key=value` after the file overrides a key, and\n"
@@ -74,32 +86,33 @@ std::string recipe_reference_markdown() {
                         group_title(group));
     for (const Key& key : recipe_keys()) {
       if (key.group != group) continue;
-      std::string initial = default_text(key);
-      page += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, describe_type(key),
-                          initial.empty() ? "" : fmt::format("`{}`", initial), key.help, alias_text(key));
+      const std::string initial = default_text(key);
+      const KeyText text = text_of(key, texts);
+      page += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, type_of(key, text),
+                          initial.empty() ? "" : fmt::format("`{}`", initial), text.help, alias_text(key));
     }
   });
   return page;
 }
 
-std::string recipe_reference_text() {
+std::string recipe_reference_text(const KeyTexts& texts) {
   std::string text;
   for_each_group([&](Group group) {
     text += fmt::format("{}{}:\n", text.empty() ? "" : "\n", group_title(group));
     for (const Key& key : recipe_keys()) {
       if (key.group != group) continue;
-      text += help_text(key);
+      text += help_text(key, texts);
     }
   });
   return text;
 }
 
-std::string key_help(const std::vector<std::string_view>& names) {
+std::string key_help(const std::vector<std::string_view>& names, const KeyTexts& texts) {
   std::string text;
   for (std::string_view name : names) {
     const Key* key = find_key(name);
     internal_check(key != nullptr && key->name == name, "key_help: there is no recipe key '{}'", name);
-    text += help_text(*key);
+    text += help_text(*key, texts);
   }
   return text;
 }

@@ -10,7 +10,7 @@ HeldOut::HeldOut(Devices& devices, const Run& run, const Examples& rows)
 Evaluation HeldOut::run(TrainState& state) {
   if (!labels_) return evaluator_.run(state);
   const auto start = std::chrono::steady_clock::now();
-  last_ = evaluate_classes(rows_, evaluator_.logits(state), *labels_);
+  last_ = classification_report(rows_, evaluator_.logits(state), *labels_);
   Evaluation out;
   out.loss = last_->loss;
   out.figures = last_->figures();

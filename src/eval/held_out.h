@@ -1,30 +1,32 @@
-// Defines HeldOut: the rows that a run holds out, evaluated as its stage wants it.
+// Defines HeldOut: rows that a run does not train on, evaluated the way the run's stage defines.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 
 #include "data/store/examples.h"
-#include "eval/class_evaluation.h"
+#include "eval/classification_report.h"
 #include "step/evaluate.h"
 
 namespace fettle {
 
 class HeldOut {
  public:
-  // Keeps devices and run by reference.
+  // Keeps references to devices and run.
   HeldOut(Devices& devices, const Run& run, const Examples& rows);
 
-  // Of stage cls also the figures of the labels, by the names that ClassEvaluation::figures has for them.
+  // If the stage trains labels, the figures are those of ClassificationReport::figures.
   Evaluation run(TrainState& state);
-  // Of stage cls: what the last run() found, as write_class_report; else nothing.
+  // What the last run() found, if the stage trains labels.
+  const std::optional<ClassificationReport>& classes() const { return last_; }
+  // Writes the last run()'s classification report into the folder. Does nothing if the stage trains no labels.
   void write(const std::filesystem::path& folder) const;
 
  private:
   Examples rows_;
   Evaluator evaluator_;
   std::optional<LabelSet> labels_;
-  std::optional<ClassEvaluation> last_;
+  std::optional<ClassificationReport> last_;
 };
 
 }  // namespace fettle

@@ -135,26 +135,26 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
 
 }  // namespace
 
-std::string task_name(Task task) {
+std::string task_name(Task task, const Stage& stage) {
   switch (task) {
-    case Task::kLoss: return "loss";
+    case Task::kRows: return std::string(stage.eval_task);
     case Task::kChoice: return "choice";
     case Task::kLetters: return "letters";
     case Task::kGeneration: return "generation";
-    case Task::kClasses: return "classes";
-    case Task::kReward: return "reward";
   }
   return "";
 }
 
 Task task_named(const std::string& name) {
-  for (Task task : {Task::kLoss, Task::kChoice, Task::kLetters, Task::kGeneration})
-    if (task_name(task) == name) return task;
+  if (name == "loss") return Task::kRows;
+  if (name == "choice") return Task::kChoice;
+  if (name == "letters") return Task::kLetters;
+  if (name == "generation") return Task::kGeneration;
   throw InternalError("no task '{}'", name);
 }
 
 Task detect_task(const DataSource& source) {
-  Task task = Task::kLoss;
+  Task task = Task::kRows;
   read_rows(source.files.at(0), [&](Row row) {
     row.parse();
     if (!row.bad.empty()) return false;  // the task that reads it says what is wrong

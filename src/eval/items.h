@@ -1,4 +1,4 @@
-// Defines what `eval` asks: data sets of rows to predict, of questions with choices, and of prompts to answer.
+// Defines what `eval` asks of a text model: questions with choices, and prompts with reference replies.
 #pragma once
 
 #include <string>
@@ -7,25 +7,26 @@
 #include "data/chat.h"
 #include "data/data_spec.h"
 #include "data/read/dataset_info.h"
+#include "stages/stage.h"
 
 namespace fettle {
 
 enum class Task {
-  kLoss,        // the loss of the rows' trained tokens
-  kChoice,      // which choice is the likeliest after the question
-  kLetters,     // the same of the choices' letters, the choices standing in the prompt
-  kGeneration,  // replies beside references
-  kClasses,     // labels of a classifier (class_eval.h)
-  kReward       // scores of a reward model (reward_eval.h)
+  kRows,        // the stage's own figures on the stage's own rows
+  kChoice,      // the model answers with the choice that is most likely after the question
+  kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
+  kGeneration,  // the model writes replies, which are compared with references
 };
-Task task_named(const std::string& name);  // of eval_task, but auto
-std::string task_name(Task task);
+// The task that a value of the key `eval_task` other than "auto" names.
+Task task_named(const std::string& name);
+// Task::kRows is named by the stage ("loss", "classes", "reward").
+std::string task_name(Task task, const Stage& stage);
 
 struct Question {
   std::string text;
   std::vector<std::string> choices;  // two or more
-  size_t answer = 0;
-  std::string where;  // "file:line"
+  size_t answer = 0;                 // index into choices
+  std::string where;                 // "file:line"
 };
 
 struct Prompt {
@@ -35,13 +36,15 @@ struct Prompt {
   std::string where;
 };
 
-// What the first row's columns say: choices or A and B with an answer (kChoice, kLetters), reference or references
-// (kGeneration), else kLoss. A csv file without a head line whose rows are question, A, B, C, D, letter is MMLU's.
+// Detects the task from the first row's columns: `choices` with an answer is kChoice; A and B with an answer is
+// kLetters; reference or references is kGeneration; all else is kRows. A CSV file without a header line whose rows are
+// question, A, B, C, D, letter is MMLU's: kLetters.
 Task detect_task(const DataSource& source);
 
 // Rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...) and an
 // answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
-// At most max_samples. Throws UserError with file:line for a row that is none, unless on_bad_row: skip.
+// Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read, unless on_bad_row:
+// skip.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
 // Rows with a question and reference or references (beside `question` also answer), or conversations of any format,

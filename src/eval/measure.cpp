@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "eval/text_scores.h"
-#include "run/preflight.h"
-#include "step/evaluate.h"
+#include "eval/eval_table.h"
+#include "eval/held_out.h"
+#include "eval/text_metrics.h"
 
 namespace fettle {
 namespace {
@@ -31,12 +31,22 @@ size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-Measured losses(const EvalSet& set, const EvalModel& model) {
-  check_positions(model.run, set.rows);
-  const Evaluation found = Evaluator(model.devices, model.run, set.rows).run(model.state);
-  return {{{"loss", found.loss}, {"perplexity", found.perplexity}, {"token_accuracy", 100 * found.accuracy}},
-          found.samples,
-          {}};
+Measured stage_figures(const EvalSet& set, const EvalModel& model) {
+  HeldOut held_out(model.devices, model.run, set.rows);
+  const Evaluation found = held_out.run(model.state);
+  Measured out{.figures = found.figures, .items = found.samples, .classes = held_out.classes()};
+  out.figures["loss"] = found.loss;
+  if (model.run.stage->head == Head::kTokens)
+    out.figures.insert({{"perplexity", found.perplexity}, {"token_accuracy", found.accuracy}});
+  if (out.classes) {
+    out.items = static_cast<int64_t>(set.rows.size());
+    if (out.classes->rows == 0)
+      out.figures.clear();
+    else if (out.classes->problem == Problem::kSingleLabel)
+      out.figures["majority"] = out.classes->scores.majority();
+  }
+  out.figures = in_percent(std::move(out.figures));
+  return out;
 }
 
 Measured choices(const EvalSet& set, const EvalModel& model, const Session& text) {
@@ -127,14 +137,13 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   return out;
 }
 
-Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text) {
+Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session* text) {
+  internal_check(text != nullptr || set.task == Task::kRows, "{}: prompts need a session", set.name);
   switch (set.task) {
-    case Task::kLoss: return losses(set, model);
+    case Task::kRows: return stage_figures(set, model);
     case Task::kChoice:
-    case Task::kLetters: return choices(set, model, text);
-    case Task::kGeneration: return replies(set, model, spec, text);
-    case Task::kClasses:
-    case Task::kReward: break;  // their rows are no text to write
+    case Task::kLetters: return choices(set, model, *text);
+    case Task::kGeneration: return replies(set, model, spec, *text);
   }
   throw InternalError("measure: no such task");
 }

@@ -1,11 +1,13 @@
-// Defines measure: the figures of a model on a set of items.
+// Defines measure: the figures of one model on one set.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/store/examples.h"
+#include "eval/classification_report.h"
 #include "eval/items.h"
 #include "generate/session.h"
 #include "step/state/train_state.h"
@@ -14,8 +16,8 @@ namespace fettle {
 
 struct EvalSet {
   std::string name;
-  Task task = Task::kLoss;
-  Examples rows;                    // kLoss
+  Task task = Task::kRows;
+  Examples rows;                    // kRows
   std::vector<Question> questions;  // kChoice, kLetters
   std::vector<Prompt> prompts;      // kGeneration
 };
@@ -27,19 +29,22 @@ struct EvalModel {
   TrainState& state;
 };
 
-// Shares are in percent. kLoss: loss, perplexity, token_accuracy. kChoice: accuracy, accuracy_norm (log-probability by
-// the choice's length in characters). kLetters: accuracy. kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
 struct Measured {
+  // Shares are in percent. kRows: those of the stage, such as loss, perplexity and token_accuracy. kChoice: accuracy,
+  // and accuracy_norm (the log-probability is divided by the choice's length in characters). kLetters: accuracy.
+  // kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
-  int64_t items = 0;
-  std::vector<std::string> replies;  // kGeneration: in the order of the prompts
+  int64_t items = 0;                            // rows, questions or prompts
+  std::vector<std::string> replies;             // kGeneration: in the order of the prompts
+  std::optional<ClassificationReport> classes;  // kRows of a stage that trains labels
 };
 
-// `text` makes prompts as `chat` and `generate` do: with the chat template where there is one. Replies are greedy.
-// Throws UserError naming the row when a question or prompt is too long for the model.
-Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text);
+// `text` makes prompts as `chat` and `generate` do: through the chat template if the model has one. It may be null when
+// the task is kRows. Replies are greedy. Throws UserError that names the row if a question or prompt is too long for
+// the model.
+Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session* text);
 
-// The question with choice `i` behind it, the choice alone being trained.
+// The question followed by choice `i`; only the choice's tokens have labels. At most `longest` tokens.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
 }  // namespace fettle

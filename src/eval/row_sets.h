@@ -22,7 +22,5 @@ struct RowSet {
 RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size);
 // All rows of one data set.
 RowSet read_named_set(DataSpec spec, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size);
-// The sets of spec.eval_sets one by one, else the own set. Notes go to stderr.
-std::vector<RowSet> read_row_sets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t vocab_size);
 
 }  // namespace fettle

@@ -28,6 +28,7 @@ const Stage& cls_stage() {
   static constexpr std::string_view kOneLabel = "each row trains one label, not tokens; remove the key";
   static const Stage stage{
       .name = "cls",
+      .learned = "labels of texts",
       .rows = RowKind::kLabelled,
       .head = Head::kLabels,
       .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kTokenTypes,
@@ -35,7 +36,8 @@ const Stage& cls_stage() {
       .keys = {"problem_type", "num_labels", "id2label"},
       .refused = {{"packing", kOneLabel}, {"train_on_prompt", kOneLabel}, {"mask_history", kOneLabel}},
       .counts = filled_sequences,
-      .loss = cls_loss};
+      .loss = cls_loss,
+      .eval_task = "classes"};
   return stage;
 }
 

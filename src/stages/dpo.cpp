@@ -105,6 +105,7 @@ std::map<std::string, double> dpo_metrics(const KeyValues& keys, std::span<const
 const Stage& dpo_stage() {
   static const Stage stage{
       .name = "dpo",
+      .learned = "which of two replies is better",
       .rows = RowKind::kPreferencePairs,
       .grouping = RowGrouping::kPairs,
       .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments},

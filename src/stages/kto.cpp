@@ -57,6 +57,7 @@ std::map<std::string, double> kto_metrics(const KeyValues&, std::span<const floa
 
 const Stage& kto_stage() {
   static const Stage stage{.name = "kto",
+                           .learned = "which replies are good and which are bad",
                            .rows = RowKind::kRatedReplies,
                            .grouping = RowGrouping::kWithMismatched,
                            .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions,

@@ -6,6 +6,7 @@ namespace fettle {
 
 const Stage& pt_stage() {
   static const Stage stage{.name = "pt",
+                           .learned = "plain text",
                            .rows = RowKind::kTexts,
                            .packs = true,
                            .batch = token_batch(),

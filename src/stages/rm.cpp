@@ -42,6 +42,7 @@ std::map<std::string, double> rm_metrics(const KeyValues&, std::span<const float
 
 const Stage& rm_stage() {
   static const Stage stage{.name = "rm",
+                           .learned = "scores of replies",
                            .rows = RowKind::kPreferencePairs,
                            .grouping = RowGrouping::kPairs,
                            .head = Head::kScore,
@@ -50,7 +51,8 @@ const Stage& rm_stage() {
                            .counts = rm_counts,
                            .loss = bradley_terry_loss,
                            .metric_sums = kPreferenceSums,
-                           .metrics = rm_metrics};
+                           .metrics = rm_metrics,
+                           .eval_task = "reward"};
   return stage;
 }
 

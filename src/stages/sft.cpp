@@ -6,6 +6,7 @@ namespace fettle {
 
 const Stage& sft_stage() {
   static const Stage stage{.name = "sft",
+                           .learned = "conversations",
                            .rows = RowKind::kConversations,
                            .batch = token_batch(),
                            .counts = trained_tokens,

@@ -79,7 +79,8 @@ struct RefusedKey {
 };
 
 struct Stage {
-  std::string_view name;  // the value of the recipe's `stage`
+  std::string_view name;     // the value of the recipe's `stage`
+  std::string_view learned;  // what the model learns, for the key's help
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
   Head head = Head::kTokens;
@@ -104,8 +105,10 @@ struct Stage {
   // Means by name ("rewards/chosen") from BatchLoss::metrics, added up over batches. Null: there are none.
   std::map<std::string, double> (*metrics)(const KeyValues& keys, std::span<const float> sums) = nullptr;
 
-  // The stage whose evaluation measures such a model; null: its own. Replies are measured alike however they were
-  // taught.
+  // What `eval` calls the figures of this stage's rows. With Head::kTokens it also asks questions and writes replies.
+  std::string_view eval_task = "loss";
+  // The stage whose evaluation measures such a model; null: its own. The reply's tokens are measured the same way
+  // whichever loss trained them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -38,8 +38,22 @@ const Stage& stage_named(std::string_view name, const std::string& where) {
     names.push_back(stage->name);
   }
   const auto near = nearest(name, names);
-  throw UserError("{}: stage: '{}' is not a stage{}; the stages are {}", where, name,
-                  near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
+  if (name == "ppo" || name == "grpo")
+    throw UserError("{}: stage: {} is not available in this version; use one of {}", where, name,
+                    fmt::join(names, ", "));
+  throw UserError("{}: stage: found '{}', wanted one of {}{}", where, name, fmt::join(names, ", "),
+                  near ? fmt::format("; did you mean '{}'?", *near) : "");
+}
+
+KeyTexts stage_key_text() {
+  KeyText text{.help = "What the model learns: ", .values = {}};
+  for (const Stage* stage : stages()) {
+    if (!text.values.empty()) text.help += stage == stages().back() ? ", or " : ", ";
+    text.help += fmt::format("{} ({})", stage->learned, stage->name);
+    text.values.push_back(stage->name);
+  }
+  text.help += '.';
+  return {{"stage", text}};
 }
 
 void check_stage_keys(const Stage& stage, const KeyValues& keys) {

@@ -4,14 +4,18 @@
 #include <string_view>
 #include <vector>
 
+#include "config/key_text.h"
 #include "stages/stage.h"
 
 namespace fettle {
 
 // In the order of the documentation.
 const std::vector<const Stage*>& stages();
-// Throws UserError, starting with `where`, when there is no such stage; it lists the stages and names the nearest.
+// Throws UserError, starting with `where`, if there is no such stage. It lists the stages and names the nearest.
 const Stage& stage_named(std::string_view name, const std::string& where);
+
+// What the reference of recipe keys says of the key `stage`.
+KeyTexts stage_key_text();
 
 // Throws UserError when the recipe sets a key that belongs to other stages, one that the stage refuses, or values of
 // the stage's keys that contradict each other.

@@ -15,7 +15,7 @@ struct Evaluation {
   double perplexity = 0;
   double accuracy = 0;                    // share of trained tokens whose likeliest prediction is right
   std::map<std::string, double> figures;  // of preferences rewards/chosen, ... (preference.h), of classes accuracy, ...
-                                          // (class_evaluation.h); then perplexity and token accuracy are not set
+                                          // (classification_report.h); then perplexity and token accuracy are not set
   int64_t tokens = 0;                     // trained ones; of preferences their rows
   int64_t samples = 0;
   double seconds = 0;

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "correct/generate_models.h"
-#include "eval/class_eval.h"
 #include "eval/eval.h"
 #include "temp_folder.h"
 

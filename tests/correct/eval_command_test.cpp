@@ -7,6 +7,7 @@
 
 #include "correct/generate_models.h"
 #include "eval/eval.h"
+#include "eval/measure.h"
 #include "paths.h"
 #include "step/evaluate.h"
 #include "temp_folder.h"

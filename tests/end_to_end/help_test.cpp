@@ -8,6 +8,7 @@
 #include "config/keys.h"
 #include "config/recipe.h"
 #include "run_fettle.h"
+#include "stages/stages.h"
 
 namespace fettle {
 namespace {
@@ -92,7 +93,7 @@ TEST_P(CommandHelp, AllKeysAreAskedForApart) {
     return;
   }
   EXPECT_EQ(all.code, 0) << all.err;
-  EXPECT_EQ(all.out, recipe_reference_text());
+  EXPECT_EQ(all.out, recipe_reference_text(stage_key_text()));
   EXPECT_THAT(run_fettle(folder, {command.name, "--help"}).out, HasSubstr("fettle " + command.name + " --help-keys"));
 }
 

@@ -37,6 +37,11 @@ TEST(StageKeys, BelongToTheirStages) {
     EXPECT_THAT(message({key}), HasSubstr("belongs to stage: cls, found stage: sft")) << key;
 }
 
+TEST(StageKeys, StagesThatDoNotExistYet) {
+  EXPECT_EQ(message({"stage=ppo"}),
+            "override 'stage=ppo': stage: ppo is not available in this version; use one of pt, sft, cls, dpo, kto, rm");
+}
+
 TEST(StageKeys, SomeAreRefused) {
   for (const char* stage : {"dpo", "kto", "rm"}) {
     const std::string word = std::string("stage=") + stage, named = std::string("does not go with stage: ") + stage;
@@ -67,9 +72,8 @@ TEST(StageKeys, AnUnknownStageNamesTheNearest) {
     stage_named("dop", "r.yaml:2");
     ADD_FAILURE();
   } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "r.yaml:2: stage: 'dop' is not a stage (did you mean 'dpo'?); the stages are pt, sft, cls, dpo, kto, rm");
+    EXPECT_STREQ(error.what(),
+                 "r.yaml:2: stage: found 'dop', wanted one of pt, sft, cls, dpo, kto, rm; did you mean 'dpo'?");
   }
 }
 

@@ -1,4 +1,4 @@
-#include "eval/class_scores.h"
+#include "eval/classification_metrics.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ LabelScore score_of(const LabelCounts& counts) {
           share(2 * counts.hits, counts.said + counts.truth), counts.truth};
 }
 
-void add_averages(ClassScores& scores, const std::vector<LabelCounts>& counts, bool only_met) {
+void add_averages(ClassificationMetrics& scores, const std::vector<LabelCounts>& counts, bool only_met) {
   LabelCounts all;
   double met = 0;
   int64_t support = 0;
@@ -85,15 +85,15 @@ size_t widest(const std::vector<std::string>& names, size_t least) {
 
 }  // namespace
 
-double ClassScores::majority() const {
+double ClassificationMetrics::majority() const {
   int64_t most = 0;
   for (const LabelScore& label : labels) most = std::max(most, label.support);
   return share(most, rows);
 }
 
-ClassScores score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels) {
+ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels) {
   internal_check(truth.size() == said.size(), "score_labels: {} and {} rows", truth.size(), said.size());
-  ClassScores out{.rows = static_cast<int64_t>(truth.size())};
+  ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size())};
   out.confusion.resize(static_cast<size_t>(num_labels * num_labels));
   std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
@@ -110,9 +110,10 @@ ClassScores score_labels(std::span<const int64_t> truth, std::span<const int64_t
   return out;
 }
 
-ClassScores score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said, int64_t num_labels) {
+ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said,
+                                       int64_t num_labels) {
   internal_check(truth.size() == said.size(), "score_label_sets: {} and {} values", truth.size(), said.size());
-  ClassScores out{.rows = static_cast<int64_t>(truth.size()) / num_labels};
+  ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size()) / num_labels};
   std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
   for (int64_t row = 0; row < out.rows; ++row) {
@@ -132,9 +133,9 @@ ClassScores score_label_sets(std::span<const uint8_t> truth, std::span<const uin
   return out;
 }
 
-NumberScores score_numbers(std::span<const double> truth, std::span<const double> said, int64_t numbers) {
+RegressionMetrics score_numbers(std::span<const double> truth, std::span<const double> said, int64_t numbers) {
   internal_check(truth.size() == said.size(), "score_numbers: {} and {} values", truth.size(), said.size());
-  NumberScores out;
+  RegressionMetrics out;
   const auto each = static_cast<size_t>(numbers);
   for (size_t n = 0; n < each && !truth.empty(); ++n) {
     std::vector<double> wanted, found;
@@ -153,7 +154,7 @@ NumberScores score_numbers(std::span<const double> truth, std::span<const double
   return out;
 }
 
-std::string format_scores(const ClassScores& scores, const std::vector<std::string>& names) {
+std::string format_scores(const ClassificationMetrics& scores, const std::vector<std::string>& names) {
   const size_t width = widest(names, std::string_view("weighted avg").size());
   std::string out = fmt::format("{:>{}}  precision    recall  f1-score   support\n\n", "", width);
   auto line = [&](const std::string& name, const LabelScore& score) {
@@ -171,7 +172,7 @@ std::string format_scores(const ClassScores& scores, const std::vector<std::stri
   return out;
 }
 
-std::string format_confusion(const ClassScores& scores, const std::vector<std::string>& names) {
+std::string format_confusion(const ClassificationMetrics& scores, const std::vector<std::string>& names) {
   const size_t labels = names.size();
   int64_t most = static_cast<int64_t>(labels);
   for (const int64_t count : scores.confusion) most = std::max(most, count);

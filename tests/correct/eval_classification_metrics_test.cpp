@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "eval/class_evaluation.h"
+#include "eval/classification_report.h"
 #include "paths.h"
 #include "temp_folder.h"
 
@@ -24,7 +24,7 @@ void expect_score(const LabelScore& found, const Json& wanted) {
   EXPECT_NEAR(found.f1, wanted["f1"].get<double>(), 1e-12);
 }
 
-void expect_scores(const ClassScores& found, const Json& wanted) {
+void expect_scores(const ClassificationMetrics& found, const Json& wanted) {
   EXPECT_NEAR(found.accuracy, wanted["accuracy"].get<double>(), 1e-12);
   expect_score(found.micro, wanted["micro"]);
   expect_score(found.macro, wanted["macro"]);
@@ -41,26 +41,28 @@ std::vector<T> list(const Json& values) {
   return values.get<std::vector<T>>();
 }
 
-TEST(ClassScores, OfOneLabelAsRecorded) {
+TEST(ClassificationMetrics, OfOneLabelAsRecorded) {
   const Json all = recorded();
   for (const Json& one : all["single"]) {
-    const ClassScores found = score_labels(list<int64_t>(one["truth"]), list<int64_t>(one["said"]), one["num_labels"]);
+    const ClassificationMetrics found =
+        score_labels(list<int64_t>(one["truth"]), list<int64_t>(one["said"]), one["num_labels"]);
     expect_scores(found, one["scores"]);
     EXPECT_EQ(found.confusion, list<int64_t>(one["confusion"]));
   }
   const Json& first = all["single"][0];
-  const ClassScores found = score_labels(list<int64_t>(first["truth"]), list<int64_t>(first["said"]), 3);
+  const ClassificationMetrics found = score_labels(list<int64_t>(first["truth"]), list<int64_t>(first["said"]), 3);
   EXPECT_EQ(format_scores(found, {"admin", "libs", "x11"}), all["report"].get<std::string>());
   EXPECT_NEAR(found.majority(), 19.0 / 40, 1e-12);
 }
 
-TEST(ClassScores, OfSeveralLabelsAndOfNumbersAsRecorded) {
+TEST(ClassificationMetrics, OfSeveralLabelsAndOfNumbersAsRecorded) {
   const Json all = recorded();
   for (const Json& one : all["several"])
     expect_scores(score_label_sets(list<uint8_t>(one["truth"]), list<uint8_t>(one["said"]), one["num_labels"]),
                   one["scores"]);
   for (const Json& one : all["numbers"]) {
-    const NumberScores found = score_numbers(list<double>(one["truth"]), list<double>(one["said"]), one["numbers"]);
+    const RegressionMetrics found =
+        score_numbers(list<double>(one["truth"]), list<double>(one["said"]), one["numbers"]);
     EXPECT_NEAR(found.mse, one["mse"].get<double>(), 1e-12);
     EXPECT_NEAR(found.mae, one["mae"].get<double>(), 1e-12);
     EXPECT_NEAR(found.pearson, one["pearson"].get<double>(), 1e-12);
@@ -68,7 +70,7 @@ TEST(ClassScores, OfSeveralLabelsAndOfNumbersAsRecorded) {
   }
 }
 
-TEST(ClassScores, TheConfusionAsText) {
+TEST(ClassificationMetrics, TheConfusionAsText) {
   const std::vector<int64_t> truth = {0, 0, 1, 1, 1}, said = {0, 1, 1, 1, 1};
   EXPECT_EQ(format_confusion(score_labels(truth, said, 2), {"ham", "spam"}),
             "lines: what is true; columns: what was said\n"
@@ -88,32 +90,34 @@ Examples rows_of(const std::vector<std::vector<float>>& classes) {
   return rows;
 }
 
-TEST(ClassEvaluation, LossesAreThoseOfTransformers) {
+TEST(ClassificationReport, LossesAreThoseOfTransformers) {
   const LabelSet names{Problem::kSingleLabel, {"a", "b"}};
   const std::vector<float> logits = {1, 2, 0, 0, 5, 5};
   // The last row has no label.
-  const ClassEvaluation one = evaluate_classes(rows_of({{0}, {1}, {}}), logits, names);
+  const ClassificationReport one = classification_report(rows_of({{0}, {1}, {}}), logits, names);
   EXPECT_EQ(one.rows, 2);
   EXPECT_NEAR(one.loss, (std::log(1 + std::exp(1)) + std::log(2)) / 2, 1e-12);
   EXPECT_NEAR(one.figures().at("accuracy"), 0, 1e-12);
   const LabelSet sets{Problem::kMultiLabel, {"a", "b"}};
-  const ClassEvaluation several = evaluate_classes(rows_of({{1, 0}}), std::vector<float>{1, -2}, sets);
+  const ClassificationReport several = classification_report(rows_of({{1, 0}}), std::vector<float>{1, -2}, sets);
   EXPECT_NEAR(several.loss, (std::log1p(std::exp(-1)) + std::log1p(std::exp(-2))) / 2, 1e-12);
   EXPECT_EQ(several.figures().at("exact_match"), 1);
   const LabelSet numbers{Problem::kRegression, {"LABEL_0"}};
-  EXPECT_NEAR(evaluate_classes(rows_of({{1}, {2}}), std::vector<float>{1.5, 4}, numbers).loss, (0.25 + 4) / 2, 1e-12);
+  EXPECT_NEAR(classification_report(rows_of({{1}, {2}}), std::vector<float>{1.5, 4}, numbers).loss, (0.25 + 4) / 2,
+              1e-12);
 }
 
-TEST(ClassEvaluation, ProbabilitiesOfLargeLogitsAreFinite) {
+TEST(ClassificationReport, ProbabilitiesOfLargeLogitsAreFinite) {
   const std::vector<double> shares = probabilities(std::vector<float>{1000, 999}, Problem::kSingleLabel);
   EXPECT_NEAR(shares[0], 1 / (1 + std::exp(-1)), 1e-12);
   EXPECT_NEAR(probabilities(std::vector<float>{-500}, Problem::kMultiLabel)[0], 0, 1e-12);
 }
 
-TEST(ClassEvaluation, WritesTheReportAndThePicture) {
+TEST(ClassificationReport, WritesTheReportAndThePicture) {
   const TempFolder folder;
   const LabelSet names{Problem::kSingleLabel, {"ham & eggs", "spam"}};
-  const ClassEvaluation found = evaluate_classes(rows_of({{0}, {1}, {1}}), std::vector<float>{2, 1, 3, 0, 0, 1}, names);
+  const ClassificationReport found =
+      classification_report(rows_of({{0}, {1}, {1}}), std::vector<float>{2, 1, 3, 0, 0, 1}, names);
   write_class_report(folder.path(), found, names);
   const Json report = Json::parse(std::ifstream(folder.path() / "classification_report.json"));
   EXPECT_NEAR(report["accuracy"].get<double>(), 2.0 / 3, 1e-12);

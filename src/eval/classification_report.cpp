@@ -1,4 +1,4 @@
-#include "eval/class_evaluation.h"
+#include "eval/classification_report.h"
 
 #include <fmt/format.h>
 
@@ -45,7 +45,7 @@ ordered_json score_json(const LabelScore& score) {
 
 }  // namespace
 
-std::map<std::string, double> ClassEvaluation::figures() const {
+std::map<std::string, double> ClassificationReport::figures() const {
   if (problem == Problem::kRegression)
     return {{"mse", numbers.mse}, {"mae", numbers.mae}, {"pearson", numbers.pearson}, {"spearman", numbers.spearman}};
   return {{problem == Problem::kSingleLabel ? "accuracy" : "exact_match", scores.accuracy},
@@ -67,7 +67,7 @@ std::vector<double> probabilities(std::span<const float> logits, Problem problem
   return out;
 }
 
-std::vector<float> said_classes(std::span<const float> logits, Problem problem) {
+std::vector<float> predicted_classes(std::span<const float> logits, Problem problem) {
   if (problem == Problem::kSingleLabel) return {static_cast<float>(std::ranges::max_element(logits) - logits.begin())};
   std::vector<float> out(logits.begin(), logits.end());
   if (problem == Problem::kMultiLabel)
@@ -75,11 +75,12 @@ std::vector<float> said_classes(std::span<const float> logits, Problem problem) 
   return out;
 }
 
-ClassEvaluation evaluate_classes(const Examples& rows, std::span<const float> logits, const LabelSet& labels) {
+ClassificationReport classification_report(const Examples& rows, std::span<const float> logits,
+                                           const LabelSet& labels) {
   const auto each = static_cast<size_t>(labels.size());
   internal_check(logits.size() == rows.size() * each, "{} logits for {} rows of {} labels", logits.size(), rows.size(),
                  labels.size());
-  ClassEvaluation out{.problem = labels.problem};
+  ClassificationReport out{.problem = labels.problem, .logits = {logits.begin(), logits.end()}};
   std::vector<int64_t> truth, said;
   std::vector<uint8_t> true_sets, said_sets;
   std::vector<double> true_numbers, said_numbers;
@@ -90,16 +91,16 @@ ClassEvaluation evaluate_classes(const Examples& rows, std::span<const float> lo
     const std::span<const float> found = logits.subspan(i * each, each);
     loss += row_loss(found, classes, out.problem);
     ++out.rows;
-    const std::vector<float> word = said_classes(found, out.problem);
+    const std::vector<float> predicted = predicted_classes(found, out.problem);
     if (out.problem == Problem::kSingleLabel) {
       truth.push_back(static_cast<int64_t>(classes[0]));
-      said.push_back(static_cast<int64_t>(word[0]));
+      said.push_back(static_cast<int64_t>(predicted[0]));
     } else if (out.problem == Problem::kMultiLabel) {
       true_sets.insert(true_sets.end(), classes.begin(), classes.end());
-      said_sets.insert(said_sets.end(), word.begin(), word.end());
+      said_sets.insert(said_sets.end(), predicted.begin(), predicted.end());
     } else {
       true_numbers.insert(true_numbers.end(), classes.begin(), classes.end());
-      said_numbers.insert(said_numbers.end(), word.begin(), word.end());
+      said_numbers.insert(said_numbers.end(), predicted.begin(), predicted.end());
     }
   }
   out.loss = loss / static_cast<double>(std::max<int64_t>(out.rows, 1));
@@ -111,7 +112,7 @@ ClassEvaluation evaluate_classes(const Examples& rows, std::span<const float> lo
   return out;
 }
 
-std::string format_class_tables(const ClassEvaluation& evaluation, const LabelSet& labels) {
+std::string format_class_tables(const ClassificationReport& evaluation, const LabelSet& labels) {
   if (evaluation.problem == Problem::kRegression) return "";
   const std::vector<std::string> names = names_of(labels);
   std::string out = format_scores(evaluation.scores, names);
@@ -120,11 +121,11 @@ std::string format_class_tables(const ClassEvaluation& evaluation, const LabelSe
   return out;
 }
 
-void write_class_report(const std::filesystem::path& folder, const ClassEvaluation& evaluation,
+void write_class_report(const std::filesystem::path& folder, const ClassificationReport& evaluation,
                         const LabelSet& labels) {
   if (evaluation.rows == 0) return;
   const std::vector<std::string> names = names_of(labels);
-  const ClassScores& scores = evaluation.scores;
+  const ClassificationMetrics& scores = evaluation.scores;
   ordered_json report{{"rows", evaluation.rows}, {"loss", evaluation.loss}};
   for (const auto& [name, value] : evaluation.figures()) report[name] = value;
   if (evaluation.problem != Problem::kRegression) {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "eval/text_scores.h"
+#include "eval/text_metrics.h"
 #include "paths.h"
 
 namespace fettle {

@@ -1,4 +1,5 @@
-// Defines the figures of a classifier beside the truth: accuracy, precision, recall, F1, confusion, errors of numbers.
+// Defines metrics of predictions against true labels: accuracy, precision, recall, F1, the confusion table; and errors
+// of predicted numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace fettle {
 
-// Shares are 0 to 1; what would be divided by nothing is 0.
+// Shares are 0 to 1. 0/0 is reported as 0.
 struct LabelScore {
   double precision = 0, recall = 0, f1 = 0;
   int64_t support = 0;  // rows that have the label
@@ -16,7 +17,7 @@ struct LabelScore {
 
 // As scikit-learn's classification_report has them: the averages are over the labels that are true of, or were said of,
 // any row; of several labels a row over all of them.
-struct ClassScores {
+struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // rows of which all labels are right
   std::vector<LabelScore> labels;  // by number
@@ -27,21 +28,22 @@ struct ClassScores {
 };
 
 // One label a row: its number, and what was said.
-ClassScores score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels);
+ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels);
 // Several labels a row: 0 or 1 for each, [rows, num_labels].
-ClassScores score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said, int64_t num_labels);
+ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> said,
+                                       int64_t num_labels);
 
-struct NumberScores {
+struct RegressionMetrics {
   double mse = 0, mae = 0;
   double pearson = 0,
          spearman = 0;  // correlations, of ranks where equal numbers share theirs; 0 when one side is constant
 };
 // [rows, numbers], row-major; of several numbers a row the mean of each one's figures.
-NumberScores score_numbers(std::span<const double> truth, std::span<const double> said, int64_t numbers);
+RegressionMetrics score_numbers(std::span<const double> truth, std::span<const double> said, int64_t numbers);
 
 // A table of the labels' scores with their averages, laid out as scikit-learn's classification_report.
-std::string format_scores(const ClassScores& scores, const std::vector<std::string>& names);
+std::string format_scores(const ClassificationMetrics& scores, const std::vector<std::string>& names);
 // Which label was taken for which: a line for each true label, a column for each said one.
-std::string format_confusion(const ClassScores& scores, const std::vector<std::string>& names);
+std::string format_confusion(const ClassificationMetrics& scores, const std::vector<std::string>& names);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-#include "eval/text_scores.h"
+#include "eval/text_metrics.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,17 @@
+// Defines KeyText: help of a recipe key whose values another folder defines.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle {
+
+struct KeyText {
+  std::string help;
+  std::vector<std::string_view> values;  // empty: any
+};
+using KeyTexts = std::map<std::string_view, KeyText>;  // by the key's name
+
+}  // namespace fettle

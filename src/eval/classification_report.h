@@ -1,0 +1,48 @@
+// Defines ClassificationReport: a classifier's logits compared with the labels of rows.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/classes/label_set.h"
+#include "data/store/examples.h"
+#include "eval/classification_metrics.h"
+
+namespace fettle {
+
+struct ClassificationReport {
+  Problem problem = Problem::kSingleLabel;
+  int64_t rows = 0;  // rows that have a label; only these count
+  // Mean over the rows, as in Transformers: cross entropy, binary cross entropy (several labels a row) or squared error
+  // (regression).
+  double loss = 0;
+  ClassificationMetrics scores;  // all problems except regression
+  RegressionMetrics numbers;     // regression
+  std::vector<float> logits;     // [rows with and without a label, labels], row-major
+
+  // By name; shares are 0 to 1. One label a row: accuracy, f1_macro, f1_micro. Several: exact_match, f1_macro,
+  // f1_micro. Regression: mse, mae, pearson, spearman.
+  std::map<std::string, double> figures() const;
+};
+
+// `logits` are [rows, labels], row-major. With several labels a row, a label is predicted if its logit is above 0,
+// which is a probability above 0.5.
+ClassificationReport classification_report(const Examples& rows, std::span<const float> logits, const LabelSet& labels);
+
+// One row's softmax; its sigmoids if a row may have several labels; its numbers unchanged for a regression.
+std::vector<double> probabilities(std::span<const float> logits, Problem problem);
+// One row's prediction, in the form of Example::classes.
+std::vector<float> predicted_classes(std::span<const float> logits, Problem problem);
+
+// The labels' scores and the confusion table as text; empty for a regression.
+std::string format_class_tables(const ClassificationReport& report, const LabelSet& labels);
+
+// Writes classification_report.json and .txt with the figures and tables. With one label a row it also writes
+// confusion.svg and .png, unless there are too many labels to tell apart. Writes nothing if no row has a label.
+void write_class_report(const std::filesystem::path& folder, const ClassificationReport& report,
+                        const LabelSet& labels);
+
+}  // namespace fettle
