@@ -150,7 +150,7 @@ MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
 }
 
 TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
-  const Run run = job_for(small_recipe());
+  const auto run = job_for(small_recipe());
   const MemoryTable fits = memory_table(run, 40, {.peak = 22'800'000'000}, share(0.95, 1), "x");
   EXPECT_TRUE(fits.fits());
   EXPECT_EQ(fits.head_room(), 0);
@@ -165,7 +165,7 @@ TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
 }
 
 TEST(MemoryTable, LibrariesAndOtherProgramsTakeTheirs) {
-  const Run run = job_for(small_recipe());
+  const auto run = job_for(small_recipe());
   EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2), "x")),
               HasSubstr("22.00 GB  (of 24.00 GB, less a guess of 2.00 GB for driver and libraries)"));
   EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),

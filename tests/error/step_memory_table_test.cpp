@@ -84,7 +84,7 @@ TEST(RequireFit, LargeWeights) {
 TEST(RequireFit, AShareThatIsTooSmallIsOneRemedy) {
   const MemoryShare share{
       .total = 24'000'000'000, .utilization = 0.95, .allowance = 1'000'000'000, .limit = 22'800'000'000};
-  const Run run = job_for({});
+  const auto run = job_for({});
   for (const auto& [peak, helps] : {std::pair<int64_t, bool>{22'900'000'000, true}, {23'100'000'000, false}}) {
     try {
       require_fit(run, memory_table(run, 40, {.peak = peak}, share, "a card"));

@@ -60,9 +60,8 @@ const std::vector<Vendor>& vendors() {
           "install ROCm (docs/gpus.md names its version and libraries, scripts/check_plugin_libraries the missing "
           "ones), or run `make plugins` to fetch the plugin with stand-ins for them, enough for `fettle plan`"),
       gpu_vendor("cuda", "CUDA", "/dev/nvidiactl", "libcuda.so.1",
-                 "run `make plugins` to fetch the plugin with the compiler parts it needs, and CUDA's libraries where "
-                 "NVIDIA's "
-                 "driver is"),
+                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
+                 "CUDA's libraries"),
       {
           .name = "cpu",
           .file_word = "cpu",
