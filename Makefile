@@ -10,9 +10,10 @@ quickstart: build
 setup:
 	@scripts/setup.sh
 
-# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them.
+# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them. Where NVIDIA's driver is, or
+# with GPU=nvidia, also the libraries that its GPUs need (1.6 GB to fetch); GPU=none leaves them out.
 plugins: setup
-	@scripts/plugins.sh
+	@GPU=$(GPU) scripts/plugins.sh
 
 $(BUILD)/build.ninja: | setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
@@ -22,7 +23,7 @@ build: setup $(BUILD)/build.ninja
 
 # FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 leaves the vendors' compilers out, and their 380 MB unfetched.
 test: setup $(BUILD)/build.ninja
-	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh
+	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout
 	@scripts/check_format
 	@scripts/check_docs

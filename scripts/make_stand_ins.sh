@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Makes libraries that stand in for those a shared object needs and this machine lacks, so that it loads.
-# Usage: scripts/make_stand_ins.sh SHARED-OBJECT FOLDER
+# Usage: scripts/make_stand_ins.sh SHARED-OBJECT FOLDER [SOURCES]
 #
 # Every function of them returns 100 (hipErrorNoDevice), or "stand-in" where its name says that it gives a text. A vendor's
-# plugin loaded so can compile, which calls none that matters; it finds no device.
+# plugin loaded so can compile, which calls none that matters; it finds no device. Functions of SOURCES/LIBRARY.c take
+# the place of these in that library.
 set -euo pipefail
-(($# == 2)) || { echo "usage: $0 SHARED-OBJECT FOLDER" >&2 && exit 2; }
-object=$1 folder=$2
+(($# == 2 || $# == 3)) || { echo "usage: $0 SHARED-OBJECT FOLDER [SOURCES]" >&2 && exit 2; }
+object=$1 folder=$2 sources=${3:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder"
+touch "$work/written"
+for source in ${sources:+"$sources"/*.c}; do
+  name=$(basename "$source" .c)
+  gcc -O1 -fPIC -Wall -Werror -c "$source" -o "$work/$name.o"
+  nm --defined-only --extern-only "$work/$name.o" | awk '{ print $3 }' >>"$work/written"
+done
 
 # The libraries that do not come with the C and C++ compilers.
 readelf -W -d "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
@@ -23,7 +30,10 @@ readelf -W -d "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
   echo "== symbols"
   readelf -W --dyn-syms "$object"
 } | awk -v work="$work" '
-  BEGIN { while ((getline line < (work "/libraries")) > 0) { ours[line] = 1; order[++count] = line } }
+  BEGIN {
+    while ((getline line < (work "/libraries")) > 0) { ours[line] = 1; order[++count] = line }
+    while ((getline line < (work "/written")) > 0) written[line] = 1
+  }
   /^== symbols/ { symbols = 1; for (i = count; i >= 1; --i) if (!(order[i] in versioned)) any = order[i]; next }
   !symbols && / File: / { match($0, /File: [^ ]+/); file = substr($0, RSTART + 6, RLENGTH - 6); next }
   !symbols && / Name: / && file in ours {
@@ -39,7 +49,7 @@ readelf -W -d "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
       code = symbol ~ /^hip(Get|Peek).*LastError$/ ? "int " symbol "(void) { return 100; }" \
                                                    : "const char* " symbol "(void) { return \"stand-in\"; }"
     else code = "int " symbol "(void) { return 100; }"
-    print code > (work "/" library ".c")
+    if (!(symbol in written)) print code > (work "/" library ".c")
     if ($8 ~ /@/) exported[library, version_of[number]] = exported[library, version_of[number]] " " symbol ";"
   }
   END {
@@ -53,5 +63,6 @@ while read -r library; do
   touch "$work/$library.c"
   flags=(-shared -fPIC -w -fno-builtin "-Wl,-soname,$library")
   [[ ! -e $work/$library.map ]] || flags+=("-Wl,--version-script=$work/$library.map")
+  [[ ! -e $work/$library.o ]] || flags+=("$work/$library.o" -lpthread)
   gcc "${flags[@]}" "$work/$library.c" -o "$folder/$library"
 done <"$work/libraries"

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Fetches the GPU vendors' PJRT plugins into the cache (FETTLE_CACHE, by default ~/.cache/fettle), about 380 MB to
-# fetch and 1 GB unpacked. Usage: scripts/plugins.sh [cuda] [rocm]; both without arguments. Safe to run again.
+# Fetches the GPU vendors' PJRT plugins into the cache (FETTLE_CACHE, by default ~/.cache/fettle), and what NVIDIA's needs
+# to run on a GPU. Safe to run again.
+# Usage: scripts/plugins.sh [cuda] [rocm] [nvidia]; without arguments cuda and rocm, and nvidia as GPU says: "nvidia",
+# "none", or, when it is not set, where NVIDIA's driver is found.
 #
-#   plugins/cuda/xla_cuda_plugin.so  finds plugins/nvidia/ (ptxas, nvlink, libdevice) beside its folder
-#   plugins/rocm/xla_rocm_plugin.so  takes ROCm's libraries from this machine; where there are none, plugins/rocm/stand-ins/
-#                                    lets it load to compile, not to run
+#   cuda    plugins/cuda/xla_cuda_plugin.so, and beside its folder plugins/nvidia/ with ptxas, nvlink and libdevice:
+#           enough to compile; 260 MB to fetch, 520 MB unpacked
+#   rocm    plugins/rocm/xla_rocm_plugin.so, which takes ROCm's libraries from this machine (docs/gpus.md); where there
+#           are none, plugins/rocm/stand-ins/ lets it load to compile, not to run; 130 MB to fetch, 460 MB unpacked
+#   nvidia  plugins/nvidia/{cu13,cudnn,nccl}/lib: cuDNN, cuBLAS, NCCL and the others that the plugin opens by name, all
+#           that a GPU needs besides the driver; 1.6 GB to fetch, 2.5 GB unpacked
 set -euo pipefail
 umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,7 +28,7 @@ fetch() {
   echo "plugins: fetching $*" >&2
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir --require-hashes \
     --only-binary=:all: --implementation cp --python-version 3.11 --abi none --platform manylinux_2_27_x86_64 \
-    --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --dest "$staging" \
+    --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --dest "$staging" \
     --requirement "$staging/wanted.txt" >&2 ||
     die "pip could not fetch $* (see above); check the network and pip's configuration, then run again"
 }
@@ -59,20 +64,59 @@ install_rocm() {
   mv "$staging"/rocm/*/*/xla_rocm_plugin.so "$cache/plugins/rocm/"
 }
 
+# The wheels go one by one, so that the disk need not hold them all beside what they unpack to.
+install_nvidia() {
+  local name
+  [[ -e $cache/plugins/cuda/xla_cuda_plugin.so ]] || die "nvidia: the cuda plugin is not there; run scripts/plugins.sh cuda nvidia"
+  for name in nvidia-cuda-runtime nvidia-cuda-nvrtc nvidia-nvjitlink nvidia-cuda-cupti nvidia-cufft nvidia-cublas \
+    nvidia-cudnn-cu13 nvidia-nccl-cu13; do
+    fetch "$name"
+    extract "${name//-/_}-*.whl" "$staging/nvidia" 'nvidia/*/lib/*.so*'
+    rm "$staging"/*.whl
+  done
+  for name in cu13 cudnn nccl; do
+    rm -rf "$cache/plugins/nvidia/$name/lib"
+    mkdir -p "$cache/plugins/nvidia/$name"
+    mv "$staging/nvidia/nvidia/$name/lib" "$cache/plugins/nvidia/$name/"
+  done
+  "$here/check_plugin_libraries" cuda >&2
+}
+
+has_nvidia_driver() {
+  [[ -e /dev/nvidiactl ]] || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'
+}
+
+# The file that says that an item is there, as these scripts would make it.
+stamp_of() {
+  local folder=$1
+  [[ $1 != nvidia ]] || folder=nvidia/cu13/lib
+  echo "$cache/plugins/$folder/ready-$(cat "$here"/plugins.{sh,txt} "$here/make_stand_ins.sh" | sha256sum | cut -c1-16)"
+}
+
 [[ $(uname -m) == x86_64 ]] || die "the pinned plugins are for x86_64, this is $(uname -m)"
 { mkdir -p -m 700 "$cache" && mkdir -p "$cache/plugins"; } || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
 exec 9>"$cache/lock"
 flock 9
 trap 'rm -rf "$staging"' EXIT
-for vendor in "${@:-cuda rocm}"; do
-  for name in $vendor; do
-    [[ $name == cuda || $name == rocm ]] || die "no plugin is pinned for $name; there are cuda and rocm"
-    stamp=$cache/plugins/$name/ready-$(cat "$here"/plugins.{sh,txt} "$here/make_stand_ins.sh" | sha256sum | cut -c1-16)
-    [[ ! -e $stamp ]] || continue
-    rm -rf "$staging"
-    mkdir -p "$staging"
-    "install_$name"
-    touch "$stamp"
-    echo "plugins: $name is in $cache/plugins/$name" >&2
-  done
+if (($# == 0)); then
+  set -- cuda rocm
+  case ${GPU:-} in
+    nvidia) set -- "$@" nvidia ;;
+    none) ;;
+    '') ! has_nvidia_driver || set -- "$@" nvidia ;;
+    *) die "GPU=$GPU: wanted nvidia (fetch what runs on NVIDIA's GPUs) or none; AMD's come with ROCm, see docs/gpus.md" ;;
+  esac
+fi
+for name in "$@"; do
+  [[ $name == cuda || $name == rocm || $name == nvidia ]] ||
+    die "nothing is pinned for $name; there are cuda, rocm, and nvidia (what the cuda plugin needs on a GPU)"
+  [[ ! -e $(stamp_of "$name") ]] || continue
+  rm -rf "$staging"
+  mkdir -p "$staging"
+  "install_$name"
+  touch "$(stamp_of "$name")"
+  echo "plugins: $name is in $cache/plugins/$name" >&2
 done
+if [[ " $* " == *" rocm "* && -e /dev/kfd ]] && ! "$here/check_plugin_libraries" rocm >&2; then
+  echo "plugins: ROCm's libraries above are missing here, so the rocm plugin can plan, not train" >&2
+fi

@@ -25,6 +25,7 @@
 #include "inspect/data_command.h"
 #include "jinja/template.h"
 #include "plan/command.h"
+#include "run/device_request.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
 #include "stages/stages.h"
@@ -52,7 +53,10 @@ struct RecipeWords {
 };
 
 int show_devices(const Recipe& recipe) {
-  const Client client(Plugin::load(recipe.plugin), {.device_count = static_cast<int>(recipe.device_count.value_or(0))});
+  // Shown, not used: a program that runs on the devices keeps its memory.
+  const Client client(Plugin::load(recipe.plugin), {.device_count = static_cast<int>(recipe.device_count.value_or(0)),
+                                                    .memory_fraction = device_request(recipe).memory_utilization,
+                                                    .preallocate = false});
   fmt::print("plugin {} ({}), PJRT API {}.{}\n", client.plugin().name(), client.plugin().path().string(),
              client.plugin().api_major(), client.plugin().api_minor());
   for (const DeviceInfo& device : client.devices())

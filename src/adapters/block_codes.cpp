@@ -11,9 +11,9 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
-constexpr float kSmallest = 1e-38f;  // stands for an absmax of 0 where it divides
+constexpr float kSmallest = 1e-38f;  // replaces an absmax of 0 as the divisor
 
-// Values in their order, the middles between neighbours, and the code of each.
+// The 16 values in ascending order, the midpoints between neighbours, and the code of each value.
 struct Ordered {
   std::array<float, 15> bounds;
   std::array<uint8_t, 16> codes;
@@ -42,7 +42,7 @@ float largest(std::span<const float> values) {
 }  // namespace
 
 const std::vector<float>& values_of(Quantisation::Type type) {
-  // The middles of 16 shares of a normal distribution, seven below zero and eight above.
+  // bitsandbytes' table: midpoints of 16 equal shares of a normal distribution, seven below zero and eight above.
   static const std::vector<float> nf4{-1.0f,
                                       -0.6961928009986877f,
                                       -0.5250730514526367f,
@@ -59,7 +59,7 @@ const std::vector<float>& values_of(Quantisation::Type type) {
                                       0.5626170039176941f,
                                       0.7229568362236023f,
                                       1.0f};
-  // A sign bit, two of exponent and one of mantissa, over the largest, 12.
+  // A sign bit, two exponent bits and one mantissa bit, divided by the largest value, 12.
   static const std::vector<float> fp4 = [] {
     std::vector<float> out;
     for (float sign : {1.0f, -1.0f})
@@ -83,7 +83,7 @@ void quantise_blocks(Quantisation::Type type, std::span<const float> values, std
     *absmax++ = most;
     float scaled[kBlock] = {};
     for (size_t i = 0; i < block.size(); ++i) scaled[i] = std::clamp(block[i] * inverse, -1.0f, 1.0f);
-    int32_t passed[kBlock] = {};  // bounds below the element
+    int32_t passed[kBlock] = {};  // for each element, how many midpoints lie below it
     for (float bound : order.bounds)
       for (int64_t i = 0; i < kBlock; ++i) passed[i] += scaled[i] > bound ? 1 : 0;
     for (int64_t i = 0; i < kBlock / 2; ++i)

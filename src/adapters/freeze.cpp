@@ -10,7 +10,8 @@
 namespace fettle {
 namespace {
 
-// The module of a parameter: the first part of its name within a layer ("mlp"), or the last before the parameter's.
+// Returns the module of a parameter. In a layer, that is the first part of its name within the layer ("mlp"); outside
+// of the layers, the part before the last ("norm").
 std::string module_of(const Model& model, const Param& param) {
   const std::string& prefix = model.family->layer_prefix;
   if (param.stacked())
@@ -23,7 +24,7 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
                  const Model& model) {
   for (const std::string& name : names)
     if (!known.contains(name))
-      throw UserError("{}: '{}' is no module of {}; there are {}", key, name, model.family->model_type,
+      throw UserError("{}: '{}' is not a module of {}; use names of {}", key, name, model.family->model_type,
                       fmt::join(known, ", "));
 }
 
@@ -31,7 +32,8 @@ void check_names(const char* key, const std::vector<std::string>& names, const s
 
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options) {
   const int64_t all = model.config.num_hidden_layers;
-  if (options.layers == 0) throw UserError("freeze_trainable_layers: 0 layers leave nothing to train; set 1 or more");
+  if (options.layers == 0)
+    throw UserError("freeze_trainable_layers: with 0 layers nothing is trained; set another number");
   const int64_t begin = options.layers > 0 ? std::max<int64_t>(0, all - options.layers) : 0;
   const int64_t end = options.layers > 0 ? all : std::min(all, -options.layers);
 

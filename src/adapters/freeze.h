@@ -1,4 +1,5 @@
-// Defines freeze-tuning: some layers of a model are trained, the rest stays. After LLaMA-Factory's keys.
+// Defines freeze-tuning: some layers of a model are trained, the others stay frozen. The options follow LLaMA-Factory's
+// keys.
 #pragma once
 
 #include <string>
@@ -9,18 +10,18 @@
 namespace fettle {
 
 struct FreezeOptions {
-  int64_t layers = 2;                          // the last so many, or below 0 the first
-  std::vector<std::string> modules = {"all"};  // of those layers: "mlp", "self_attn", "input_layernorm"
-  std::vector<std::string> extra = {};         // outside of the layers: "embed_tokens", "norm", "lm_head"
+  int64_t layers = 2;  // how many layers are trained: the last ones, or the first ones when negative
+  std::vector<std::string> modules = {"all"};  // modules of those layers: "mlp", "self_attn", "input_layernorm"
+  std::vector<std::string> extra = {};         // modules outside of the layers: "embed_tokens", "norm", "lm_head"
 };
 
-// All parameters of the model. Stacks are cut where training begins or ends, so that what is frozen has neither
-// gradients nor optimizer state.
+// All parameters of the model. A stack with both frozen and trained layers is cut in two, so that frozen layers have
+// neither gradients nor optimizer state.
 struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };
 
-// Throws UserError listing the names when one matches none, and when nothing is left to train.
+// Throws UserError that lists the names when a given name matches nothing, and when nothing is left to train.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

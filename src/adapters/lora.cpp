@@ -15,7 +15,7 @@ namespace {
 
 const std::string kGateUp = "mlp.experts.gate_up_proj", kDown = "mlp.experts.down_proj";
 
-// A strong 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
+// A 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
 Tensor mix(Tensor x) {
   x = bit_xor(x, shift_right(x, 16)) * 0x7feb352d;
   x = bit_xor(x, shift_right(x, 15)) * 0x846ca68b;
@@ -65,7 +65,7 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
                            return target == linear || linear.ends_with("." + target);
                          });
     if (!matches)
-      throw UserError("lora_target: '{}' names no linear layer of {}; there are all, {}", target,
+      throw UserError("lora_target: '{}' matches no linear layer of {}; use all or names of {}", target,
                       model.family->model_type, fmt::join(linears, ", "));
   }
   return out;
@@ -73,7 +73,7 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
 
 namespace {
 
-// Of one linear layer.
+// Returns the LoRA weights of one linear layer.
 std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& options, const std::string& module) {
   const std::string name = model.family->layer_prefix + module;
   const Param& base = model.linear(module);
@@ -103,14 +103,14 @@ std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& opt
   return options.dora ? std::vector{a, b, magnitude} : std::vector{a, b};
 }
 
-// Of one of options.parameters.
-std::vector<Param> expert_lora_pair(const Model& model, const LoraOptions& options, const std::string& parameter) {
+// Returns the LoRA weights of one of options.parameters.
+std::vector<Param> expert_lora_weights(const Model& model, const LoraOptions& options, const std::string& parameter) {
   const ModelConfig& c = model.config;
   const LayerRange layers{0, c.num_hidden_layers, c.num_hidden_layers};
   const std::string name = model.family->layer_prefix + lora_of_parameter(options, parameter);
   const bool down = parameter == kDown;
   const int64_t in = down ? c.intermediate_size : c.hidden_size;
-  // Halves of gate_up are gate and up, each of which tp would split: it stays whole.
+  // The outputs of gate_up are the gate's and then up's, and tp splits each. B is therefore not split by tp.
   const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
   return {{.hf_name = name + ".lora_A.weight",
            .dims = {c.num_experts, options.rank, in},
@@ -141,7 +141,7 @@ std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   for (const std::string& parameter : options.parameters)
-    for (Param& param : expert_lora_pair(model, options, parameter)) params.push_back(std::move(param));
+    for (Param& param : expert_lora_weights(model, options, parameter)) params.push_back(std::move(param));
   return params;
 }
 
@@ -151,12 +151,12 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
       if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, module);
   const std::string& parameter = base.role == Role::kExpertDown ? kDown : kGateUp;
   const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
-  return base.of_experts() && adapted ? expert_lora_pair(model, options, parameter) : std::vector<Param>{};
+  return base.of_experts() && adapted ? expert_lora_weights(model, options, parameter) : std::vector<Param>{};
 }
 
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
   if (model.config.num_experts == 0)
-    throw UserError("target_parameters: {} has no experts; its linear layers are {}, named in lora_target",
+    throw UserError("target_parameters: {} has no experts; name linear layers in lora_target instead: {}",
                     model.family->model_type, fmt::join(model.linears(), ", "));
   const std::vector<std::string> all{kGateUp, kDown};
   std::vector<std::string> out;
@@ -168,7 +168,7 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
       out.push_back(name);
   for (const std::string& target : targets)
     if (std::ranges::none_of(all, [&](const std::string& name) { return means(target, name); }))
-      throw UserError("target_parameters: '{}' names no parameter of experts of {}; there are {}", target,
+      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use names of {}", target,
                       model.family->model_type, fmt::join(all, ", "));
   return out;
 }
@@ -214,17 +214,19 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
     if (!wanted) continue;
     for (const std::string& linear : options.modules)
       if (module == model.family->layer_prefix + linear)
-        throw UserError("additional_target: {} has an adapter; name the other layers in lora_target", linear);
+        throw UserError(
+            "additional_target: {} has LoRA weights, so it cannot be trained whole; remove it from lora_target",
+            linear);
     if (model.config.tie_word_embeddings && param.role == Role::kTokenEmbedding)
       throw UserError(
-          "additional_target: in this model {} is also the head (tie_word_embeddings), and PEFT would train a copy of "
-          "it apart; train it with finetuning_type: freeze and freeze_extra_modules",
+          "additional_target: in this model {} is also the head (tie_word_embeddings), and PEFT would train a separate "
+          "copy; train it with finetuning_type: freeze and freeze_extra_modules",
           module);
     params.push_back(param);
   }
   for (size_t i = 0; i < matched.size(); ++i)
     if (!matched[i])
-      throw UserError("additional_target: '{}' names no module of {}; there are {}", options.saved[i],
+      throw UserError("additional_target: '{}' matches no module of {}; use names of {}", options.saved[i],
                       model.family->model_type, fmt::join(modules, ", "));
   return params;
 }
@@ -252,7 +254,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // What the magnitude changes leaves out the bias, and sees the dropout as the LoRA pair does.
+      // The magnitude scales W x without the bias. Dropout applies to this x as it does to that of the LoRA weights.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };

@@ -14,7 +14,7 @@ Tensor f32(double value) {
   return constant(value, DType::kF32);
 }
 
-// x^T y, and x y.
+// inner() returns x^T y, product_of() x y.
 Tensor inner(const Tensor& x, const Tensor& y) {
   return dot_general(x, y, {.lhs_contracting = {0}, .rhs_contracting = {0}});
 }
@@ -22,8 +22,8 @@ Tensor product_of(const Tensor& x, const Tensor& y) {
   return dot_general(x, y, {.lhs_contracting = {1}, .rhs_contracting = {0}});
 }
 
-// Columns of x [n, q] made orthonormal by Gram-Schmidt, each against those before it twice; a column that depends on
-// them becomes zero.
+// Orthonormalises the columns of x [n, q] by Gram-Schmidt, twice against each earlier column. A column that depends on
+// earlier ones becomes zero.
 Tensor orthonormal(const Tensor& x) {
   const int64_t n = x.dim(0), q = x.dim(1);
   const Tensor zero = constant(0, DType::kI32), number = reshape(iota({DType::kI32, {q}}, 0), {q, 1});
@@ -43,7 +43,8 @@ Tensor orthonormal(const Tensor& x) {
       .carries[0];
 }
 
-// Eigenvectors (columns) and eigenvalues of a symmetric matrix [n, n] by cyclic Jacobi rotations, largest first.
+// Computes the eigenvectors (columns) and eigenvalues of a symmetric matrix [n, n] by cyclic Jacobi rotations, largest
+// first.
 struct Eigen {
   std::vector<double> values, vectors;
 };
@@ -105,7 +106,7 @@ LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int6
   return {all.ys[0], all.ys[1]};
 }
 
-LoraStart principal_lora_pair(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale) {
+LoraStart principal_lora(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale) {
   const int64_t layers = basis_LOQ.shape().dims[0], out = basis_LOQ.shape().dims[1], q = basis_LOQ.shape().dims[2];
   const int64_t in = projected_LQI.shape().dims[2];
   LoraStart pair{HostArray({DType::kF32, {layers, rank, in}}), HostArray({DType::kF32, {layers, out, rank}})};

@@ -1,5 +1,5 @@
-// Defines PiSSA's start of an adapter: the leading singular vectors of the weight it stands beside.
-// Source: Meng et al. 2024; the subspace by power iteration from a random start (Halko et al. 2011).
+// Defines PiSSA's initial adapter: the leading singular vectors of the base weight. Source: Meng et al. 2024; the
+// subspace by power iteration from a random start (Halko et al. 2011).
 #pragma once
 
 #include "adapters/lora.h"
@@ -7,24 +7,25 @@
 
 namespace fettle {
 
-// For each layer an orthonormal basis_LOQ and projected_LQI = basis^T W, whose product is about the best of rank Q.
+// For each layer, an orthonormal basis_LOQ and projected_LQI = basis^T W. Their product is close to the best
+// approximation of W of rank Q.
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// weight [L, out.., in], or [L, in, out..] when fan_in_fan_out. Singular values that lie close together beyond Q are
-// told apart only after many `iterations`.
+// weight is [L, out.., in], or [L, in, out..] when fan_in_fan_out. The more alike the singular values around Q are, the
+// more `iterations` the result needs.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
-// The stacked LoRA pair whose scale * B A has the leading `rank` singular values and vectors within the subspace, split
-// evenly between A and B.
+// The LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the subspace;
+// each of A and B gets the square root of the singular values.
 struct LoraStart {
   HostArray a_LRI, b_LOR;  // f32
 };
-LoraStart principal_lora_pair(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale);
+LoraStart principal_lora(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale);
 
-// weight - scale * B A of the LoRA pair that training starts from, on the layers that have one; in f32, returned in the
-// weight's dtype. weight [L, out.., in], or [L, in, out..] with options.fan_in_fan_out; a [L, r, in], b [L, out.., r],
-// f32. One layer at a time.
+// Returns weight - scale * B A for the initial LoRA weights, on the layers that have some. Computes in f32, one layer
+// at a time, and returns the weight's dtype. weight is [L, out.., in], or [L, in, out..] with options.fan_in_fan_out; a
+// [L, r, in] and b [L, out.., r] are f32.
 Tensor without_start(const Tensor& weight, const Tensor& a, const Tensor& b, const LoraOptions& options);
 
 }  // namespace fettle

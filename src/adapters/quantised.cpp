@@ -13,12 +13,13 @@ int64_t blocks_of(int64_t elements, int64_t block) {
   return (elements + block - 1) / block;
 }
 
-// One of 16 values by the four high bits of a byte: a tree of selects, which compilers fuse with what reads it.
+// Selects one of 16 values by the four high bits of a byte. It is a tree of selects, which compilers fuse with the op
+// that reads the result.
 Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   const Tensor half = constant(128, DType::kU8);
   std::vector<Tensor> choices;
   for (float value : values) choices.push_back(constant(value, DType::kF32));
-  for (int64_t bit = 3; bit >= 0; --bit) {  // from the lowest
+  for (int64_t bit = 3; bit >= 0; --bit) {  // from the lowest of the four
     const Tensor set = compare(bit == 0 ? nibble_u8 : shift_left(nibble_u8, bit), "GE", half);
     std::vector<Tensor> next;
     for (size_t i = 0; i < choices.size(); i += 2) next.push_back(select(set, choices[i + 1], choices[i]));
@@ -27,7 +28,7 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   return choices[0];
 }
 
-// absmax in the shape of its codes: the map's value times that of 256 neighbours, plus the mean.
+// Returns absmax with the shape of its codes: the map's value times the absmax of its block of 256, plus the mean.
 Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& offset) {
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
@@ -41,7 +42,8 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
 }  // namespace
 
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules) {
-  internal_check(base.dims.size() >= 2, "{}: {} is no matrix to quantise", base.hf_name, to_string(base.dims));
+  internal_check(base.dims.size() >= 2, "{}: only matrices can be quantised, its shape is {}", base.hf_name,
+                 to_string(base.dims));
   QuantisedWeight out{base, format, {}};
   auto add = [&](const std::string& part, Dims dims, LogicalAxes axes, DType dtype) {
     out.parts.push_back({.hf_name = base.hf_name + part,

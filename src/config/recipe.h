@@ -146,6 +146,7 @@ struct Recipe {
   bool offload_param = false;                   // keep the weights of the layers in host memory
   std::string plugin;                           // cpu, cuda, rocm, or a file; empty: the best one available
   std::optional<int64_t> device_count;          // devices to use; the CPU plugin makes this many
+  double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take
   std::string target;                           // plan: the hardware to plan for
   bool plan_only = false;
   std::string compile_cache;  // folder; empty: the default; "off": none

@@ -45,7 +45,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
     if (run.lora) output("with", true);
   }
   const Executable executable = devices.compile(program);
-  const int64_t needed = executable.memory_stats().peak, limit = devices.memory_limit();
+  const int64_t needed = executable.memory_stats().peak, limit = devices.memory().limit;
   if (limit > 0 && needed > limit) {
     warn("the logits are not compared: that needs {:.1f} GB on each device, which has {:.1f} GB", needed / 1e9,
          limit / 1e9);

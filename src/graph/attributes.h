@@ -1,4 +1,4 @@
-// Defines the typed attributes of nodes: one struct for each kind of op that has any.
+// Defines the typed attributes of nodes: one struct for each kind of op that has attributes.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct ResultShape {  // parameter
 };
 struct ConstantValue {
   Shape shape;
-  double splat = 0;                                   // the value of every element ...
-  std::shared_ptr<const std::vector<double>> values;  // ... or, when set, all of them in row-major order
+  double splat = 0;                                   // the value of every element, if `values` is null
+  std::shared_ptr<const std::vector<double>> values;  // else all elements in row-major order
 };
 struct IotaDim {
   Shape shape;
@@ -50,7 +50,7 @@ struct ResultDtype {  // convert, bitcast_convert
 };
 struct Broadcast {
   Dims result;
-  Dims dims;  // where each dim of the operand goes
+  Dims dims;  // for each dim of the operand, the dim of the result that it becomes
 };
 struct ResultDims {  // reshape; dynamic_slice: sizes; scatter: the table's dims but the last
   Dims dims;
@@ -61,10 +61,10 @@ struct Permutation {
 struct ConcatenateDim {
   int64_t dim;
 };
-struct SliceRange {  // one entry a dim
+struct SliceRange {  // one entry per dim
   Dims start, limit, strides;
 };
-struct Padding {  // one entry a dim; low and high may be negative
+struct Padding {  // one entry per dim; low and high may be negative
   Dims low, high, interior;
 };
 struct DotProduct {
@@ -86,13 +86,14 @@ struct Placement {
 struct Constraint {
   Partition partition;
 };
-// Operands: `carries`, then `xs`, then the values that the body captures. Inputs of the body: the index, carries,
-// slices of the xs, captured values. Outputs of the body: carries, then slices of the stacked results.
+// Operands: `carries`, then `xs`, then the values that the body captures. The body's inputs: the index, the carries,
+// one slice of each of the xs, the captured values. The body's outputs: the carries, then one slice of each stacked
+// result.
 struct Loop {
   std::shared_ptr<Block> body;
   int64_t trips = 0, carries = 0, xs = 0;
-  bool reverse = false;  // from the last slice to the first
-  bool limited = false;  // carry 0 says how many trips are made
+  bool reverse = false;  // runs from the last slice to the first
+  bool limited = false;  // carry 0 is the number of trips to make
   Remat remat = Remat::kFull;
 };
 
@@ -100,11 +101,12 @@ using Attributes = std::variant<std::monostate, ResultShape, ConstantValue, Iota
                                 ResultDims, Permutation, ConcatenateDim, SliceRange, Padding, DotProduct, Float8Product,
                                 Reduction, Placement, Constraint, Loop, std::shared_ptr<const CustomCall>>;
 
-// The attributes as a T. Throws InternalError when they are of another kind.
+// Returns the attributes as a T. Throws InternalError when they are of another kind.
 template <typename T>
 const T& as(const Attributes& attributes) {
   const T* found = std::get_if<T>(&attributes);
-  internal_check(found != nullptr, "a node has attributes of kind {}, which its op does not take", attributes.index());
+  internal_check(found != nullptr, "a node has attributes of kind {}, but its op takes another kind",
+                 attributes.index());
   return *found;
 }
 

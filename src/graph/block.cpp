@@ -38,7 +38,7 @@ int64_t Tensor::dim(int64_t i) const {
 }
 
 Block& Block::current() {
-  internal_check(current_block != nullptr, "an op outside of any BuildScope");
+  internal_check(current_block != nullptr, "an op was made outside of any BuildScope");
   return *current_block;
 }
 
@@ -67,9 +67,9 @@ Tensor Block::placeholder(const Shape& shape) {
 }
 
 Tensor Block::use(const Tensor& t) {
-  internal_check(static_cast<bool>(t), "a null tensor as operand at {}", PathScope::path());
+  internal_check(static_cast<bool>(t), "an operand is a null tensor (at {})", PathScope::path());
   if (t.block() == this) return t;
-  internal_check(parent_ != nullptr, "an operand at {} belongs to a block that does not enclose this one",
+  internal_check(parent_ != nullptr, "an operand belongs to a block that does not enclose this one (at {})",
                  PathScope::path());
   const Tensor outer = parent_->use(t);
   for (const auto& [seen, inner] : captured)

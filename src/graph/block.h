@@ -26,12 +26,12 @@ struct Node {
   std::vector<Shape> results;
   std::string path;  // "layers/self_attn/q_proj"
 
-  // The attributes as a T. Throws InternalError when they are of another kind.
+  // Returns the attributes as a T. Throws InternalError when they are of another kind.
   template <typename T>
   const T& get() const {
     return as<T>(attributes);
   }
-  // The loop that this node is, or null.
+  // Returns the loop's attributes when this node is a loop, else null.
   const Loop* loop() const { return std::get_if<Loop>(&attributes); }
 };
 
@@ -41,19 +41,19 @@ class Block {
   explicit Block(std::shared_ptr<const Lowering> lowering) : parent_(nullptr), lowering_(std::move(lowering)) {}
   Block(const Block&) = delete;
 
-  // The block that ops append to. Throws InternalError outside of any BuildScope.
+  // Returns the block that ops append to. Throws InternalError outside of any BuildScope.
   static Block& current();
 
-  Tensor append(Node node);              // first result
-  Tensor parameter(const Shape& shape);  // a new input, after the others
-  // A parameter node that is not yet in `inputs`; the caller puts it there.
+  Tensor append(Node node);              // returns the first result
+  Tensor parameter(const Shape& shape);  // adds an input after the others
+  // Makes a parameter node without adding it to `inputs`; the caller adds it.
   Tensor placeholder(const Shape& shape);
   Tensor tensor(int32_t node, int32_t result = 0) { return {this, node, result}; }
-  // `t` as seen from this block: itself, or the captured input that stands for it.
+  // Returns `t` as seen from this block: `t` itself, or the captured input that stands for it.
   Tensor use(const Tensor& t);
 
   Block* parent() const { return parent_; }
-  // What the program is built for, from the outermost block. The default is one device and no kernels.
+  // Returns the target of the program, which the outermost block stores. The default is one device and no kernels.
   const Lowering& lowering() const;
   const Node& node(int32_t id) const { return nodes_[id]; }
   Node& node(int32_t id) { return nodes_[id]; }
@@ -61,7 +61,7 @@ class Block {
 
   std::vector<Tensor> inputs;  // parameter nodes in order
   std::vector<Tensor> outputs;
-  // Pairs of an outer tensor and the input that stands for it, in the order of capture.
+  // Outer tensors, each with the input that stands for it, in the order of capture.
   std::vector<std::pair<Tensor, Tensor>> captured;
 
  private:

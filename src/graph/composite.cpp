@@ -6,7 +6,8 @@
 namespace fettle {
 namespace {
 
-// The body alone, over inputs of its own: its results' shapes, and the proof that it uses nothing but its inputs.
+// Builds the body alone, with its own copies of the inputs, and returns its results' shapes. This fails if the body
+// uses tensors other than its inputs.
 std::vector<Shape> shapes_of_body(const std::vector<Tensor>& inputs, const CompositeBody& body) {
   Block alone;
   BuildScope scope(alone);

@@ -14,10 +14,10 @@
 
 namespace fettle {
 
-// What a kernel is chosen by.
+// What the choice of a kernel depends on.
 struct CompositeSite {
   std::string name;                   // "attention"
-  NamedAttributes attributes;         // what the body is told besides its inputs
+  NamedAttributes attributes;         // the body's parameters that are not tensors
   std::vector<Shape> inputs;          // global shapes and dtypes
   std::vector<Partition> partitions;  // how each input is split over `mesh`; empty dims = whole
   std::vector<Shape> results;         // global shapes that the body gives
@@ -26,23 +26,23 @@ struct CompositeSite {
 
 // Builds the forward pass of a kernel from the composite's inputs: custom calls, and ordinary ops before and after them
 // as needed. Returns the composite's results in the body's order, shapes and dtypes. Values that only the gradient
-// reads (such as attention's log-sum-exp) are further results of the custom call and are not returned.
+// reads (such as attention's log-sum-exp) are extra results of the custom call; the kernel does not return them.
 using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
-// Gives the kernel for a composite, or nothing: then the body is inlined. Called while the program is built, once for
+// Returns the kernel for a composite, or nullopt, which inlines the body. Called while the program is built, once for
 // each place where the composite stands.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
-// What a program under construction is built for. Its outermost block holds it.
+// The target of a program under construction. The program's outermost block stores it.
 struct Lowering {
   MeshAxes mesh;
-  ChooseKernel choose;  // empty: every body is inlined
+  ChooseKernel choose;  // when empty, every body is inlined
 };
 
 using CompositeBody = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
-// Appends the composite `name` to the current block and returns its results. The body may use its inputs and tensors it
-// makes itself, nothing else. `partitions` has one entry per input, or none where every input is whole. Throws
+// Appends the composite `name` to the current block and returns its results. The body may use only its inputs and
+// tensors that it makes itself. `partitions` has one entry per input; it is empty when no input is split. Throws
 // InternalError when the kernel's results differ from the body's in number, shape or dtype.
 std::vector<Tensor> composite(const std::string& name, const NamedAttributes& attributes,
                               const std::vector<Tensor>& inputs, const std::vector<Partition>& partitions,

@@ -24,9 +24,9 @@ using AttributeValue =
 // Attributes by name. An FFI handler must bind exactly these names with these types.
 using NamedAttributes = std::map<std::string, AttributeValue>;
 
-// What one execution of a call costs. The compiler cannot know it, so the kernel states it.
+// The cost of one execution of a call. The kernel states it, because the compiler cannot know it.
 struct CallCost {
-  int64_t flops = 0;      // floating-point operations over all devices; masked blocks that are skipped do not count
+  int64_t flops = 0;      // floating-point operations over all devices, without masked blocks that the kernel skips
   int64_t bytes = 0;      // bytes read and written over all devices
   int64_t workspace = 0;  // bytes of scratch memory on each device, beyond operands and results
   bool operator==(const CallCost&) const = default;
@@ -34,24 +34,25 @@ struct CallCost {
 
 struct CustomCall {
   std::string kernel;  // name and version of the kernel: "cpu_attention/1". Change the version when results change.
-  std::string target;  // name of the function as it is registered, or one that the compiler provides
+  std::string target;  // name under which the function is registered, or a name that the compiler provides
   NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
   std::vector<Shape> results;  // global shapes
-  std::vector<Partition> in;   // one an operand; empty list = every device gets all operands whole
-  std::vector<Partition> out;  // one a result; empty list = every device computes all results whole, and the same
+  std::vector<Partition> in;   // one per operand; when empty, every device gets all operands whole
+  std::vector<Partition> out;  // one per result; when empty, every device computes all results whole
   CallCost cost;
-  // Cotangents of the operands (null = zero), built with ordinary ops and further custom calls. `VjpArgs::cotangents`
-  // holds one tensor per result, null = zero. Empty: asking for a gradient through the call throws InternalError.
+  // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
+  // `VjpArgs::cotangents` holds one tensor per result (null = zero). When empty, asking for a gradient through the call
+  // throws InternalError.
   std::function<std::vector<Tensor>(const VjpArgs& args)> gradient;
 };
 
-// Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when `in` or
-// `out` has another length than operands or results, or when a dim does not divide by the mesh axes it is split over.
-// Under rematerialisation the results count as matmul outputs: Remat::kDots and kNone save those that the gradient
-// reads, Remat::kFull makes the call again.
+// Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when the
+// length of `in` or `out` differs from the number of operands or results, or when a dim does not divide by the mesh
+// axes that split it. Under rematerialisation the results count as matrix products: Remat::kDots and kNone save those
+// that the gradient reads, and Remat::kFull makes the call again.
 std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands);
 
-// `shape` as one device holds it. Throws InternalError when a dim does not divide.
+// Returns the shape of one device's shard. Throws InternalError when a dim does not divide.
 Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& mesh);
 
 }  // namespace fettle

@@ -7,10 +7,11 @@
 namespace fettle {
 namespace {
 
-// Far below the largest element of any array of gradients, unless they are all zero.
+// Stands in for a largest magnitude of zero. It is far below the largest element of any array of gradients that are not
+// all zero.
 constexpr double kSmallest = 1e-30;
 
-// The largest power of two <= x, f32.
+// Returns the largest power of two <= x, in f32.
 Tensor power_of_two_below(const Tensor& x) {
   const Tensor exponent = logical_and(bitcast_convert(x, DType::kU32), constant(0x7f800000, DType::kU32));
   return bitcast_convert(exponent, DType::kF32);

@@ -14,10 +14,11 @@ std::vector<OpRow> all_rows() {
                                              rows::gather(), rows::structure(), rows::call(), rows::loop()})
     table.insert(table.end(), group.begin(), group.end());
   std::ranges::sort(table, {}, &OpRow::op);
-  internal_check(table.size() == static_cast<size_t>(Op::kCount), "{} rows for {} ops", table.size(),
+  internal_check(table.size() == static_cast<size_t>(Op::kCount), "the op table has {} rows for {} ops", table.size(),
                  static_cast<size_t>(Op::kCount));
   for (size_t i = 0; i < table.size(); ++i)
-    internal_check(table[i].op == static_cast<Op>(i), "two rows, or none, beside {}", table[i].name);
+    internal_check(table[i].op == static_cast<Op>(i), "the op table is out of order at {}: an op has two rows or none",
+                   table[i].name);
   return table;
 }
 

@@ -1,8 +1,9 @@
-// Defines the op table: one row per op, which states everything that the program knows about that op.
+// Defines the op table: one table row per op, which states everything that the program knows about that op.
 //
-// The rows stand in rows/, one file for each group of ops. Everything else asks the row: no other code may switch over
-// ops. The table is also the test plan: tests/correct/graph_op_table_test.cpp fails for a row without a forward case
-// (which prints and runs the op), a bad-shape case, and a case for each of VJP, FLOPs and liveness that it states.
+// The table rows stand in rows/, one file for each group of ops. All other code asks the table row and never switches
+// over ops. The table is also the test plan: tests/correct/graph_op_table_test.cpp fails for a table row without a
+// forward case (which prints and runs the op), without a bad-shape case, or without a case for each of VJP, FLOPs and
+// liveness that it states.
 #pragma once
 
 #include <optional>
@@ -79,8 +80,9 @@ enum class Op : uint8_t {
   kCount
 };
 
-// What a VJP is given: the node, its results, the cotangents of the results (null = zero; at least one is not null, the
-// first one where there is only one result), and which operands are active: only their cotangents are wanted.
+// The arguments of a VJP: the node, its results, the cotangents of the results (null = zero), and which operands are
+// active. Only the cotangents of active operands are wanted. At least one of the given cotangents is not null; with a
+// single result, it is that one.
 struct VjpArgs {
   Block& block;
   int32_t id;
@@ -97,54 +99,57 @@ struct VjpArgs {
 class Printer;
 struct NodeText;
 
-// The StableHLO text of the node after "%n = ". An empty text: the function has printed and named the results itself.
+// Returns the StableHLO text of the node after "%n = ". Returns "" when it has printed and named the results itself.
 using Spell = std::string (*)(NodeText& node, Printer& printer);
-// Checks operand shapes and attributes and gives the results' shapes. Throws InternalError with the label of the broken
-// constraint in the StableHLO specification, such as [dot_general_c10].
+// Checks operand shapes and attributes and returns the results' shapes. Throws InternalError with the label of the
+// broken constraint in the StableHLO specification, such as [dot_general_c10].
 using ShapeRule = std::vector<Shape> (*)(std::span<const Shape> operands, const Attributes& attributes);
-// Gives one cotangent per operand; null = zero.
+// Returns one cotangent per operand; null = zero.
 using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
-// Floating-point operations of one execution over all devices; a multiplication and an addition count as two.
+// Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
+// two.
 using Flops = int64_t (*)(const Node& node);
-// Which operands the node reads to compute its `live` results, of which at least one is live. Pruning drops the others.
+// Returns which operands the node reads to compute its `live` results, at least one of which is live. Pruning drops the
+// others.
 using Needs = std::vector<bool> (*)(const Node& node, const std::vector<bool>& live);
-// What stays of a node of which only some results are live.
+// The operands and results that stay when only some results are live.
 struct Shrunk {
-  std::vector<bool> operands, results;  // those that stay
+  std::vector<bool> operands, results;  // true for those that stay
   Attributes attributes;
 };
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
-// Which results depend on the active operands (those whose gradient is wanted).
+// Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// True when the node is printed where it is first used, not where it was made. `operand_late`: its first operand is.
+// Returns true when the node is printed where it is first used, not where it was made. `operand_late` says whether its
+// first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
 
-// When a result is saved for the reverse loop of a scan; otherwise it is computed again there.
+// When a result is saved for the reverse loop of a scan; otherwise the reverse loop computes it again.
 enum class Saved : uint8_t {
   kNever,      // cheap: constants, and ops that only move or mark values
   kAsProduct,  // expensive: under Remat::kDots and kNone
   kAsValue,    // under Remat::kNone
 };
 
-// A column that every row must state; nullptr says that the op has none.
+// A column that every table row must state; nullptr says that the op has no such function.
 template <typename T>
 struct Stated {
   template <typename F>
-  constexpr Stated(F f) : value(f) {}  // NOLINT: a row names the function alone
+  constexpr Stated(F f) : value(f) {}  // NOLINT: implicit, so that a table row can state the function itself
   constexpr operator T() const { return value; }
   T value;
 };
 
 struct OpRow {
   Op op;
-  std::string_view name;  // StableHLO's, or ours where it has none
-  Stated<Spell> spell;    // null: a marker for the gradient alone, which pruning replaces by its first operand
+  std::string_view name;  // StableHLO's name, or ours for an op that StableHLO lacks
+  Stated<Spell> spell;    // null: a marker for differentiation only; pruning replaces it by its first operand
   Stated<ShapeRule> shape;
   Stated<Vjp> vjp;      // null: gradients do not flow through
   Stated<Flops> flops;  // null: not counted
   Stated<Needs> needs;
   Stated<Saved> saved;
-  // Columns for few ops.
+  // Columns that few ops state.
   Activity activity = nullptr;  // null: all float results depend on every operand
   Shrink shrink = nullptr;      // null: all results stay
   Late late = nullptr;          // null: printed where it was made
@@ -153,14 +158,14 @@ struct OpRow {
 const OpRow& op_row(Op op);
 std::span<const OpRow> op_table();  // in the order of Op
 
-// The shapes that the op's rule gives. Throws InternalError with the broken constraint and the current path.
+// Returns the shapes that the op's rule computes. Throws InternalError with the broken constraint and the current path.
 std::vector<Shape> infer_shapes(Op op, std::span<const Shape> operands, const Attributes& attributes);
 // Infers the shapes, appends the node to the current block and returns its first result.
 Tensor make_node(Op op, std::vector<Tensor> operands, Attributes attributes = {});
-// All results of the node that `first` is the first result of.
+// Returns all results of the node whose first result is `first`.
 std::vector<Tensor> all_results(const Tensor& first);
 
-// Floating-point operations of one execution of `block`, loops counted with their trips.
+// Returns the floating-point operations of one execution of `block`. Loops count once per trip.
 int64_t count_flops(const Block& block);
 
 }  // namespace fettle

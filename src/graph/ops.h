@@ -1,7 +1,7 @@
-// Defines the ops that model code is written with. Each appends to the current block and returns its result.
+// Defines the ops that model code uses. Each function appends to the current block and returns its result.
 //
-// Operands must have one dtype. Binary ops broadcast like NumPy: dims are aligned at the end, and a missing dim or one
-// of size 1 is repeated. Names and meanings are StableHLO's where it has the op.
+// Operands must have one dtype. Binary ops broadcast like NumPy: dims are aligned at the end, and a dim that is missing
+// or has size 1 is repeated. Names and meanings are StableHLO's where it has the op.
 #pragma once
 
 #include <functional>
@@ -57,8 +57,8 @@ Tensor shift_left(const Tensor& x, int64_t bits);
 Tensor shift_right(const Tensor& x, int64_t bits);                                 // logical
 Tensor compare(const Tensor& x, const char* direction, const Tensor& y);           // "EQ" "NE" "GE" "GT" "LE" "LT"
 Tensor select(const Tensor& pred, const Tensor& on_true, const Tensor& on_false);  // all three broadcast
-Tensor convert(const Tensor& x, DType dtype);                                      // x itself when it has that dtype
-Tensor bitcast_convert(const Tensor& x, DType dtype);                              // same width
+Tensor convert(const Tensor& x, DType dtype);          // returns x itself when it has that dtype
+Tensor bitcast_convert(const Tensor& x, DType dtype);  // same width
 
 // Shape.
 Tensor reshape(const Tensor& x, const Dims& dims);  // one -1 is inferred
@@ -79,22 +79,23 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDims& dims);
 Tensor reduce_sum(const Tensor& x, const Dims& dims);  // removes `dims`; a negative one counts from the end
 Tensor reduce_max(const Tensor& x, const Dims& dims);
 Tensor reduce_and(const Tensor& x, const Dims& dims);
-// Rows of table [batch.., R, C] at ids [batch.., ...] -> [batch.., ..., C]; ids are clamped. The gradient of a row that
-// is read several times is the sum over its readers.
+// Reads rows of table [batch.., R, C] at ids [batch.., ...] and returns [batch.., ..., C]. Ids out of range are
+// clamped. When an id occurs several times, the gradient of its table row is the sum over the occurrences.
 Tensor take(const Tensor& table, const Tensor& ids);
-// The table with `rows` [batch.., ..., C] added at ids. Rows whose ids are out of range are ignored.
+// Returns the table with `rows` [batch.., ..., C] added at ids. Ignores rows whose ids are out of range.
 Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 
 // Structure.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
-// Copies x to `memory`, split over the mesh as `partition` says. Its gradient goes back to the other memory. A value in
-// the host's memory may only be sliced, updated by a slice, and placed. `squares`, an f32 scalar of any value, receives
-// the sum of the gradient's squares as its own gradient, so that a norm need not read back a gradient on the host.
+// Copies x to `memory`, split over the mesh by `partition`. Its gradient goes back to the other memory. Ops on a value
+// in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar whose value
+// does not matter. Its gradient is the sum of the squares of x's gradient, so that computing a norm need not read a
+// gradient back from the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
-// The scalar `value`, with the gradient by inputs[i] defined as grads[i] times the cotangent. For sums whose gradient
-// is cheapest to compute together with the value.
+// Returns the scalar `value` and defines its gradient by inputs[i] as grads[i] times the cotangent. Use it for sums
+// whose gradient is cheapest to compute together with the value.
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
 
 }  // namespace fettle

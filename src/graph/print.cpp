@@ -45,7 +45,7 @@ void Printer::nodes(const Block& block, ValueNames& names, Later later) {
 
 void Printer::node(const Node& node, int32_t id, ValueNames& names) {
   const Spell spell = op_row(node.op).spell;
-  internal_check(spell != nullptr, "{} is for gradients alone and is not printed: prune the block first",
+  internal_check(spell != nullptr, "{} is a marker for differentiation and cannot be printed; prune the block first",
                  op_row(node.op).name);
   NodeText described{node, id, {}, {}, names};
   for (const Tensor& operand : node.operands) {

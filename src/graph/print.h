@@ -1,6 +1,7 @@
 // Defines the printing of a pruned block as the text of StableHLO operations.
 //
-// The spelling of each op stands in its row (rows/); Printer gives names, prints lines and keeps their order.
+// The table row of each op (rows/) says how the op is spelled. Printer assigns names, prints lines and keeps their
+// order.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@
 namespace fettle {
 
 struct PrintOptions {
-  MeshAxes mesh;  // of one device: sharding constraints are dropped
+  MeshAxes mesh;  // with one device, sharding constraints are dropped
   bool tf32 = false;
 };
 
@@ -26,7 +27,7 @@ std::string mlir_element(double value, DType dtype);  // "5.00000000000000000e-0
 // "<@mesh, [{\"fsdp\"}, {}]>" with one entry per dim of a value of `rank` dims.
 std::string mlir_sharding(const Partition& partition, int64_t rank);
 
-// The body: one line per node, then the return of `block`'s outputs. Input i is called %arg<i>.
+// Returns the body: one line per node, then the return of `block`'s outputs. Input i is called %arg<i>.
 std::string print_body(const Block& block, const PrintOptions& options);
 
 using ValueId = std::pair<int32_t, int32_t>;  // node, result
@@ -35,7 +36,7 @@ inline ValueId id_of(const Tensor& t) {
 }
 using ValueNames = std::map<ValueId, std::string>;
 
-// A node on its way to text.
+// A node that is about to be printed.
 struct NodeText {
   const Node& node;
   int32_t id;
@@ -52,19 +53,19 @@ class Printer {
  public:
   explicit Printer(const PrintOptions& options) : options_(options) {}
 
-  // Values whose printing is put off until they are first used.
+  // Values that are printed only where they are first used.
   using Later = std::map<ValueId, std::function<void()>>;
 
-  // Prints the nodes of `block`, and what is `later` where it is used. `names` holds the inputs' names; the names of
-  // the nodes' results are added.
+  // Prints the nodes of `block`, and each entry of `later` where it is first used. `names` has the inputs' names; this
+  // adds the names of the nodes' results.
   void nodes(const Block& block, ValueNames& names, Later later = {});
 
-  std::string fresh();  // a new name: "%7"
-  // Names the node's results, if they have no names yet, and gives what stands before " = ": "%7", "%7:2". A row calls
-  // it when it prints lines of its own after the results have taken their name.
+  std::string fresh();  // returns a new name: "%7"
+  // Names the node's results, if they have no names yet, and returns the text before " = ": "%7", "%7:2". A spelling
+  // function calls it before it prints extra lines after the results.
   std::string name_results(NodeText& node);
   void name_result(NodeText& node, const std::string& name) { node.names[{node.id, 0}] = name; }
-  // A line of its own.
+  // Prints one line.
   void line(const std::string& name, const std::string& expression, const Node& node);
 
   bool sharded() const { return options_.mesh.size() > 1; }
@@ -80,7 +81,8 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// True when a node of `block` that is printed late reads `value`, so that a slice that gives it is printed late, too.
+// Returns true when `value` is read by a node of `block` that is printed late. A slice that gives such a value is
+// printed late, too.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

@@ -49,12 +49,12 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
   for (ProgramInput& input : inputs_) {
     if (input.name != donate_input) continue;
     internal_check(input.shape == value.shape() && input.partition == partition && input.memory == memory,
-                   "output {} cannot reuse input {}: {}, {}", name, donate_input, value.shape().to_string(),
-                   input.shape.to_string());
+                   "output {} cannot reuse the memory of input {}: {}, {}", name, donate_input,
+                   value.shape().to_string(), input.shape.to_string());
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
     return;
   }
-  throw InternalError("output {} names the unknown input {}", name, donate_input);
+  throw InternalError("output {} is to reuse the memory of input {}, which does not exist", name, donate_input);
 }
 
 bool Program::uses_host_memory() const {
@@ -67,7 +67,7 @@ std::string Program::text(bool tf32) const {
   auto sharding = [&](const Partition& partition, const Shape& shape) {
     return sharded ? "sdy.sharding = #sdy.sharding" + mlir_sharding(partition, shape.rank()) : std::string();
   };
-  // Attributes of an argument or result; memory is named only where it is not the device's.
+  // Formats the attributes of an argument or result. Memory is named only when it is not the device's.
   auto described = [&](const auto& one) {
     std::vector<std::string> attributes;
     if (const std::string s = sharding(one.partition, one.shape); !s.empty()) attributes.push_back(s);

@@ -1,6 +1,6 @@
 // Defines Program: a whole step, from named inputs to named outputs, and its StableHLO text.
 //
-// The text and the signature are the seam to the runtime; neither includes the other.
+// The runtime gets only the text and the signature; graph and runtime do not include each other.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,8 @@ struct KernelUse {
   bool operator==(const KernelUse&) const = default;
 };
 
-// Owns the graph while it is built. Use: add inputs, build ops under scope(), set outputs, finish().
+// Owns the graph while it is built. Use it in this order: add inputs, build ops under scope(), set outputs, call
+// finish().
 class Program {
  public:
   // `choose` offers kernels for composites; without it every body is inlined.
@@ -43,8 +44,8 @@ class Program {
 
   Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
                Memory memory = Memory::kDevice);
-  // `donate_input` names an input of the same shape, partition and memory; the output reuses its bytes. A value for an
-  // output in the host's memory must have been placed there.
+  // `donate_input` names an input of the same shape, partition and memory; the output reuses its buffer. The value of
+  // an output in the host's memory must have been placed there.
   void output(const std::string& name, const Tensor& value, const Partition& partition = {},
               const std::string& donate_input = "", Memory memory = Memory::kDevice);
   Block& block() { return *block_; }
@@ -52,13 +53,13 @@ class Program {
 
   const std::vector<ProgramInput>& inputs() const { return inputs_; }
   const std::vector<ProgramOutput>& outputs() const { return outputs_; }
-  bool uses_host_memory() const;  // of any input
+  bool uses_host_memory() const;  // true when any input is in host memory
 
-  // The module "main" as StableHLO with Shardy shardings and locations. f32 matmuls are exact unless `tf32`.
+  // Returns the module "main" as StableHLO with Shardy shardings and locations. f32 matmuls are exact unless `tf32`.
   std::string text(bool tf32 = false) const;
-  // Floating-point operations of one run, over all devices.
+  // Returns the floating-point operations of one run, over all devices.
   int64_t flops() const;
-  // The kernels that the program calls, by name, in the order of their names.
+  // Returns the kernels that the program calls, sorted by name.
   std::vector<KernelUse> kernels() const;
 
  private:

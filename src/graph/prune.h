@@ -1,4 +1,4 @@
-// Defines pruning: a copy of a block without what its outputs do not need, loops included.
+// Defines pruning: a copy of a block without the values that its outputs do not need. Bodies of loops are pruned, too.
 #pragma once
 
 #include <memory>
@@ -8,17 +8,17 @@
 
 namespace fettle {
 
-// Keeps all inputs of `block`. Drops dead nodes, markers for the gradient, and of loops the dead carries, slices and
-// captured values.
+// Keeps all inputs of `block`. Drops dead nodes and markers for the gradient. Drops the dead carries, slices and
+// captured values of loops.
 std::shared_ptr<Block> prune(const Block& block);
 
-// For each node which of its results are needed.
+// For each node, which of its results are needed.
 using LiveValues = std::vector<std::vector<bool>>;
 
-// The values that the flagged outputs of `block` need.
+// Returns the values that the flagged outputs of `block` need.
 LiveValues live_values(const Block& block, const std::vector<bool>& outputs);
 
-// A copy of `block` with its live values, and with the flagged ones of its inputs and outputs.
+// Copies `block` with only its live values, the flagged inputs and the flagged outputs.
 std::shared_ptr<Block> copy_live(const Block& block, const LiveValues& live, const std::vector<bool>& inputs,
                                  const std::vector<bool>& outputs);
 

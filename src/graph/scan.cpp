@@ -18,7 +18,7 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
     std::vector<Tensor> inner_carries, inner_xs;
     for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
     for (const Tensor& x : xs) {
-      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] a scan of {} trips takes {}", trips,
+      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] a scan of {} trips got an operand {}", trips,
                      x.shape().to_string());
       inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
     }
@@ -44,7 +44,7 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
   return {{results.begin(), ys}, {ys, results.end()}};
 }
 
-// The limit is the loop's first carry.
+// The loop's first carry is the limit.
 ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vector<Tensor>& xs, const ScanBody& body,
                       const ScanOptions& options) {
   carries.insert(carries.begin(), options.limit);

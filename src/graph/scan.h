@@ -11,25 +11,25 @@
 namespace fettle {
 
 struct ScanStep {
-  std::vector<Tensor> carries;  // same shapes as they came in
+  std::vector<Tensor> carries;  // shapes must equal those of the inputs
   std::vector<Tensor> ys;       // this trip's slices of the stacked results
 };
 
 struct ScanOptions {
   bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
-  // i32 scalar <= trips: the loop visits only this many of the first slices; the ys of the others are zeros.
+  // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
 };
 
 // Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]; `index` is
-// the i32 number of the slice. Returns the final carries and the ys stacked [trips, ...].
+// the i32 number of the slice. Returns the final carries and the ys stacked to [trips, ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,
               ScanOptions options = {});
 
-// A copy of `block` whose tensors refer to the copy. Both share the bodies of inner scans.
+// Copies `block`. Tensors of the copy refer to the copy. Both share the bodies of inner scans.
 std::shared_ptr<Block> clone(const Block& block);
 
 }  // namespace fettle

@@ -1,4 +1,5 @@
-// Defines Tensor, a value in a graph, and what says where it lies: Partition (how mesh axes split its dims) and Memory.
+// Defines Tensor, a value in a graph, and two types that say where it lies: Partition (the mesh axes that split its
+// dims) and Memory.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,25 @@ namespace fettle {
 
 class Block;
 
-// For each dim the mesh axes that split it, major first; none = replicated. Printed as sdy shardings.
+// For each dim, the mesh axes that split it, major first; an empty list means replicated. Printed as sdy shardings.
 struct Partition {
   std::vector<std::vector<std::string>> dims;
   bool operator==(const Partition&) const = default;
 };
 
-// Where an array lies: in the device's own memory, or in the host's, which the device copies from and to.
+// Where an array lies: in the device's own memory, or in the host's memory, which the device can copy from and to.
 enum class Memory : uint8_t { kDevice, kHost };
 const char* memory_kind(Memory memory);  // PJRT's name: "device", "pinned_host"
 
 // A named mesh: axis names with sizes, major first. Devices are numbered row-major.
 struct MeshAxes {
   std::vector<std::pair<std::string, int64_t>> axes;
-  int64_t size() const;                            // devices: product of the sizes
-  int64_t size_of(const std::string& axis) const;  // 1 for an axis that the mesh does not have
+  int64_t size() const;                            // number of devices: product of the sizes
+  int64_t size_of(const std::string& axis) const;  // 1 for an axis that the mesh lacks
   bool operator==(const MeshAxes&) const = default;
 };
 
-// A handle to result `result` of node `node` in `block`, cheap to copy. A default-constructed one is null.
+// A handle to result `result` of node `node` in `block`. It is cheap to copy. A default-constructed one is null.
 class Tensor {
  public:
   Tensor() = default;
@@ -45,7 +46,7 @@ class Tensor {
   const Shape& shape() const;
   DType dtype() const { return shape().dtype; }
   const Dims& dims() const { return shape().dims; }
-  int64_t dim(int64_t i) const;  // negative counts from the end
+  int64_t dim(int64_t i) const;  // a negative i counts from the end
   int64_t rank() const { return shape().rank(); }
 
  private:

@@ -7,7 +7,7 @@
 namespace fettle {
 
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD) {
-  internal_check(model.classifies(), "class_logits: {} is no classifier", model.family->model_type);
+  internal_check(model.classifies(), "class_logits: this {} is not a classifier", model.family->model_type);
   PathScope scope("classifier");
   const ClassifierHead& head = model.family->classifier;
   const Dims tokens{hidden_BTD.dim(0), hidden_BTD.dim(1)};
@@ -18,10 +18,10 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
   if (head.pooled == Pooled::kFirst) {
     taken_BT = logical_and(real_BT, compare(place_BT, "EQ", zero));
   } else {
-    const Tensor length_B = reduce_sum(convert(real_BT, DType::kI32), {1});  // rows begin at the first place
+    const Tensor length_B = reduce_sum(convert(real_BT, DType::kI32), {1});  // each row begins at place 0
     taken_BT = compare(place_BT + 1.0, "EQ", expand(length_B, 1));
   }
-  // Padding may hold anything: what is not taken is not multiplied either.
+  // Padding may hold NaN, so select() drops it; multiplying by zero would not.
   Tensor x_BD = reduce_sum(select(expand(taken_BT, 2), hidden_BTD, constant(0, hidden_BTD.dtype())), {1});
   for (const std::string& module : head.modules) {
     const bool last = module == head.modules.back();

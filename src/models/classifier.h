@@ -1,5 +1,5 @@
-// Defines the head of sequence classification, the hidden state of a row's first or last token through the family's
-// linear layers, and its losses (those of Transformers' XForSequenceClassification).
+// Defines the head of sequence classification and its losses (those of Transformers' XForSequenceClassification). The
+// head sends the hidden state of a row's first or last token through the family's linear layers.
 #pragma once
 
 #include "data/classes/label_set.h"
@@ -7,13 +7,13 @@
 
 namespace fettle {
 
-// f32 [B, num_labels] of what the model's forward gave; f.segments tell where a row ends. One document a row; a row of
-// padding alone gives what the biases do.
+// Returns the logits, f32 [B, num_labels], from the result of the model's forward. f.segments says where a row ends. A
+// row holds one document. For a row of padding alone, the logits are those of a hidden state of zeros.
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD);
 
-// Each row's loss, f32 [B], of logits [B, num_labels] and classes f32: by `problem` the cross-entropy of one
-// label's number [B, 1], the mean binary cross-entropy of num_labels of 0 and 1, or the mean square error of num_labels
-// values.
+// Returns each row's loss, f32 [B], from logits [B, num_labels] and classes f32. `problem` decides: the cross-entropy
+// of one label's number [B, 1], the mean binary cross-entropy of num_labels zeros and ones, or the mean squared error
+// of num_labels values.
 Tensor class_losses(Problem problem, const Tensor& logits_BK, const Tensor& classes);
 
 }  // namespace fettle

@@ -14,7 +14,7 @@ nlohmann::json classifier_config(nlohmann::json config, const Model& model, cons
   }
   config["id2label"] = std::move(id2label);
   config["label2id"] = std::move(label2id);
-  config.erase("num_labels");  // Transformers counts id2label
+  config.erase("num_labels");  // Transformers derives it from id2label
   if (problem_type.empty())
     config.erase("problem_type");
   else

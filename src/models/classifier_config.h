@@ -10,10 +10,11 @@
 
 namespace fettle {
 
-// Of it, what kAdapterLabels holds.
+// Returns the fields of classifier_config() that an adapter's kAdapterLabels file stores.
 nlohmann::json adapter_labels(const nlohmann::json& classifier_config);
 
-// `config` is the base's. `problem_type` is empty for a reward model; without names labels are LABEL_0, LABEL_1, ...
+// `config` is the base model's. `problem_type` is empty for a reward model. Without `names`, labels are LABEL_0,
+// LABEL_1, ...
 nlohmann::json classifier_config(nlohmann::json config, const Model& model, const std::string& problem_type,
                                  const std::vector<std::string>& names);
 

@@ -92,7 +92,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.initializer_range = number("initializer_range", 0.02);
   config.dtype = dtype_from_hf(text("dtype", text("torch_dtype", "float32")));
   if (is_float8(config.dtype))
-    throw UserError("{}: dtype is {}: weights in 8-bit floats are not read; wanted is bfloat16, float16 or float32",
+    throw UserError("{}: dtype is {}: weights in 8-bit floats are not supported; wanted bfloat16, float16 or float32",
                     file_, hf_name(config.dtype));
   if (const nlohmann::json* eos = find("eos_token_id")) {
     for (const nlohmann::json& id : eos->is_array() ? *eos : nlohmann::json::array({*eos}))
@@ -118,7 +118,7 @@ ConfigReader ConfigReader::inner(const std::string& key) const {
 RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   out.rope_theta = number("rope_theta", out.rope_theta);
   out.rope_type = text("rope_type", text("type", "default"));
-  if (out.rope_type == "su") out.rope_type = "longrope";  // its first name
+  if (out.rope_type == "su") out.rope_type = "longrope";  // its original name
   out.partial_rotary_factor = number("partial_rotary_factor", out.partial_rotary_factor);
   out.factor = number("factor", 1);
   out.low_freq_factor = number("low_freq_factor", 1);

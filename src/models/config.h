@@ -1,4 +1,4 @@
-// Defines ModelConfig: what a model's config.json says, under Hugging Face's names.
+// Defines ModelConfig: the fields of a model's config.json, under Hugging Face's names.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace fettle {
 struct RopeParameters {
   std::string rope_type = "default";  // default, linear, llama3, longrope
   double rope_theta = 10000;
-  double partial_rotary_factor = 1;  // share of a head's dims, the first ones, that are rotated
+  double partial_rotary_factor = 1;  // share of a head's dims, from the first one, that are rotated
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
-  // longrope: divisors of the frequencies for documents up to original_max_position_embeddings and for longer ones;
-  // what cos and sin are multiplied by.
+  // longrope divides the frequencies by short_factor for documents up to original_max_position_embeddings, and by
+  // long_factor for longer ones. It multiplies cos and sin by attention_factor.
   std::vector<double> short_factor, long_factor;
   double attention_factor = 1;
 
@@ -35,19 +35,19 @@ enum class Norm {
   kLayer,       // (x - mean) / deviation * weight + bias
 };
 
-// Modules of a mixture of experts within a layer; {} is the expert's number.
+// Names of the modules of a mixture of experts within a layer; {} is the expert's number.
 struct ExpertNames {
   std::string router, gate, up, down;
 };
 
 enum class Mlp {
   kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
-  kFusedGated,  // the same, gate and up in one gate_up_proj
+  kFusedGated,  // the same, with gate and up in one gate_up_proj
   kPlain,       // c_proj(act(c_fc(x)))
-  kExperts,     // a mixture of gated ones (moe.h), each of intermediate_size
+  kExperts,     // a mixture (moe.h) of gated experts, each of intermediate_size
 };
 
-// Fields of all families; a family reads those it has. Lengths in tokens, sizes in elements.
+// Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
 struct ModelConfig {
   std::string model_type;
   int64_t vocab_size = 0;
@@ -60,46 +60,47 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   Norm norm = Norm::kRms;
   double norm_eps = 1e-6;   // rms_norm_eps, norm_epsilon, layer_norm_epsilon
-  bool post_norms = false;  // norms on what attention and MLP give as well (gemma)
+  bool post_norms = false;  // norms also on the results of attention and MLP (gemma)
   Mlp mlp = Mlp::kGated;
   std::string hidden_act = "silu";
   ExpertNames experts;
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
   bool normalised_routes = true;    // norm_topk_prob: the weights of a token's experts sum up to 1
-  double router_aux_loss_coef = 0;  // of the loss that balances the experts; 0: none
+  double router_aux_loss_coef = 0;  // factor of the loss that balances the experts; 0: no such loss
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  std::string fused_qkv;        // the module that holds q, k and v in one ("qkv_proj"), or none
+  std::string fused_qkv;        // the module that computes q, k and v together ("qkv_proj"), or ""
   bool attention_bias = false;  // on q, k, v (and o unless qkv_bias_only)
   bool qkv_bias_only = false;   // qwen2
   bool qk_norm = false;         // norms on each head of q and k
   bool mlp_bias = false;
-  bool alibi = false;            // in place of rope: scores fall with the distance
-  double attention_scale = 0;    // of q.k; 0: 1 / sqrt(head_dim)
-  double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: as they are
-  double logit_softcap = 0;      // and so the logits
-  bool normalised_head = false;  // rows of the head are scaled to length 1 before use (baichuan 2)
+  bool alibi = false;            // instead of rope: scores fall with the distance
+  double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
+  double logit_softcap = 0;      // the same for the logits
+  bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
   int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
-  int64_t type_vocab_size = 0;  // of encoders: kinds of token types
-  int64_t first_position = 0;   // of the table of learned positions: those before it are for padding (roberta)
+  int64_t type_vocab_size = 0;  // number of token types (encoders)
+  int64_t first_position =
+      0;  // first position used in the table of learned positions; those before it are for padding (roberta)
   RopeParameters rope;
-  std::optional<RopeParameters> local_rope;  // of layers with a window, when theirs differs
-  std::vector<int64_t> window;               // by layer: keys a query sees, itself included; 0 = all before it
-  DType dtype = DType::kF32;                 // of the weights in the checkpoint, or before they were quantised
-  std::optional<Quantisation> quantisation;  // of the linear layers in the checkpoint
+  std::optional<RopeParameters> local_rope;  // rope of the layers with a window, when it differs
+  std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
+  DType dtype = DType::kF32;    // of the weights in the checkpoint, or before quantisation
+  std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
-  std::vector<std::string> dropouts;  // fields that ask for dropout in the base model, which is not applied
+  std::vector<std::string> dropouts;  // fields that ask for dropout in the base model, which Fettle does not apply
 
-  // Documents longer than this have other rope frequencies (longrope); 0: all have the same.
+  // Documents longer than this use other rope frequencies (longrope). 0: all documents use the same.
   int64_t rope_turn() const { return rope.rope_type == "longrope" ? rope.original_max_position_embeddings : 0; }
-  // The window of all layers when they agree (0 = none), else null.
+  // The window when all layers have the same one (0 = no window), else nullopt.
   std::optional<int64_t> uniform_window() const;
 };
 
-// Reads fields of config.json with the error messages users see.
+// Reads fields of config.json. Its error messages name the file and the field.
 class ConfigReader {
  public:
   ConfigReader(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
@@ -109,32 +110,33 @@ class ConfigReader {
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  std::vector<double> numbers(const std::string& key) const;  // of a list; empty when missing
-  bool has(const std::string& key) const;                     // there and not null
-  bool given(const std::string& key) const;                   // there, or null, which switches a default off
-  // Throws UserError unless the field is absent, null or equal to `value`: the rest is not implemented.
+  std::vector<double> numbers(const std::string& key) const;  // elements of a list; empty when missing
+  bool has(const std::string& key) const;                     // present and not null
+  bool given(const std::string& key) const;                   // present or null; null switches a default off
+  // Throws UserError unless the field is absent, null or equal to `value`, the only implemented one.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // The fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
   void read_common(ModelConfig& config, bool tied_by_default) const;
-  // rope_theta + rope_scaling (Transformers 4) or rope_parameters (5): of all layers or, when rope_parameters tells
-  // kinds of layers apart, of those with full attention; local_rope() is of those with sliding attention then.
+  // Reads rope_theta + rope_scaling (Transformers 4) or rope_parameters (5). When rope_parameters has an entry per kind
+  // of layer, rope() returns that of full attention and local_rope() that of sliding attention.
   RopeParameters rope(double default_theta = 10000) const;
   std::optional<RopeParameters> local_rope() const;
-  // The object at `key`, for messages "FILE (KEY)". Throws UserError when it is none.
+  // Returns a reader of the object at `key`, whose messages say "FILE (KEY)". Throws UserError when it is not an
+  // object.
   ConfigReader inner(const std::string& key) const;
-  // ModelConfig::window: `window` for the layers that layer_types calls sliding_attention or, without that list, those
-  // for which slides(layer).
+  // Returns ModelConfig::window. The layers that layer_types calls sliding_attention get `window`; without that list,
+  // those for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
-  // The number of experts, how many a token has and the coefficient of the loss that balances them.
+  // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
-  // Adds the fields of `keys` that are not 0 to config.dropouts.
+  // Adds those of `keys` that are not 0 to config.dropouts.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 
   const std::string& file() const { return file_; }
 
  private:
   const nlohmann::json* find(const std::string& key) const;
-  RopeParameters rope_settings(RopeParameters defaults) const;  // that this reader reads, over `defaults`
+  RopeParameters rope_settings(RopeParameters defaults) const;  // the fields that this reader finds, over `defaults`
   const nlohmann::json* json_;
   std::string file_;
 };

@@ -31,15 +31,15 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
                     c.num_attention_heads, c.num_key_value_heads);
   const int64_t rotated = c.rope.rotary_dim(c.head_dim);
   if (c.head_dim % 2 != 0)
-    throw UserError("{}: head_dim {} is odd; rotary embedding needs pairs", r.file(), c.head_dim);
+    throw UserError("{}: head_dim {} is odd; rotary embedding needs an even number", r.file(), c.head_dim);
   if (rotated % 2 != 0 || rotated <= 0 || rotated > c.head_dim)
-    throw UserError("{}: partial_rotary_factor {} makes {} of {} dims rotated; rotary embedding needs pairs", r.file(),
-                    c.rope.partial_rotary_factor, rotated, c.head_dim);
+    throw UserError("{}: partial_rotary_factor {} makes {} of {} dims rotated; rotary embedding needs an even number",
+                    r.file(), c.rope.partial_rotary_factor, rotated, c.head_dim);
   if (c.rope.rope_type == "longrope")
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &c.rope.short_factor}, std::pair{"long_factor", &c.rope.long_factor}})
       if (factors->size() != static_cast<size_t>(rotated / 2))
-        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one a pair of dims", r.file(), key,
+        throw UserError("{}: '{}' of longrope has {} values, wanted {}, one for each two rotated dims", r.file(), key,
                         factors->size(), rotated / 2);
   return c;
 }
@@ -57,7 +57,7 @@ void add_attention(ParamList& list, const ModelConfig& c) {
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   const LinearOptions options{.bias = c.attention_bias};
   if (!c.fused_qkv.empty()) {
-    // Parts as large as k and v: q is q / kv of them.
+    // All parts have the size of k and v; q takes q / kv of them.
     list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
     list.linear("self_attn.q_proj", q, d, options);
@@ -84,7 +84,7 @@ void add_mlp(ParamList& list, const ModelConfig& c) {
   list.linear(c.mlp == Mlp::kPlain ? "mlp.c_proj" : "mlp.down_proj", d, f, options);
 }
 
-// What differs from layer to layer, seen from inside the loop over them.
+// The settings that differ from layer to layer, chosen inside the loop over the layers.
 class LayerKinds {
  public:
   LayerKinds(const Forward& f) : config_(f.config), window_(f.config.uniform_window()) {
@@ -96,7 +96,7 @@ class LayerKinds {
     if (!window_) widths_ = literal(widths, {DType::kI32, {c.num_hidden_layers}});
   }
 
-  // Null: none.
+  // Returns null when no layer has a window.
   Tensor window(const Layer& layer) const {
     if (!window_) return reshape(dynamic_slice(widths_, {layer.index}, {1}), {});
     return *window_ > 0 ? constant(static_cast<double>(*window_), DType::kI32) : Tensor{};

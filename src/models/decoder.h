@@ -7,9 +7,9 @@ namespace fettle {
 
 std::vector<Param> decoder_params(const ModelConfig& config);
 Tensor decoder_forward(Forward& f);
-// Reads the fields these families have in common.
+// Reads the fields that these families have in common.
 ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);
-// The Family of a decoder: only its names and how its config is read differ.
+// Returns the Family of a decoder. Families differ only in their names and in how their config is read.
 Family decoder_family(const std::string& model_type, const std::string& architecture,
                       ModelConfig (*read)(const ConfigReader& reader));
 

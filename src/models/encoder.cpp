@@ -34,7 +34,7 @@ Tensor embeddings(const Forward& f, const std::string& prefix) {
     return convert(take(f.weights.at(name + table + ".weight"), ids), f.compute);
   };
   const Tensor places = c.first_position == 0 ? f.positions : f.positions + static_cast<double>(c.first_position);
-  // With one kind there is nothing to tell apart.
+  // With one token type, all tokens get the same vector.
   const bool typed = f.token_types && c.type_vocab_size > 1;
   const Tensor types = typed ? f.token_types : zeros_like(f.positions);
   const Tensor x = embed(f, f.weights.at(name + "word_embeddings.weight"), f.tokens) +
@@ -90,7 +90,7 @@ std::vector<Param> encoder_params(const ModelConfig& c, const std::string& prefi
 
 Tensor encoder_forward(Forward& f, const std::string& prefix) {
   const ModelConfig& c = f.config;
-  internal_check(!f.cache, "{} has no cache", c.model_type);
+  internal_check(!f.cache, "{} is an encoder and cannot use a cache", c.model_type);
   const Tensor x_BTD = embeddings(f, prefix);
   return run_layers(f, layers(prefix), x_BTD, [&](const Layer& layer, const Tensor& x, LayerCache*) {
     auto normal = [&](const char* name, const Tensor& value) { return norm(c, layer, name, value); };

@@ -1,5 +1,5 @@
-// Defines the post-norm encoder with learned positions: what BERT and RoBERTa share. Every token of a document sees all
-// of it. Source: transformers/models/{bert,roberta}. Dropout is not applied.
+// Defines the post-norm encoder with learned positions, which BERT and RoBERTa share. Every token of a document attends
+// to the whole document. Source: transformers/models/{bert,roberta}. Dropout is not applied.
 #pragma once
 
 #include "models/model.h"
@@ -7,7 +7,8 @@
 namespace fettle {
 
 ModelConfig read_encoder_config(const ConfigReader& reader);
-// A Family that lacks its head: `prefix` is "bert." or "roberta.", which a checkpoint of the encoder alone leaves out.
+// Returns a Family without its classifier head. `prefix` is "bert." or "roberta."; a checkpoint of the encoder alone
+// omits it.
 Family encoder_family(const std::string& model_type, const std::string& architecture, const std::string& prefix,
                       std::vector<Param> (*params)(const ModelConfig& config), Tensor (*forward)(Forward& f));
 std::vector<Param> encoder_params(const ModelConfig& config, const std::string& prefix);

@@ -1,4 +1,4 @@
-// Defines the pre-norm decoder with learned positions, LayerNorm and one module for q, k and v: what GPT-2 and
+// Defines the pre-norm decoder with learned positions, LayerNorm and one module for q, k and v, which GPT-2 and
 // GPT-BigCode share.
 #pragma once
 
@@ -7,8 +7,9 @@
 namespace fettle {
 
 ModelConfig read_gpt_config(const ConfigReader& reader, const std::string& default_activation);
-// A Family that lacks its `read`. With `fan_in_fan_out` linear weights are [in, out] (Conv1D) and q|k|v lie one after
-// the other; else they are a Linear's, and q|k|v of many key heads lie by heads.
+// Returns a Family without its `read`. With `fan_in_fan_out`, linear weights are [in, out] (Conv1D) and the outputs are
+// all of q, then k, then v. Otherwise weights are [out, in], and with several key heads the outputs are grouped by
+// heads.
 Family gpt_family(const std::string& model_type, const std::string& architecture, bool fan_in_fan_out);
 
 }  // namespace fettle

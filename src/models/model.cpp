@@ -63,7 +63,7 @@ std::vector<std::string> Model::linears() const {
 const Param& Model::head() const {
   const Role role = config.tie_word_embeddings ? Role::kTokenEmbedding : Role::kHead;
   const auto found = std::ranges::find(params, role, &Param::role);
-  internal_check(found != params.end() && !classifies(), "{} has no head for tokens", family->model_type);
+  internal_check(found != params.end() && !classifies(), "this {} has no language-model head", family->model_type);
   return *found;
 }
 
@@ -83,27 +83,27 @@ std::string architecture_of(const nlohmann::json& config) {
   return has ? names->front().get<std::string>() : "";
 }
 
-// Refuses what the family does not do.
+// Refuses uses that the family does not support.
 void check_use(const Family& family, const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   if (num_labels > 0 && family.classifier.architecture.empty()) {
     std::vector<std::string> able;
     for (const Family& one : families())
       if (!one.classifier.architecture.empty()) able.push_back(one.model_type);
-    throw UserError("{}: {} has no classifier in Transformers; those that have are {}", file, family.model_type,
+    throw UserError("{}: Transformers has no classifier for {}; it has classifiers for {}", file, family.model_type,
                     fmt::join(able, ", "));
   }
   if (num_labels > 0) return;
   if (family.encoder)
-    throw UserError("{}: {} is an encoder, which writes no text; it learns labels of texts: set stage: cls", file,
-                    family.model_type);
+    throw UserError("{}: {} is an encoder, which cannot generate text; set stage: cls to train it as a classifier",
+                    file, family.model_type);
   if (read_taught_labels(config, file).count() > 0)
     throw UserError(
         "{}: the model is a classifier ({}) without a head for text; set stage: cls, or rm for one that scores "
-        "replies, or take the model that it was made of",
+        "replies, or use the language model that it was trained from",
         file, architecture_of(config));
 }
 
-// The classifier's head in the place of the language model's.
+// Replaces the language model's head by a classifier's.
 void make_classifier(Model& model, int64_t num_labels) {
   model.config.num_labels = num_labels;
   model.config.tie_word_embeddings = false;

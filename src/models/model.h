@@ -1,4 +1,4 @@
-// Defines a model family as four short answers, and what its forward function is given.
+// Defines Family, the four facts that describe a model family, and Forward, the arguments of its forward function.
 //
 // Shape legend of this folder: B rows, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
 // H head_dim, F intermediate_size, V vocab_size, L layers.
@@ -18,11 +18,11 @@
 
 namespace fettle {
 
-// Where a classifier's head reads the hidden states of a row.
+// Which token of a row gives a classifier's head its hidden state.
 enum class Pooled { kFirst, kLast };
 
-// A model's parameters as values of a graph, an adapter's too. Those of the layers are stacks [L, ...], all cut at the
-// same layers.
+// The parameters of a model and its adapter as values of a graph. Parameters of the layers are stacks [L, ...]; all
+// stacks are cut at the same layers.
 class Weights {
  public:
   struct Entry {
@@ -30,9 +30,9 @@ class Weights {
     Tensor value;
   };
 
-  // Replaces one of the same stack_name.
+  // Adds the parameter, or replaces the one with the same stack_name.
   void set(const Param& param, Tensor value) { entries_.insert_or_assign(param.stack_name(), Entry{param, value}); }
-  // By stack_name.
+  // Returns the value with this stack_name. Throws InternalError when there is none.
   const Tensor& at(const std::string& name) const;
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
@@ -41,107 +41,108 @@ class Weights {
   std::map<std::string, Entry> entries_;
 };
 
-// The weights of the layer at hand, named as within the layer ("self_attn.q_proj.weight").
+// The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
-  Tensor index;  // i32, which layer
+  Tensor index;  // i32, the layer's number
   std::map<std::string, Tensor> weights;
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// Keys and values of all layers so far, [L, B, S, K, H], and how many positions are filled (i32).
+// Keys and values of all layers so far, [L, B, S, K, H], and the number of filled positions (i32).
 struct KvCache {
   Tensor keys, values, filled;
 };
 
-// LoRA pairs beside the weights of all experts of a layer: what `gate_up` names is added to gate and up, to the gate
-// first. Each is a prefix of ".lora_A.weight" [E, r, in] and ".lora_B.weight" [out, r, E] in the layer; empty:
-// none.
+// LoRA weights of all experts of a layer. `gate_up` and `down` are prefixes of ".lora_A.weight" [E, r, in] and
+// ".lora_B.weight" [out, r, E] within the layer; an empty prefix means no LoRA. The outputs of `gate_up` are the
+// gate's, then up's.
 struct ExpertLora {
   std::string gate_up, down;
   double scale = 1;
 };
 
-// Everything a forward function reads. Token arrays are i32 [B, T]; rows hold documents numbered by `segments`
-// (0 = padding), which never see each other, with positions restarting.
+// The arguments of a forward function. Token arrays are i32 [B, T]. A row holds one or more documents, numbered by
+// `segments` (0 = padding). Tokens attend only within their document, and positions restart in each.
 struct Forward {
   const ModelConfig& config;
   const Weights& weights;
   const ShardingRules& sharding;
-  DType compute = DType::kF32;  // of activations and matmul operands
+  DType compute = DType::kF32;  // dtype of activations and matmul operands
   Remat remat = Remat::kFull;
-  int64_t attention_block = 512;  // queries at a time when T is larger (memory-efficient attention)
-  // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: none.
+  int64_t attention_block = 512;  // queries per block when T is larger (memory-efficient attention)
+  // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
   std::optional<ExpertLora> expert_lora;
-  std::optional<Float8> float8;  // what linear layers multiply; none: `compute`
+  std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
 
-  // f32 [2, experts], summed over layers and the tokens of documents: tokens sent and probability given to each. Null:
-  // not wanted.
+  // f32 [2, experts], summed over layers and the tokens of documents: the tokens sent to each expert, and the
+  // probability given to it. Null: not computed.
   Tensor router;
-  // Makes a layer's weights of what is held for them (quantised ones). Null: they are held as they are.
+  // Replaces the stored parts of a layer's weights (quantised ones) by the weights. Null: the weights are stored as
+  // they are.
   std::function<void(Layer&)> unpack;
 
-  // The layer's slice of a stack that lies in the host's memory. Null: all lie on the device.
+  // Returns the layer's slice of a stack that lies in host memory, on the device. Null: all stacks lie on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
   Tensor tokens, positions, segments;
-  Tensor token_types;  // of encoders: 0, or 1 in the second text of a pair; null: all 0
-  Tensor lengths;      // i32 [B]: of whole documents, where rope depends on it; null: by the positions at hand
-  std::optional<KvCache> cache;  // generation: in; afterwards the grown one
+  Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
+  Tensor lengths;  // i32 [B]: tokens of the whole document, where rope depends on it; null: computed from `positions`
+  std::optional<KvCache> cache;  // generation: the cache before; the forward function replaces it by the longer one
 };
 
-// How a family classifies sequences, as Transformers' XForSequenceClassification.
+// How a family classifies sequences, as Transformers' XForSequenceClassification does.
 struct ClassifierHead {
-  std::string architecture;  // "LlamaForSequenceClassification"; empty: Transformers has none
+  std::string architecture;  // "LlamaForSequenceClassification"; empty when Transformers has none
   Pooled pooled = Pooled::kLast;
-  // Linear layers one after another, tanh between them; the last gives the logits. Each is a module's name.
+  // Module names of the linear layers, in order, with tanh between them. The last one gives the logits.
   std::vector<std::string> modules = {"score"};
   bool bias = false;
-  std::vector<std::string> saved = {"score"};  // what PEFT's modules_to_save names of it
-  // Beginnings of the names of tensors that a checkpoint may have for other tasks.
+  std::vector<std::string> saved = {"score"};  // the names for PEFT's modules_to_save
+  // Prefixes of tensors that a checkpoint may contain for other tasks and that are ignored.
   std::vector<std::string> others = {"lm_head."};
 };
 
 struct Family {
   std::string model_type;
-  std::string architecture;     // "LlamaForCausalLM"; of an encoder its base, "BertModel"
+  std::string architecture;     // "LlamaForCausalLM"; for an encoder its base class, "BertModel"
   std::string layer_prefix;     // "model.layers.{}."
   bool fan_in_fan_out = false;  // linear weights are [in, out] (Conv1D)
   ModelConfig (*read)(const ConfigReader& reader);
   std::vector<Param> (*params)(const ModelConfig& config);
-  Tensor (*forward)(Forward& f);  // the normalised last hidden states [B, T, D]
-  // Tensors that a checkpoint may have and that say nothing new: buffers of older versions, the head tied to the
-  // embedding stored again. "*" stands for any beginning.
+  Tensor (*forward)(Forward& f);  // returns the last hidden states [B, T, D] after the final norm
+  // Tensors of a checkpoint that are ignored because they repeat known values: buffers of older versions, a second copy
+  // of the tied head. "*" stands for any prefix.
   std::vector<std::string> ignored = {};
   ClassifierHead classifier;
-  bool encoder = false;  // sees whole rows at once: classifies only
+  bool encoder = false;  // tokens attend in both directions; it can only classify
 };
 
 const std::vector<Family>& families();
-// Throws UserError listing the supported ones.
+// Returns the family of config.json's model_type. Throws UserError that lists the supported ones.
 const Family& family_of(const nlohmann::json& config, const std::string& file);
 
-// A family with its config: what the rest of the program passes around.
+// A family with a model's config and parameters. Most of the program takes a model in this form.
 struct Model {
   const Family* family;
   ModelConfig config;
   std::vector<Param> params;
 
   const Param& param(const std::string& hf_name) const;
-  // The weight of a linear layer, by its name within a layer.
+  // Returns the weight of a linear layer by the layer's name within a layer.
   const Param& linear(const std::string& module) const { return param(family->layer_prefix + module + ".weight"); }
-  // Names of the linear layers inside a layer, in order.
+  // Returns the names of the linear layers inside a layer, in order.
   std::vector<std::string> linears() const;
   bool classifies() const { return config.num_labels > 0; }
-  // What gives the logits of tokens. Not of a classifier.
+  // Returns the parameter that gives the logits of tokens. Throws InternalError for a classifier.
   const Param& head() const;
   int64_t parameters() const;
 };
-// num_labels above 0: a classifier with so many, whose head is in the place of the language model's. Throws UserError
-// when the family cannot be it, or when config.json is one of a classifier and num_labels is 0.
+// Makes a language model, or a classifier with `num_labels` labels when that is above 0. Throws UserError when the
+// family does not support it, or when config.json describes a classifier and num_labels is 0.
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels = 0);
 
 }  // namespace fettle

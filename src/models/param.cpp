@@ -95,7 +95,7 @@ void ParamList::norm(const std::string& module, int64_t size, Init init, bool bi
 
 void ParamList::linear(const std::string& module, const SizedAxis& out, const SizedAxis& in,
                        const LinearOptions& options) {
-  // The dim that numbers the parts of a fused module.
+  // The index of the dim that numbers the parts of a fused module.
   const auto at = static_cast<std::ptrdiff_t>(options.in_first ? 1 : 0);
   auto add_one = [&](const char* name, Dims dims, LogicalAxes axes, std::ptrdiff_t fused, Role role, Init init) {
     if (options.parts > 1) {

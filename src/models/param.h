@@ -1,4 +1,5 @@
-// Defines Param, all that the program knows of a kind of parameter, and ParamList, in which a family lists its own.
+// Defines Param, which describes one parameter (or one per layer), and ParamList, in which a family lists its
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -11,77 +12,79 @@
 
 namespace fettle {
 
-// How a parameter starts when it is not read: normal with config.initializer_range, 0, 1, or uniform within
-// +-1 / sqrt(its last dim) (Kaiming's with a = sqrt 5).
+// The initial value of a parameter that is not read from a checkpoint: normal with config.initializer_range, 0, 1, or
+// uniform within +-1 / sqrt(its last dim) (Kaiming's with a = sqrt 5).
 enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 
-// What a parameter does. Nothing learns this from a name.
+// What a parameter does. No code derives this from a name.
 enum class Role {
-  kTokenEmbedding,     // [V, D]; where the two are tied it is the head too
+  kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
   kTypeEmbedding,      // of token types
   kHead,               // [V, D]: gives the logits of tokens
-  kClassifier,         // a weight of a classifier's head; a checkpoint may lack it, it then starts as `init` says
-  kClassifierBias,     // ... a bias
+  kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it starts as `init` says
+  kClassifierBias,     // a bias of a classifier's head
   kNorm,               // scales or offsets of a norm
-  kLinear,             // the weight of a linear layer of the blocks: what LoRA's `all` means
+  kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
   kBias,               // of a linear layer
-  kRouter,             // gives each token its experts
+  kRouter,             // chooses each token's experts
   kExpertGate,         // weights of all experts of a layer
   kExpertUp,
   kExpertDown,
   kLoraA,
   kLoraB,
   kLoraMagnitude,   // DoRA's
-  kQuantisedParts,  // codes of a quantised weight, and what is beside them
+  kQuantisedParts,  // codes of a quantised weight, and their scales
 };
 
-// Layers [first, first + count) of `all`. A count of 0: outside of the layers.
+// Layers [first, first + count) of `all`. A count of 0: the parameter is outside of the layers.
 struct LayerRange {
   int64_t first = 0, count = 0, all = 0;
 };
 
-// A kind of parameter. One of the layers is one program parameter [L, ...], which loading fills from the checkpoint's
-// names and from which export writes them.
+// Describes one parameter. If it is in the layers, the program has one stacked parameter [L, ...]. Loading fills it
+// from one checkpoint tensor per layer, and export writes it back to these.
 struct Param {
-  std::string hf_name;  // Hugging Face's, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;            // of one layer's; of experts dims[0] is their number, which a second {} stands for
+  std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
+  Dims dims;  // of one layer; for experts dims[0] is their number, and a second {} in hf_name stands for the expert
   LogicalAxes axes;
   Role role;
   LayerRange layers = {};
   Init init = Init::kNormal;
-  // Modules fused into one (q|k|v, gate|up) keep their parts apart, so that each is split over devices by itself:
-  // dims[fused] parts of dims[fused + 1], which are one dim in the checkpoint. -1: dims are the checkpoint's.
+  // Fused modules (q|k|v, gate|up) have a separate dim for their parts, so that each part is split over devices by
+  // itself: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim in their place. -1: dims are the
+  // checkpoint's.
   int fused = -1;
-  std::optional<DType> dtype = {};  // nothing: what the run gives all
+  std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives all parameters
   Memory memory = Memory::kDevice;  // where the program parameter lies
   bool trained = false;
 
   bool stacked() const { return layers.count > 0; }
-  bool of_experts() const;  // the checkpoint has one tensor an expert
+  bool of_experts() const;  // the checkpoint has one tensor per expert
   bool of_classifier() const { return role == Role::kClassifier || role == Role::kClassifierBias; }
   bool is_lora() const;
-  bool is_embedding() const;  // looked up by ids
+  bool is_embedding() const;  // its rows are looked up by ids
   bool is_bias_or_norm() const;
 
-  // Dims of the program parameter that number the checkpoint's tensors: 0, 1 (layers) or 2 (and experts).
+  // How many leading dims of the program parameter number the checkpoint's tensors: 0, 1 (layers) or 2 (layers and
+  // experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count : 1; }
-  // The program parameter's name: hf_name, with "[2:4]" behind it when it has some of the layers only.
+  // The program parameter's name: hf_name, followed by "[2:4]" when it has only some of the layers.
   std::string stack_name() const;
 
-  // Of one tensor in the checkpoint.
+  // The dims of one tensor in the checkpoint.
   Dims stored_dims() const;
   // The checkpoint's tensors, in the program parameter's order.
   int64_t stored_count() const;
   std::string stored_name(int64_t index) const;
 };
 
-// Shape and axes of the program parameter: [L, ...] when stacked.
+// Returns the shape of the program parameter and its axes: [L, ...] when stacked.
 Shape stacked_shape(const Param& param, DType dtype);
 LogicalAxes stacked_axes(const Param& param);
 
-// A size and the logical axis that it lies on.
+// A size and the logical axis of its dim.
 struct SizedAxis {
   int64_t size;
   std::string axis;
@@ -90,26 +93,27 @@ struct SizedAxis {
 struct LinearOptions {
   bool bias = false;
   bool in_first = false;  // the weight is [in, out] (Conv1D)
-  int64_t parts = 1;      // so many modules of `out` each, fused into one
+  int64_t parts = 1;      // this many modules of `out` each, fused into one
 };
 
-// A model's parameters in the making. Modules are named without ".weight" and ".bias".
+// Collects a model's parameters. Modules are named without ".weight" and ".bias".
 class ParamList {
  public:
-  // Of `all_layers` layers whose parameters' names begin with layer_prefix.
+  // The model has `all_layers` layers; names of their parameters begin with layer_prefix.
   ParamList(std::string layer_prefix, int64_t all_layers);
 
-  // What is listed from here on lies in the layers, under names within one; or outside of them, under whole names.
+  // After in_layers(), names are those within a layer. After outside(), the parameters are outside of the layers and
+  // have full names.
   ParamList& in_layers();
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
-  // [rows, width].
+  // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);
   void head(const std::string& module, int64_t vocab, int64_t width);
-  // A scale that starts as `init` and, if wanted, offsets.
+  // Adds a scale that starts as `init` and, with `bias`, an offset.
   void norm(const std::string& module, int64_t size, Init init, bool bias);
-  // [out, in] (or in_first) with, if wanted, its bias; parts are held apart: [parts, out, in].
+  // Adds a weight [out, in] (or in_first) and, with options.bias, a bias. Fused parts stay apart: [parts, out, in].
   void linear(const std::string& module, const SizedAxis& out, const SizedAxis& in, const LinearOptions& options = {});
 
   std::vector<Param> take() { return std::move(params_); }

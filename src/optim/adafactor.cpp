@@ -14,7 +14,7 @@ std::vector<OptimState> adafactor_state(const OptimWeight& weight, const OptimOp
   const Shape whole = weight.shape.with_dtype(DType::kF32);
   std::vector<OptimState> state{{"v", whole, weight.axes}};
   if (weight.is_matrix()) {
-    // Without the dims from `first` up to the one before `end`.
+    // Leaves out the dims [first, end).
     auto means = [&](const char* name, int64_t first, int64_t end) {
       OptimState out{name, whole, weight.axes};
       out.shape.dims.erase(out.shape.dims.begin() + first, out.shape.dims.begin() + end);
@@ -33,7 +33,7 @@ std::map<std::string, double> adafactor_scalars(const OptimOptions& options, int
   return {{"learning_rate", rate}, {"beta2", 1 - std::pow(t, options.number("decay_rate"))}};
 }
 
-// Over the dims from `first` up to the one before `end`, which stay as 1.
+// Averages over the dims [first, end), which stay with size 1.
 Tensor mean(const Tensor& x, int64_t first, int64_t end) {
   Dims dims, kept = x.dims();
   double count = 1;
@@ -85,8 +85,8 @@ void check_adafactor(const OptimOptions& options, const OptimSpec& spec) {
   if (options.flag("warmup_init") && !options.flag("relative_step"))
     throw UserError("{}: optim_args: warmup_init needs relative_step=true", where);
   if (options.flag("relative_step") && spec.learning_rate_at)
-    throw UserError("{}: optim_args: relative_step makes the rate itself; remove learning_rate ({})", where,
-                    *spec.learning_rate_at);
+    throw UserError("{}: optim_args: relative_step=true computes the learning rate itself; remove learning_rate ({})",
+                    where, *spec.learning_rate_at);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// State m and v as blockwise.h keeps them, m signed and v unsigned; small weights and embeddings as in adamw.h. A
-// fourth of AdamW's bytes.
+// State m (signed) and v (unsigned) as blockwise.h stores them, a quarter of AdamW's bytes. Small weights and
+// embeddings use the state of adamw.h.
 UpdateRule adamw_8bit_rule();
 
 }  // namespace fettle

@@ -8,10 +8,10 @@ namespace {
 
 constexpr int64_t kBlock = 256;
 
-// How a weight's elements fall into blocks without moving memory between devices where that can be: whole parts of a
-// row, whole rows, or else the flattened layer with padding.
+// How the elements of a weight form blocks. Where possible, blocks need no transfer between devices: blocks are parts
+// of a row or several rows. Otherwise, the layer is flattened and padded.
 struct Blocks {
-  Dims whole, absmax;  // [..., blocks, elements of a block ...], and without the latter
+  Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
   LogicalAxes axes;    // of absmax
   int64_t padding = 0;
@@ -67,14 +67,14 @@ Tensor from_blocks(const Tensor& x, const OptimWeight& weight, const Blocks& blo
   return reshape(slice(reshape(x, flat), static_cast<int64_t>(flat.size()) - 1, 0, n), weight.shape.dims);
 }
 
-// One value a block, seen by each of its elements.
+// Reshapes absmax (one value per block) so that it broadcasts to the elements of its block.
 Tensor spread(const Tensor& absmax, const Blocks& blocks) {
   Dims dims = blocks.absmax;
   dims.resize(blocks.whole.size(), 1);
   return reshape(absmax, dims);
 }
 
-// `by_decade(i)` for the decade that each element is in: as many of the first comparisons hold as decades are passed.
+// Returns `by_decade(i)` for the decade i of each element. `holds(i)` says whether the element has reached decade i.
 template <typename Holds, typename Value>
 Tensor choose(Holds holds, Value by_decade) {
   Tensor out = constant(by_decade(0), DType::kF32);
@@ -82,8 +82,8 @@ Tensor choose(Holds holds, Value by_decade) {
   return out;
 }
 
-// Values are numbered from 1 through all decades, so that a decade begins at its count (its first number is a power of
-// two); a signed code is 127 +- number, an unsigned one number - 1.
+// Numbers run from 1 through all decades. The first number of a decade equals its count (a power of two). A signed code
+// is 127 +- number; an unsigned code is number - 1.
 Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor q = convert(codes, DType::kF32);
   const bool is_signed = map == DynamicMap::kSigned;
@@ -100,7 +100,7 @@ Tensor value_of(const Tensor& codes, DynamicMap map) {
   return is_signed ? value * sign(signed_number) : value;
 }
 
-// The nearest value's code for x in [-1, 1].
+// Returns the code of the value nearest to x in [-1, 1].
 Tensor code_of(const Tensor& x, DynamicMap map) {
   const bool is_signed = map == DynamicMap::kSigned;
   const Tensor size = abs(x);
@@ -112,7 +112,7 @@ Tensor code_of(const Tensor& x, DynamicMap map) {
   const Tensor nth = minimum(maximum(floor((size - first) * scale + 0.5), f32(0)), count - 1.0);
   const double zero = decade(0, map).count - 1, one = 2 * decade(kDecades - 1, map).count;
   Tensor number = select(compare(size, "LE", f32(decade(0, map).first / 2)), f32(zero), nth + count);
-  // 1 itself is a value, -1 is not.
+  // The map has the value 1, but not -1.
   const Tensor top = f32((decade(kDecades - 1, map).last() + 1) / 2);
   number = select(compare(x, "GT", top), f32(one), number);
   return convert(is_signed ? number * sign(x) + 127.0 : number - 1.0, DType::kU8);

@@ -7,9 +7,9 @@
 
 namespace fettle {
 
-// sqrt of the sum of all squares, f32 scalar.
+// Returns the square root of the sum of all squares, an f32 scalar.
 Tensor global_norm(const std::vector<Tensor>& grads);
-// Factor that brings `norm` down to max_norm (1 when it is below): PyTorch's clip_grad_norm_.
+// Returns the factor that reduces `norm` to max_norm (1 when it is below): PyTorch's clip_grad_norm_.
 Tensor clip_factor(const Tensor& norm, double max_norm);
 
 }  // namespace fettle

@@ -5,10 +5,10 @@
 
 namespace fettle {
 
-// State m; weights move by the learning rate against the sign of a mean of m and the gradient. Decoupled decay.
-// adam_beta1 weighs m in that mean, adam_beta2 is m's own decay.
+// State m. A weight moves by the learning rate against the sign of a mean of m and the gradient. adam_beta1 is the
+// weight of m in that mean; adam_beta2 is the decay of m. Weight decay is decoupled.
 UpdateRule lion_rule();
-// The same with m as blockwise.h keeps it (bitsandbytes' Lion8bit).
+// The same rule with m as blockwise.h stores it (bitsandbytes' Lion8bit).
 UpdateRule lion_8bit_rule();
 
 }  // namespace fettle

@@ -1,17 +1,17 @@
-// Defines the loss scale that keeps float16 gradients from vanishing, steered as torch.amp.GradScaler does.
+// Defines the loss scale, which keeps float16 gradients from becoming zero. It changes as torch.amp.GradScaler does.
 #pragma once
 
 #include "graph/tensor.h"
 
 namespace fettle {
 
-// State: f32 [2], the scale and the good steps since it last changed. A run starts with {kFirstLossScale, 0}.
+// State: f32 [2], the scale and the number of good steps since its last change. A run starts with {kFirstLossScale, 0}.
 constexpr double kFirstLossScale = 65536;
-// Gradients that overflow at this scale have no place in float16.
+// Gradients that overflow at this scale cannot be represented in float16.
 constexpr double kSmallestLossScale = 1.0 / 1024;
 
 Tensor loss_scale_of(const Tensor& state);  // f32 scalar
-// After a step: 2000 good ones in a row double the scale, an overflow of the gradients halves it.
+// Returns the state after a step. The scale doubles after 2000 good steps in a row and halves when gradients overflow.
 Tensor next_loss_scale(const Tensor& state, const Tensor& grads_finite);
 
 }  // namespace fettle

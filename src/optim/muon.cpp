@@ -19,14 +19,14 @@ std::vector<OptimState> muon_state(const OptimWeight& weight, const OptimOptions
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
 
-// x_LAB times y_LBC, or y_LCB.
+// Multiplies x_LAB by y_LBC, or by y_LCB when `transposed`.
 Tensor matmul(const Tensor& x, const Tensor& y, bool transposed, DType result) {
   return dot_general(
       x, y, {.lhs_batching = {0}, .rhs_batching = {0}, .lhs_contracting = {2}, .rhs_contracting = {transposed ? 2 : 1}},
       result);
 }
 
-// About U V^T of each layer's U S V^T: singular values come to lie between 0.7 and 1.2.
+// Returns about U V^T for each layer's matrix U S V^T; the singular values of the result lie between 0.7 and 1.2.
 Tensor orthogonalized(const Tensor& matrix_LAB, int64_t steps, double epsilon) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool tall = matrix_LAB.dim(1) > matrix_LAB.dim(2);
@@ -66,7 +66,7 @@ UpdateRule muon_rule() {
   return {"muon",
           {{"momentum", "0.95", {}, kShare},
            {"nesterov", "true", {"true", "false"}},
-           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // torch's most
+           {"ns_steps", "5", {}, {.least = 1, .most = 99, .whole = true}},  // the upper bound in torch
            {"eps", "1e-7", {}, kAboveZero},
            {"adjust_lr_fn", "match_rms_adamw", {"match_rms_adamw", "original"}}},
           muon_state,

@@ -5,9 +5,9 @@
 
 namespace fettle {
 
-// The matrices of the layers move along their momentum made orthogonal (Newton-Schulz, in bf16); every other weight is
-// updated by AdamW. State "momentum" of a matrix, m and v of the others. optim_args momentum, nesterov, ns_steps, eps,
-// adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: torch's).
+// The matrices of the layers move along their orthogonalised momentum (Newton-Schulz, in bf16). AdamW updates every
+// other weight. State: "momentum" for those matrices, m and v for the others. optim_args: momentum, nesterov, ns_steps,
+// eps, adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: torch's).
 UpdateRule muon_rule();
 
 }  // namespace fettle

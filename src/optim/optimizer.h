@@ -1,6 +1,7 @@
-// Defines Optimizer: an update rule, one table row a rule: what it keeps beside each weight, reads at each step, does.
+// Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row: its state, its scalars per
+// step, and its update.
 //
-// The step, the checkpoint, the placement and the memory table know of a rule only what this header says.
+// The step, the checkpoint, the placement and the memory table use only this interface of a rule.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +17,34 @@
 
 namespace fettle {
 
-// A trained weight as a rule sees it: a stack of weights of their own, each a vector or a matrix.
+// A trained weight as a rule sees it: a stack of separate weights, each a vector or a matrix.
 struct OptimWeight {
-  Shape shape;  // as trained
+  Shape shape;  // as stored in the program
   LogicalAxes axes;
-  int64_t stacked = 0;      // leading dims that number the weights: layers
+  int64_t stacked = 0;      // number of leading dims that number the weights (layers)
   double weight_decay = 0;  // per step, times the learning rate
   double rate = 1;          // factor on the learning rate
-  // Trailing dims that are a matrix's columns: 2 where the parts of a fused last dim are held apart, which are one dim
-  // in the checkpoint.
+  // Number of trailing dims that are the columns of a matrix. It is 2 where the parts of a fused last dim, one dim in
+  // the checkpoint, are separate dims here.
   int64_t columns = 1;
-  bool embedding = false;  // looked up by ids
+  bool embedding = false;  // its rows are looked up by ids
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  bool is_matrix() const { return first_column() > stacked; }  // as in the checkpoint; rows: the dims before columns
+  bool is_matrix() const {
+    return first_column() > stacked;
+  }  // as in the checkpoint; its rows are the dims before the columns
 };
 
-// An array kept beside a weight: zero at first, changed by each step, part of every checkpoint.
+// An array of optimizer state for a weight. It starts as zeros, each step changes it, and every checkpoint contains it.
 struct OptimState {
   std::string name;  // "m"
   Shape shape;
   LogicalAxes axes;
 };
 
-// The numbers from `least` to `most`.
+// A range of numbers from `least` to `most`.
 struct OptimRange {
   double least, most = std::numeric_limits<double>::infinity();
   bool above = false, below = false;  // excludes `least`; excludes `most`
@@ -50,7 +53,7 @@ struct OptimRange {
 inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
 inline constexpr OptimRange kAboveZero{.least = 0, .above = true};
 
-// An entry of optim_args that a rule reads. `values`: the texts it may have; empty: a number in `range`.
+// An entry of optim_args that a rule reads. It must be one of `values`; when that is empty, a number in `range`.
 struct OptimArgument {
   std::string_view name;
   std::string_view value;  // the default
@@ -58,13 +61,13 @@ struct OptimArgument {
   OptimRange range = {};
 };
 
-// What a run asks for: the recipe's optim, optim_args, adam_beta1, adam_beta2 and adam_epsilon.
+// The optimizer that a run asks for: the recipe's optim, optim_args, adam_beta1, adam_beta2 and adam_epsilon.
 struct OptimSpec {
   std::string rule = "adamw_torch";
   std::map<std::string, std::string> args = {};
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   std::string args_at = "recipe";                    // where optim_args was set, for messages
-  std::optional<std::string> learning_rate_at = {};  // where learning_rate was set; none: it was not
+  std::optional<std::string> learning_rate_at = {};  // where learning_rate was set; nullopt when it was not
 };
 
 // Hyperparameters of a rule.
@@ -78,9 +81,9 @@ struct OptimOptions {
 };
 
 struct UpdateInputs {
-  Tensor weight, grad;                    // f32; both in the weight's shape
+  Tensor weight, grad;                    // f32, in the weight's shape
   std::vector<Tensor> state;              // in the order of the rule's state
-  std::map<std::string, Tensor> scalars;  // f32, by the names that the rule's scalars() gives
+  std::map<std::string, Tensor> scalars;  // f32, named as in the result of the rule's scalars()
 };
 
 struct Updated {
@@ -92,10 +95,11 @@ struct UpdateRule {
   std::string_view name;  // Hugging Face's `optim`
   std::vector<OptimArgument> args;
   std::vector<OptimState> (*state)(const OptimWeight& weight, const OptimOptions& options);
-  // Values of one step (counted from 1) at learning rate `rate`, made on the host in double. Always the same names.
+  // Computes the scalars of a step (counted from 1) at learning rate `rate`, on the host in double. The names are the
+  // same for all steps.
   std::map<std::string, double> (*scalars)(const OptimOptions& options, int64_t step, double rate);
   Updated (*update)(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in);
-  // Throws UserError on hyperparameters that exclude each other. Null: any go together.
+  // Throws UserError on hyperparameters that exclude each other. Null: all combinations are valid.
   void (*check)(const OptimOptions& options, const OptimSpec& spec) = nullptr;
 };
 
@@ -110,8 +114,8 @@ struct Optimizer {
 
 const std::vector<UpdateRule>& update_rules();
 
-// The rule with its hyperparameters. Throws UserError on an entry of optim_args that the rule does not read or
-// whose value is none of its.
+// Returns the rule with its hyperparameters. Throws UserError on an entry of optim_args that the rule does not read,
+// and on a value that the rule does not accept.
 Optimizer make_optimizer(const OptimSpec& spec);
 
 }  // namespace fettle

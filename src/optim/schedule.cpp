@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The part after the warm-up. `progress` goes from 0 to 1 at total_steps, and on.
+// The schedule after the warm-up. `progress` is 1 at total_steps and continues to grow.
 struct Type {
   std::string_view name;
   double (*after_warmup)(const Schedule& s, double step, double progress);
@@ -24,7 +24,7 @@ double half_cosine(double progress) {
   return std::max(0.0, 0.5 * (1 + std::cos(std::numbers::pi * progress)));
 }
 
-// From 1 down to the lowest rate as `factor` goes from 1 to 0.
+// Maps `factor` from [0, 1] to [min_rate, 1].
 double above_min(const Schedule& s, double factor) {
   return std::max(0.0, factor * (1 - s.min_rate) + s.min_rate);
 }

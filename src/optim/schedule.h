@@ -10,16 +10,16 @@ struct Schedule {
   std::string type = "linear";  // Hugging Face's lr_scheduler_type
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double min_rate = 0;      // share of the peak at the end: cosine_with_min_lr, polynomial, warmup_stable_decay
+  double min_rate = 0;      // lowest rate, as a share of the peak: cosine_with_min_lr, polynomial, warmup_stable_decay
   double power = 1;         // polynomial
   double cycles = 1;        // cosine_with_restarts
-  int64_t decay_steps = 0;  // warmup_stable_decay: the last steps of total_steps
+  int64_t decay_steps = 0;  // warmup_stable_decay: how many steps at the end decay
 
-  // The factor on learning_rate that optimizer step `step` (0-based) uses. Source: transformers/optimization.py.
+  // Returns the factor on learning_rate of optimizer step `step` (0-based). Source: transformers/optimization.py.
   double multiplier(int64_t step) const;
 };
 
-// Throws UserError listing the types when `type` is not one.
+// Throws UserError that lists the types when `type` is unknown.
 void check_schedule_type(const std::string& type);
 
 }  // namespace fettle

@@ -12,7 +12,7 @@ std::vector<OptimState> sgd_state(const OptimWeight& weight, const OptimOptions&
   return {{"momentum", weight.shape.with_dtype(DType::kF32), weight.axes}};
 }
 
-// The first gradient enters the momentum undamped.
+// Dampening does not apply to the first gradient.
 std::map<std::string, double> sgd_scalars(const OptimOptions& options, int64_t step, double rate) {
   return {{"learning_rate", rate}, {"gradient_share", step == 1 ? 1 : 1 - options.number("dampening")}};
 }
@@ -32,7 +32,7 @@ Updated sgd_update(const OptimWeight& weight, const OptimOptions& options, const
 
 void check_sgd(const OptimOptions& options, const OptimSpec& spec) {
   if (options.flag("nesterov") && (options.number("momentum") <= 0 || options.number("dampening") != 0))
-    throw UserError("{}: optim_args: nesterov needs a momentum above 0 and no dampening", spec.args_at);
+    throw UserError("{}: optim_args: nesterov=true needs momentum above 0 and dampening=0", spec.args_at);
 }
 
 }  // namespace

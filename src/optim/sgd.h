@@ -6,7 +6,7 @@
 namespace fettle {
 
 // optim_args momentum, dampening, nesterov. State "momentum" when momentum is above 0. Weight decay is added to the
-// gradient.
+// gradient (not decoupled).
 UpdateRule sgd_rule();
 
 }  // namespace fettle

@@ -71,7 +71,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 }
 
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by) {
-  if (machine.memory_limit() == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
+  if (machine.memory().limit == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   const int64_t splits = run.sharding.mesh().size_of("sp");
   const int64_t start = by == FitBy::kBatch ? run.rows_per_device : run.data.cutoff_len;
@@ -80,10 +80,10 @@ StepPlan largest_fit(const Request& request, const Variant& variant, const Machi
   auto try_size = [&](int64_t size) -> SizeTried {
     StepPlan plan = plan_step(request, with_size(variant, by, size), machine);
     const MemoryTable memory = plan.memory;
-    info("{} {}: {} of {}, {}", key_of(by), size, size_text(memory.peak + memory.allowance), size_text(memory.limit),
+    info("{} {}: {} of {}, {}", key_of(by), size, size_text(memory.peak), size_text(memory.share.limit),
          memory.fits() ? "fits" : "does not fit");
     plans.insert_or_assign(size, std::move(plan));
-    return {size, memory.peak + memory.allowance, memory.limit};
+    return {size, memory.peak, memory.share.limit};
   };
   auto grain = [&](int64_t size) { return by == FitBy::kBatch ? 1 : sequence_grain(size, splits); };
   const auto best = largest_size(try_size, start, grain, most);

@@ -11,8 +11,10 @@
 
 namespace fettle {
 
-Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host)
+Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host,
+                 double utilization)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
+  memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
   topology_ = Topology::create(plugin_, target_->config, fmt::format("1x{}x{}", hosts, per_host));
 }
 
@@ -49,7 +51,7 @@ Machine Machine::of(const Request& request) {
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
     throw UserError("target: {} is compiled for by plugin {}, not by {}; leave `plugin` out of the recipe",
                     target.title, target.plugin, plugin->name());
-  return Machine(target, plugin, size.hosts, size.per_host);
+  return Machine(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
 }
 
 std::string Machine::title() const {
@@ -64,14 +66,8 @@ RunTarget Machine::run_target() const {
   return {.count = count(), .title = title(), .capability = capability()};
 }
 
-int64_t Machine::memory_limit() const {
-  return here_ != nullptr ? here_->memory_limit() : target_->memory_bytes;
-}
-
-int64_t Machine::allowance() const {
-  if (here_ != nullptr) return 0;  // the limit is the allocator's own
-  const Vendor& vendor = plugin_->vendor();
-  return vendor.library_bytes + (count() > 1 ? vendor.communication_bytes : 0);
+const MemoryShare& Machine::memory() const {
+  return here_ != nullptr ? here_->memory() : memory_;
 }
 
 std::optional<Machine> Machine::grown(int64_t times) const {
@@ -82,7 +78,7 @@ std::optional<Machine> Machine::grown(int64_t times) const {
     per_host *= 2;
     times /= 2;
   }
-  return Machine(*target_, plugin_, hosts_ * times, per_host);
+  return Machine(*target_, plugin_, hosts_ * times, per_host, memory_.utilization);
 }
 
 namespace {

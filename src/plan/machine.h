@@ -46,8 +46,7 @@ class Machine {
   std::string title() const;              // "8 x AMD Instinct MI300X"
   const std::string& capability() const;  // of a device, as DeviceInfo has it
   RunTarget run_target() const;
-  int64_t memory_limit() const;                                    // bytes of one device; 0 = not known
-  int64_t allowance() const;                                       // bytes of one device that the compiler does not see
+  const MemoryShare& memory() const;                               // of one device
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
   // The same kind of device, `times` as many (hosts first). None for devices that are here.
   std::optional<Machine> grown(int64_t times) const;
@@ -55,12 +54,13 @@ class Machine {
   CompiledStep compile(const Program& program, bool tf32) const;
 
  private:
-  Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host);
+  Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host, double utilization);
 
   std::optional<Target> target_;
   std::shared_ptr<const Plugin> plugin_;
   int64_t hosts_ = 1, per_host_ = 1;
   std::optional<Topology> topology_;
+  MemoryShare memory_;
   std::unique_ptr<Devices> owned_;
   Devices* here_ = nullptr;
 };

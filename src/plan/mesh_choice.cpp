@@ -102,7 +102,7 @@ Enumerated enumerate(const Request& request, const Machine& machine) {
           out.why_not = error.what();  // a size does not divide
           continue;
         }
-        if (machine.memory_limit() > 0 && candidate.held_bytes + machine.allowance() > machine.memory_limit()) {
+        if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
           if (out.smallest_held == 0 || candidate.held_bytes < out.smallest_held)
             out.smallest_held = candidate.held_bytes;
           continue;
@@ -136,7 +136,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   Enumerated found = enumerate(request, machine);
   if (found.candidates.empty() && found.smallest_held > 0)
     throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
-                     size_text(found.smallest_held), machine.title(), size_text(machine.memory_limit()));
+                     size_text(found.smallest_held), machine.title(), size_text(machine.memory().limit));
   if (found.candidates.empty())
     throw UserError("mesh: auto: no mesh of {} devices divides this model; the last one tried: {}", machine.count(),
                     found.why_not);

@@ -15,7 +15,7 @@ class Search {
 
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
-    const bool held_fits = plan_.memory.peak - plan_.memory.temporaries + plan_.memory.allowance <= plan_.memory.limit;
+    const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
     if (held_fits) {  // else no change of the activations helps
       if (run.remat != Remat::kFull) {
         Variant changed = plan_.variant;
@@ -42,7 +42,7 @@ class Search {
     live_line("trying " + change);
     try {
       const Run run = request_.resolve(machine.run_target(), Purpose::kTraining, variant);
-      if (held_bytes(run, run.batch.longest()) > plan_.memory.limit) return false;
+      if (held_bytes(run, run.batch.longest()) > plan_.memory.share.limit) return false;
       StepPlan plan = plan_step(request_, variant, machine);
       if (!plan.memory.fits()) return false;
       found_.push_back({change, std::move(plan.memory)});
@@ -57,8 +57,7 @@ class Search {
   // Temporaries grow with the rows: the share that fits, then one row.
   void fewer_rows() {
     const int64_t rows = plan_.run.rows_per_device;
-    const double room =
-        static_cast<double>(plan_.memory.limit - plan_.memory.allowance - plan_.memory.peak + plan_.memory.temporaries);
+    const auto room = static_cast<double>(plan_.memory.head_room() + plan_.memory.temporaries);
     int64_t fewer =
         static_cast<int64_t>(static_cast<double>(rows) * room / static_cast<double>(plan_.memory.temporaries));
     while (fewer > 1 && rows % fewer != 0) --fewer;

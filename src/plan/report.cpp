@@ -183,7 +183,7 @@ std::string format_remedies(const std::vector<Remedy>& remedies) {
   std::string text = "it does not fit; each of these alone was compiled and does:\n";
   for (const Remedy& remedy : remedies)
     text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),
-                        size_text(remedy.memory.limit));
+                        size_text(remedy.memory.share.limit));
   return text;
 }
 

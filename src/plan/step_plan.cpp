@@ -41,8 +41,7 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
                 .mesh = run.sharding.mesh(),
                 .rows = run.batch.groups_per_step(),
                 .length = length,
-                .memory = memory_table(run, length, compiled.memory, machine.memory_limit(), machine.title(),
-                                       machine.allowance()),
+                .memory = memory_table(run, length, compiled.memory, machine.memory(), machine.title()),
                 .flops = program.flops(),
                 .compile_seconds = seconds.count()};
   const HloModule module = read_hlo(compiled.optimized);

@@ -4,6 +4,8 @@
 
 #include "base/cache.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "programs/signature.h"
 #include "runtime/vendors/plugin.h"
@@ -12,16 +14,49 @@
 namespace fettle {
 namespace {
 
-Client make_client(const DeviceRequest& request) {
-  const std::shared_ptr<const Plugin> plugin = Plugin::load(request.plugin);
+// What the devices' memory leaves to this program. The plugin takes one fraction for all devices, so the fullest one
+// decides. Nothing is known without the driver.
+MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
+  MemoryShare least;
+  if (plugin.compiles_only() || request.memory_utilization == 0) return least;
+  const std::vector<DriverMemory> there = driver_memory(std::string(plugin.vendor().driver));
+  for (const DriverMemory& device : there) {
+    const int64_t devices = request.count > 0 ? request.count : static_cast<int64_t>(there.size());
+    const MemoryShare share =
+        share_memory(plugin.vendor(), device.total, device.total - device.free, request.memory_utilization, devices);
+    if (least.total == 0 || share.fraction() < least.fraction()) least = share;
+  }
+  if (least.total == 0) return least;
+  if (least.limit == 0)
+    throw DoesNotFit("a device of plugin {} has {}, of which other programs hold {}: nothing is left; end them",
+                     plugin.name(), size_text(least.total), size_text(least.others));
+  if (least.others > 0 && least.limit < least.asked())
+    info(
+        "gpu_memory_utilization: {:g} of a device's {} is asked for, but other programs hold {} of it: this one takes "
+        "{} ({:.2f})",
+        least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
+  return least;
+}
+
+Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequest& request,
+                   const MemoryShare& share) {
   ClientOptions options{.device_count = static_cast<int>(request.count)};
   if (!plugin->vendor().counts_devices) options.device_count = 0;
+  options.memory_fraction = share.total > 0 ? share.fraction() : request.memory_utilization;
   return Client(plugin, options);
 }
 
 }  // namespace
 
-Devices::Devices(const DeviceRequest& request) : client_(make_client(request)), tf32_(request.tf32) {
+Devices::Devices(const DeviceRequest& request)
+    : plugin_(Plugin::load(request.plugin)),
+      memory_(share_of_devices(*plugin_, request)),
+      client_(make_client(plugin_, request, memory_)),
+      tf32_(request.tf32) {
+  if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0) memory_.limit = limit;  // the allocator's own
+  if (!plugin_->vendor().has_memory_options && !request.memory_utilization_at.empty())
+    warn("{}: gpu_memory_utilization has no effect: plugin {} has no memory of its own to share",
+         request.memory_utilization_at, plugin_->name());
   count_ = static_cast<int64_t>(client_.devices().size());
   if (request.count > 0) {
     if (request.count > count_)

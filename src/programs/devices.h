@@ -10,6 +10,7 @@
 #include "runtime/client.h"
 #include "runtime/compile_cache.h"
 #include "runtime/executable.h"
+#include "runtime/vendors/device_memory.h"
 
 namespace fettle {
 
@@ -19,19 +20,22 @@ struct DeviceRequest {
   int64_t count = 0;          // devices to use; 0: all. The CPU plugin makes as many
   bool tf32 = false;          // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": none
+  // Share of a GPU's memory that the program may take; 0: the plugin's choice.
+  double memory_utilization = 0;
+  std::string memory_utilization_at;  // where the recipe sets it, for messages; empty: nowhere
 };
 
 class Devices {
  public:
-  // Loads the plugin and takes the devices. Throws UserError when there are fewer than asked for, DeviceError when the
-  // plugin does not load.
+  // Loads the plugin and takes the devices; of a GPU's memory what is asked for, or, when other programs leave less,
+  // that, which is said. Throws UserError when there are fewer devices than asked for, DoesNotFit when other programs
+  // leave no memory, DeviceError when the plugin does not load.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
   int64_t count() const { return count_; }
-  // Bytes one device may use; 0 when the plugin does not say.
-  int64_t memory_limit() const { return client_.devices()[0].memory_bytes; }
-  std::string title() const;  // "cpu (1 device)"
+  const MemoryShare& memory() const { return memory_; }  // of one device
+  std::string title() const;                             // "cpu (1 device)"
   const std::string& capability() const { return client_.devices()[0].capability; }
 
   // Throws UserError when the plugin cannot keep arrays in the host's memory.
@@ -40,6 +44,8 @@ class Devices {
   Executable compile(const Program& program);
 
  private:
+  std::shared_ptr<const Plugin> plugin_;
+  MemoryShare memory_;  // settled before the client, which takes it
   Client client_;
   int64_t count_;
   bool tf32_;

@@ -5,10 +5,13 @@
 namespace fettle {
 
 DeviceRequest device_request(const Recipe& recipe) {
+  const std::string key = "gpu_memory_utilization";
   return {.plugin = recipe.plugin,
           .count = asked_devices(recipe).value_or(0),
           .tf32 = recipe.tf32,
-          .compile_cache = recipe.compile_cache};
+          .compile_cache = recipe.compile_cache,
+          .memory_utilization = recipe.gpu_memory_utilization,
+          .memory_utilization_at = recipe.set_at.contains(key) ? recipe.where(key) : ""};
 }
 
 }  // namespace fettle

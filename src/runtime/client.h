@@ -17,7 +17,7 @@ struct ClientHandle;
 
 struct ClientOptions {
   int device_count = 0;        // CPU: the number of devices to make; 0 means 1. Others: 0, or the number present
-  double memory_fraction = 0;  // GPUs: share of the memory that the allocator may use; 0: the plugin's default (0.75)
+  double memory_fraction = 0;  // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;     // GPUs: allocate that share at start
 };
 

@@ -82,6 +82,15 @@ std::vector<Line> parts(const MemoryTable& table) {
   return lines;
 }
 
+// How the limit of a GPU comes about: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
+std::string describe(const MemoryShare& share) {
+  std::string text = fmt::format("(of {}", size_text(share.total));
+  if (share.asked() <= share.left()) return text + fmt::format(", gpu_memory_utilization: {:g})", share.utilization);
+  text += fmt::format(", less a guess of {} for driver and libraries", size_text(share.allowance));
+  if (share.others > 0) text += fmt::format(" and {} of other programs", size_text(share.others));
+  return text + ")";
+}
+
 // Keys that make the step smaller, those that help most first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
@@ -98,6 +107,8 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   if (!run.offload_param)
     weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
+  if (const MemoryShare& share = table.share; share.asked() < share.left() && table.peak <= share.left())
+    weights.push_back(fmt::format("a gpu_memory_utilization above {:g}", share.utilization));
   std::vector<std::string>& first = table.temporaries * 2 > table.peak ? activations : weights;
   std::vector<std::string>& second = &first == &activations ? weights : activations;
   first.insert(first.end(), second.begin(), second.end());
@@ -111,13 +122,9 @@ int64_t held_bytes(const Run& run, int64_t length) {
          optimizer_bytes(run, Memory::kDevice) + batch_bytes(run, length);
 }
 
-MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
-                         int64_t allowance) {
-  MemoryTable table{.device = std::move(device),
-                    .adapters = run.lora.has_value(),
-                    .peak = stats.peak,
-                    .allowance = allowance,
-                    .limit = limit};
+MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, const MemoryShare& share,
+                         std::string device) {
+  MemoryTable table{.device = std::move(device), .adapters = run.lora.has_value(), .peak = stats.peak, .share = share};
   table.frozen = frozen_bytes(run, Memory::kDevice);
   table.trained = trained_bytes(run, Memory::kDevice);
   table.gradients = shard_bytes(run, run.trained, DType::kF32, Memory::kDevice);
@@ -134,9 +141,9 @@ MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stat
   return table;
 }
 
-MemoryTable held_table(const Run& run, int64_t limit, std::string device) {
+MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device) {
   const int64_t length = run.batch.longest();
-  return memory_table(run, length, {.peak = held_bytes(run, length)}, limit, std::move(device));
+  return memory_table(run, length, {.peak = held_bytes(run, length)}, share, std::move(device));
 }
 
 std::string format_memory_table(const MemoryTable& table) {
@@ -147,19 +154,19 @@ std::string format_memory_table(const MemoryTable& table) {
                         100 * static_cast<double>(line.bytes) / peak);
   text += fmt::format("    of which gradients up to{:>14}\n", size_text(table.gradients));
   text += fmt::format("  {:<26}{:>12}", "peak (compiler's count)", size_text(table.peak));
-  if (table.allowance > 0)
-    text += fmt::format("\n  {:<26}{:>12}  (context, workspaces, communication: a guess)", "allowance for libraries",
-                        size_text(table.allowance));
   if (table.host() > 0)
     text +=
         fmt::format("\n  {:<26}{:>12}  weights {}, optimizer state {}, gradients and scratch {}",
                     "in the host's memory", size_text(table.host()), size_text(table.host_frozen + table.host_trained),
                     size_text(table.host_optimizer), size_text(table.host_temporaries));
-  if (table.limit == 0) return text + "\n  the device's limit is not known";
-  text += fmt::format("\n  {:<26}{:>12}\n  {:<26}{:>12}", "limit", size_text(table.limit), "head-room",
-                      size_text(table.head_room()));
+  const MemoryShare& share = table.share;
+  if (!share.known()) return text + "\n  the device's limit is not known";
+  text += fmt::format("\n  {:<26}{:>12}", "limit", size_text(share.limit));
+  if (share.total > 0) text += "  " + describe(share);
+  text += fmt::format("\n  {:<26}{:>12}", "head-room", size_text(table.head_room()));
+  if (share.limit == 0) return text;
   return text + fmt::format("  {:>5.1f}% of the limit",
-                            100 * static_cast<double>(table.head_room()) / static_cast<double>(table.limit));
+                            100 * static_cast<double>(table.head_room()) / static_cast<double>(share.limit));
 }
 
 nlohmann::json to_json(const MemoryTable& table) {
@@ -172,14 +179,17 @@ nlohmann::json to_json(const MemoryTable& table) {
                      {"batch_bytes", table.batch},
                      {"temporary_bytes", table.temporaries},
                      {"peak_bytes", table.peak},
-                     {"allowance_bytes", table.allowance},
+                     {"allowance_bytes", table.share.allowance},
                      {"host_bytes", table.host()},
                      {"host_frozen_bytes", table.host_frozen},
                      {"host_trained_bytes", table.host_trained},
                      {"host_optimizer_bytes", table.host_optimizer},
                      {"host_temporary_bytes", table.host_temporaries}};
-  out["limit_bytes"] = table.limit > 0 ? nlohmann::json(table.limit) : nlohmann::json(nullptr);
-  out["head_room_bytes"] = table.limit > 0 ? nlohmann::json(table.head_room()) : nlohmann::json(nullptr);
+  const auto or_null = [](bool known, auto value) { return known ? nlohmann::json(value) : nlohmann::json(nullptr); };
+  out["limit_bytes"] = or_null(table.share.known(), table.share.limit);
+  out["head_room_bytes"] = or_null(table.share.known(), table.head_room());
+  out["memory_bytes"] = or_null(table.share.total > 0, table.share.total);
+  out["gpu_memory_utilization"] = or_null(table.share.total > 0, table.share.utilization);
   return out;
 }
 
@@ -189,12 +199,11 @@ void require_fit(const Run& run, const MemoryTable& table) {
   const auto largest =
       std::max_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.bytes < b.bytes; });
   throw DoesNotFit(
-      "the step needs {}{}{} on each device of {}, which has {}: {} too little. The largest part is {} ({}). "
-      "Smaller make it: {}",
-      table.temporaries == 0 ? "more than " : "", size_text(table.peak),
-      table.allowance > 0 ? " and " + size_text(table.allowance) + " for libraries" : "", table.device,
-      size_text(table.limit), size_text(-table.head_room()), largest->what, size_text(largest->bytes),
-      fmt::join(remedies(run, table), "; "));
+      "the step needs {}{} on each device of {}, which has {}{}: {} too little. The largest part is {} ({}). Smaller "
+      "make it: {}",
+      table.temporaries == 0 ? "more than " : "", size_text(table.peak), table.device, size_text(table.share.limit),
+      table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(-table.head_room()), largest->what,
+      size_text(largest->bytes), fmt::join(remedies(run, table), "; "));
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {

@@ -8,6 +8,7 @@
 #include "base/size_text.h"
 #include "run/run.h"
 #include "runtime/compiled_program.h"
+#include "runtime/vendors/device_memory.h"
 
 namespace fettle {
 
@@ -23,26 +24,25 @@ struct MemoryTable {
   int64_t temporaries = 0;  // activations, gradients, scratch: what the compiler adds to the above
   int64_t gradients = 0;    // f32, part of temporaries: they live inside the step only
   int64_t peak = 0;         // the compiler's count at the worst moment
-  int64_t allowance = 0;    // for what the compiler does not see: context, libraries, communication buffers
-  int64_t limit = 0;        // what the device has; 0 = not known
+  MemoryShare share;        // what the step may take of the device
   // In the host's memory, of this device: not among the above.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
   int64_t host_temporaries = 0;  // gradients: what the compiler adds to those three
 
-  int64_t head_room() const { return limit - peak - allowance; }
+  int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
-  bool fits() const { return limit == 0 || peak + allowance <= limit; }
+  bool fits() const { return !share.known() || peak <= share.limit; }
 };
 
 // Bytes of one device that are there before and after a step: weights, optimizer state and the batch.
 int64_t held_bytes(const Run& run, int64_t length);
 
 // `length`: positions of a row, as given to build_train_step. `stats` are the compiled step's.
-MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, int64_t limit, std::string device,
-                         int64_t allowance = 0);
+MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, const MemoryShare& share,
+                         std::string device);
 
 // What is there before a step starts, known without compiling: the step itself needs more.
-MemoryTable held_table(const Run& run, int64_t limit, std::string device);
+MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
 // A small table for people, sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);

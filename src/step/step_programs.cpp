@@ -13,7 +13,7 @@ const StepPrograms::Entry& StepPrograms::at(int64_t length) {
 }
 
 MemoryTable StepPrograms::memory(int64_t length) {
-  return memory_table(run_, length, at(length).executable.memory_stats(), devices_.memory_limit(), devices_.title());
+  return memory_table(run_, length, at(length).executable.memory_stats(), devices_.memory(), devices_.title());
 }
 
 }  // namespace fettle

@@ -48,7 +48,7 @@ int finetune(const Request& request) {
   const ModelRepository& repository = request.repository();
   Devices devices(request.devices());
   const Run run = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
-  const MemoryTable held = held_table(run, devices.memory_limit(), devices.title());
+  const MemoryTable held = held_table(run, devices.memory(), devices.title());
   require_fit(run, held);
   require_host_fit(held, devices.count(), free_host_memory());
   const OutputFolder output = check_output(run);
@@ -89,7 +89,7 @@ int finetune(const Request& request) {
                      .logging_steps = length.logging_steps,
                      .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
                      .memory_bytes = memory.peak,
-                     .memory_limit = memory.limit},
+                     .memory_limit = memory.share.limit},
                     resume ? resume->checkpoint / "trainer_state.json" : "");
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);

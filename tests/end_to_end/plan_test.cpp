@@ -44,6 +44,19 @@ TEST(Plan, ThisMachineAsJson) {
   EXPECT_GT(json["compile_seconds"], 0);
 }
 
+TEST(Plan, CountsOnTheShareThatARunTakes) {
+  TempFolder folder;
+  for (const auto& [word, share] : {std::pair{"", 0.95}, {"gpu_memory_utilization=0.5", 0.5}}) {
+    std::vector<std::string> words = plan_words({"--target", "mi300x:2", "--json"});
+    if (*word != '\0') words.push_back(word);
+    const Outcome run = run_fettle(folder, words);
+    ASSERT_EQ(run.code, 0) << run.err;
+    const nlohmann::json device = nlohmann::json::parse(run.out)["per_device"];
+    EXPECT_EQ(device["gpu_memory_utilization"], share);
+    EXPECT_NEAR(device["limit_bytes"].get<double>(), share * device["memory_bytes"].get<double>(), 1);
+  }
+}
+
 TEST(Plan, ATargetsTrafficAndBounds) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, plan_words({"--target", "mi300x:2", "--json"}));

@@ -67,7 +67,7 @@ TEST(OptimArgs, DefaultsAreTaken) {
 }
 
 TEST(OptimArgs, ThatExcludeEachOther) {
-  EXPECT_THAT(message("sgd", {{"nesterov", "true"}}), HasSubstr("nesterov needs a momentum"));
+  EXPECT_THAT(message("sgd", {{"nesterov", "true"}}), HasSubstr("nesterov=true needs momentum above 0"));
   EXPECT_THAT(message("adafactor", {{"warmup_init", "true"}}), HasSubstr("warmup_init needs relative_step=true"));
   EXPECT_THAT(message("adafactor", {{"relative_step", "true"}}, true),
               AllOf(HasSubstr("relative_step"), HasSubstr("remove learning_rate (r.yaml:4)")));

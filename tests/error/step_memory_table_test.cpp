@@ -26,7 +26,7 @@ Run job_for(const Recipe& recipe) {
 std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
   const auto run = job_for(recipe);
   try {
-    require_fit(run, memory_table(run, 40, {.peak = peak}, limit, "cpu (1 device)"));
+    require_fit(run, memory_table(run, 40, {.peak = peak}, {.limit = limit}, "cpu (1 device)"));
   } catch (const DoesNotFit& error) {
     EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
     return error.what();
@@ -79,6 +79,23 @@ TEST(RequireFit, LargeWeights) {
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
                              HasSubstr("offload_optimizer: true (0.76 MB"), HasSubstr("offload_param: true")));
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
+}
+
+// A card of 24 GB, of which 22.8 may be taken and 23 could be.
+TEST(RequireFit, AShareThatIsTooSmallIsOneRemedy) {
+  const MemoryShare share{
+      .total = 24'000'000'000, .utilization = 0.95, .allowance = 1'000'000'000, .limit = 22'800'000'000};
+  const auto run = job_for({});
+  for (const auto& [peak, helps] : {std::pair<int64_t, bool>{22'900'000'000, true}, {23'100'000'000, false}}) {
+    try {
+      require_fit(run, memory_table(run, 40, {.peak = peak}, share, "a card"));
+      ADD_FAILURE() << peak;
+    } catch (const DoesNotFit& error) {
+      const std::string message = error.what();
+      EXPECT_THAT(message, HasSubstr("has 22.80 GB for it (of 24.00 GB, gpu_memory_utilization: 0.95)"));
+      EXPECT_EQ(message.find("a gpu_memory_utilization above 0.95") != std::string::npos, helps) << message;
+    }
+  }
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ std::vector<bool> operand_flags(const Node& node, const ActiveFlags& active) {
   return out;
 }
 
-// Which values of `block`, up to node `limit`, depend on `seeds` through differentiable ops.
+// Returns which values of `block`, up to node `limit`, depend on `seeds` through differentiable ops.
 ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tensor>& seeds) {
   ActiveFlags active(block.size());
   for (int32_t id = 0; id < block.size(); ++id) active[id].resize(block.node(id).results.size());
@@ -92,7 +92,7 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
     VjpArgs args{block, id, node.operands, {}, cts[id], operands};
     for (size_t r = 0; r < cts[id].size(); ++r) args.results.push_back(block.tensor(id, static_cast<int32_t>(r)));
     const std::vector<Tensor> grads = op_row(node.op).vjp(args);
-    internal_check(grads.size() == args.operands.size(), "the VJP of {} gave {} cotangents for {} operands",
+    internal_check(grads.size() == args.operands.size(), "the VJP of {} returned {} cotangents for {} operands",
                    op_row(node.op).name, grads.size(), args.operands.size());
     for (size_t i = 0; i < grads.size(); ++i) accumulate(args.operands[i], grads[i]);
   }
@@ -103,7 +103,8 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
 }
 
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt) {
-  internal_check(y.rank() == 0 && is_float(y.dtype()), "grad of {}, wanted a float scalar", y.shape().to_string());
+  internal_check(y.rank() == 0 && is_float(y.dtype()), "grad() of a value of shape {}, wanted a float scalar",
+                 y.shape().to_string());
   const Tensor root = Block::current().use(y);
   std::vector<Tensor> grads = backprop({root}, {constant(1, root.dtype())}, wrt);
   for (size_t i = 0; i < grads.size(); ++i)

@@ -1,4 +1,4 @@
-// Defines reverse-mode differentiation: one loop backwards over the nodes, which calls the VJPs of the op table.
+// Defines reverse-mode differentiation: one loop goes backwards over the nodes and calls the VJPs of the op table.
 #pragma once
 
 #include <vector>
@@ -7,16 +7,18 @@
 
 namespace fettle {
 
-// Gradients of the scalar `y` by each of `wrt`, appended to the current block. A gradient has the shape and dtype of
-// its tensor; it is zeros where y does not depend on the tensor.
+// Appends the gradients of the scalar `y` with respect to each of `wrt` to the current block and returns them. A
+// gradient has the shape and dtype of its tensor. It is zeros where y does not depend on the tensor.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
-// Cotangents of `wrt` given those of `outputs`, all in the current block. Null stands for zero in both.
+// Returns the cotangents of `wrt`, given those of `outputs`. All tensors are in the current block. Null stands for zero
+// in both lists.
 std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                              const std::vector<Tensor>& wrt);
 
-// Which operands and results of a scan are active (depend on values whose gradient is wanted), given the operands that
-// are active from outside: activity spreads from carry to carry in later trips. Only floats are ever active.
+// Which operands and results of a scan are active, that is, depend on values whose gradient is wanted. `scan_activity`
+// starts from the operands that are active outside. Activity spreads from carry to carry in later trips. Only floats
+// can be active.
 struct ScanActivity {
   std::vector<bool> operands, results;
 };

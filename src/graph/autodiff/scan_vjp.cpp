@@ -1,6 +1,6 @@
-// The reverse loop of a scan. Vocabulary: the scan node N has the forward body F. The reverse body G begins with a copy
-// of F ("the copy") and continues with the VJPs of the copy's nodes. Values of F that the policy saves become further
-// stacked results of N; G reads them instead of its copies. Pruning then removes the copies that nothing reads.
+// Builds the reverse loop of a scan. Vocabulary: the scan node N has the forward body F. The reverse body G begins with
+// a copy of F ("the copy") and continues with the VJPs of the copy's nodes. Values of F that the policy saves become
+// further stacked results of N; G reads them instead of its copies. Pruning then removes the copies that nothing reads.
 #include "graph/autodiff/scan_vjp.h"
 
 #include <map>
@@ -111,8 +111,8 @@ class ReverseLoop {
     for (const auto& [i, grad] : x_grads_) body_->outputs.push_back(grad);
   }
 
-  // sum + grad in f32. The gradient of a `take` is added to the rows it was taken from, so that a trip does not touch
-  // the whole table.
+  // Returns sum + grad in f32. For a `take`, only the table's rows that were read are added to, so a trip does not
+  // touch the whole table.
   Tensor add_up(const Tensor& sum, const Tensor& grad) {
     const Node& node = body_->node(grad.node());
     if (node.op != Op::kTakeTranspose || node.operands.size() != 2) return sum + convert(grad, DType::kF32);
@@ -120,8 +120,9 @@ class ReverseLoop {
                      node.get<ResultDims>());
   }
 
-  // Nodes of the copy that depend on the carries. The others depend on the slices alone (such as weights converted to
-  // another dtype). To save one of those in every trip would store the whole stack a second time, so only products are.
+  // Returns the nodes of the copy that depend on the carries. The other nodes depend on the slices alone (for example,
+  // weights converted to another dtype). Saving such a value in every trip would store the whole stack a second time,
+  // so only matrix products among them are saved.
   std::set<int32_t> made_of_carries() const {
     std::set<int32_t> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());
@@ -131,8 +132,8 @@ class ReverseLoop {
     return out;
   }
 
-  // Walks back from the outputs through the nodes after the copy. A value of the copy that they read is an input of the
-  // loop, or is saved, or is computed again from its own operands.
+  // Walks back from the outputs through the nodes after the copy. A value of the copy that they read becomes an input
+  // of the loop, is saved, or is computed again from its own operands.
   void choose_saved() {
     const std::set<int32_t> carried = made_of_carries();
     std::set<int32_t> visited;
@@ -179,7 +180,7 @@ class ReverseLoop {
     const std::shared_ptr<Block> forward = clone(forward_);
     for (const ValueId& value : saved_) {
       const int32_t id = origin_.at(value.first);
-      // An inner scan may have gained results while the copy was differentiated.
+      // Differentiating the copy may have added results to an inner scan.
       if (forward->node(id).op == Op::kScan) {
         forward->node(id).attributes = body_->node(value.first).attributes;
         forward->node(id).results = body_->node(value.first).results;
@@ -248,18 +249,18 @@ class ReverseLoop {
 
   const VjpArgs& args_;
   Block& outer_;
-  const Loop at_;  // N before it gains results
+  const Loop at_;  // N before results are added to it
   const Block& forward_;
   ScanActivity activity_;
   std::shared_ptr<Block> body_;  // G
   Tensor index_, limit_;
-  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // by operand, operand, result of N
-  std::map<int64_t, Tensor> x_grads_, const_grads_;           // by operand of N
+  std::map<int64_t, Tensor> carry_cts_, const_sums_, y_cts_;  // keyed by operand, operand, result of N
+  std::map<int64_t, Tensor> x_grads_, const_grads_;           // keyed by operand of N
   std::map<ValueId, Tensor> copy_;                            // value of F -> its copy in G
   std::map<int32_t, int32_t> origin_;                         // node of the copy -> node of F
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;            // values of G
-  std::map<ValueId, Tensor> replacement_;              // saved value of the copy -> G's input that stands for it
+  std::map<ValueId, Tensor> replacement_;              // saved value of the copy -> the input of G that replaces it
   std::vector<std::pair<Tensor, int32_t>> residuals_;  // G's input, result of N that feeds it
 };
 

@@ -5,8 +5,8 @@
 
 namespace fettle {
 
-// The cotangents of the scan's operands, from a reverse loop that is appended to the current block. The scan itself
-// gains results: the values that its rematerialisation policy saves.
+// Appends a reverse loop to the current block and returns the cotangents of the scan's operands. Adds results to the
+// scan itself: the values that its rematerialisation policy saves.
 std::vector<Tensor> scan_vjp(const VjpArgs& args);
 
 }  // namespace fettle

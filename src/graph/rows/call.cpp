@@ -1,4 +1,4 @@
-// The row of custom calls.
+// The table row of custom calls.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -23,7 +23,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// A name after '@': in quotes unless it is an identifier.
+// Formats a name after '@': in quotes unless it is an identifier.
 std::string symbol(const std::string& name) {
   const bool plain = std::ranges::all_of(
       name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '$'; });
@@ -64,7 +64,7 @@ std::string one_or_tuple(const std::vector<std::string>& types) {
   return types.size() == 1 ? types[0] : fmt::format("({})", fmt::join(types, ", "));
 }
 
-// What one of `shards` equal calls costs, for the plan, which reads the compiled program.
+// Formats the cost of one of `shards` equal calls. The plan reads it from the compiled program.
 std::string cost_text(const CustomCall& call, int64_t shards) {
   std::vector<std::string> parts;
   if (call.cost.flops > 0) parts.push_back(fmt::format("fettle_flops = \"{}\"", call.cost.flops / shards));
@@ -72,7 +72,7 @@ std::string cost_text(const CustomCall& call, int64_t shards) {
   return parts.empty() ? "" : fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
 }
 
-// How many devices compute something different: devices along an axis that no partition names do the same work.
+// Returns how many devices compute something different. Devices along an axis that no partition names do the same work.
 int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
   std::set<std::string> axes;
   for (const std::vector<Partition>& side : {call.in, call.out})
@@ -93,7 +93,8 @@ std::string plain_call(const CustomCall& call, int64_t shards, const std::vector
                      fmt::join(types, ", "), one_or_tuple(results));
 }
 
-// The call itself on one device; on a mesh a region in which every device calls it with its own shards.
+// Prints the call itself on one device. On a mesh, prints a region in which every device makes the call with its own
+// shards.
 std::string call_text(NodeText& n, Printer& printer) {
   const CustomCall& call = call_of(n.node.attributes);
   std::vector<std::string> results;
@@ -142,7 +143,8 @@ std::vector<Shape> call_shape(Shapes o, const Attributes& a) {
 
 Tensors call_vjp(const VjpArgs& a) {
   const CustomCall& call = call_of(a.block.node(a.id).attributes);
-  internal_check(static_cast<bool>(call.gradient), "{} has no gradient: stop_gradient its operands, or give it one",
+  internal_check(static_cast<bool>(call.gradient),
+                 "{} has no gradient; call stop_gradient on its operands, or set CustomCall::gradient",
                  call.kernel.empty() ? call.target : call.kernel);
   return call.gradient(a);
 }

@@ -1,4 +1,4 @@
-// Rows of the matrix products.
+// Table rows of the matrix products.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -36,7 +36,7 @@ std::vector<Shape> dot_shape(Shapes o, const Attributes& a) {
         o[0].to_string());
   check(in_range_and_unique(rhs_used, o[1].rank()), "dot_general_c4_c7", "rhs dims {} of {}", to_string(rhs_used),
         o[1].to_string());
-  const bool float8 = is_float8(o[0].dtype) && is_float8(o[1].dtype);  // of either kind
+  const bool float8 = is_float8(o[0].dtype) && is_float8(o[1].dtype);  // e4m3 and e5m2 may be mixed
   check(o[0].dtype == o[1].dtype || float8, "dot_general_c13", "{} times {}", o[0].to_string(), o[1].to_string());
   Shape out{result, {}};
   for (size_t i = 0; i < d.lhs_batching.size(); ++i) {
@@ -66,9 +66,9 @@ Dims free_dims(int64_t rank, const Dims& batching, const Dims& contracting) {
   return out;
 }
 
-// The cotangent of one operand: ct [batch, own free, other free] contracted with `other` over the other's free dims
-// gives [batch, own free, other's contracting dims in order]; the permutation puts them where the operand has them.
-// `times` takes that product.
+// Returns the cotangent of one operand. `times` multiplies ct [batch, own free, other free] by `other` over the other's
+// free dims, which gives [batch, own free, other's contracting dims in order]. A permutation then restores the
+// operand's order of dims.
 Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& own_batching,
                         const Dims& own_contracting, const Dims& other_batching, const Dims& other_contracting,
                         bool operand_is_lhs, const std::function<Tensor(const DotDims&)>& times) {
@@ -83,7 +83,7 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   d.rhs_contracting = other_free;
   const Tensor grad = times(d);
 
-  // grad's dims: batching, own free, then the other's remaining dims (its contracting ones) in the other's dim order.
+  // grad's dims: batching, own free, then the other's remaining (contracting) dims in the order of its dims.
   Dims rest = other_contracting;
   std::sort(rest.begin(), rest.end());
   Dims permutation(operand.rank());
@@ -96,7 +96,7 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   return transpose(grad, permutation);
 }
 
-// Cotangents of the factors x and y; null for one that is not wanted.
+// Returns the cotangents of the factors x and y; null for an unwanted one.
 Tensors dot_grads(const DotDims& d, const Tensor& x, const Tensor& y, bool wants_x, bool wants_y,
                   const std::function<Tensor(const DotDims&)>& times_x,
                   const std::function<Tensor(const DotDims&)>& times_y) {
@@ -125,7 +125,7 @@ int64_t dot_flops(const Node& node) {
   return 2 * node.results[0].elements() * contracted;
 }
 
-// Operands: the product as it was taken, and its two factors. Only the gradient reads the factors.
+// Operands: the product that was computed, and its two factors. Only the gradient reads the factors.
 std::vector<Shape> float8_shape(Shapes o, const Attributes& a) {
   check_count(o, 3, "float8_dot_c1");
   const std::vector<Shape> out = dot_shape(o.subspan(1), DotProduct{as<Float8Product>(a).dims, o[1].dtype});

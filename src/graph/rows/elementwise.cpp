@@ -1,4 +1,4 @@
-// Rows of the elementwise ops.
+// Table rows of the elementwise ops.
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -9,7 +9,7 @@
 namespace fettle::rows {
 namespace {
 
-// Unary.
+// Unary ops.
 
 std::vector<Shape> float_shape(Shapes o, const Attributes&) {
   check_count(o, 1, "unary_c1");
@@ -34,7 +34,7 @@ std::vector<Shape> is_finite_shape(Shapes o, const Attributes& a) {
   return {o[0].with_dtype(DType::kPred)};
 }
 
-// StableHLO has no erf; its extension chlo does.
+// StableHLO has no erf; its extension CHLO has it.
 std::string erf_text(NodeText& n, Printer&) {
   return fmt::format("chlo.erf {} : {} -> {}", n.operands[0], n.result(), n.result());
 }
@@ -64,7 +64,7 @@ constexpr std::array kUnary{
     unary(Op::kTanh, "tanh", [](const VjpArgs& a) -> Tensors { return {ct(a) * (1.0 - out(a) * out(a))}; }),
 };
 
-// Binary.
+// Binary ops.
 
 std::vector<Shape> two_numbers_shape(Shapes o, const Attributes&) {
   check_count(o, 2, "binary_c1");
@@ -84,7 +84,7 @@ Tensor where(const Tensor& pred, const Tensor& value) {
   return select(pred, value, zeros_like(value));
 }
 
-// At a tie the first operand takes the whole cotangent.
+// Where both operands are equal, the first takes the whole cotangent.
 Tensors larger_vjp(const VjpArgs& a, const char* direction) {
   const Tensor first = compare(x(a), direction, y(a));
   return {where(first, ct(a)), where(logical_not(first), ct(a))};

@@ -1,4 +1,4 @@
-// Rows of the ops that reduce dims, and that read or add rows of a table.
+// Table rows of the ops that reduce dims, and of those that read a table by ids or add to it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kKinds[] = {"add", "maximum", "minimum", "and", "or"};
 
-// Where the reduction starts.
+// Returns the initial value of the reduction.
 std::string initial(ReduceKind kind, DType dtype) {
   switch (kind) {
     case ReduceKind::kAdd: return mlir_element(0, dtype);
@@ -20,7 +20,7 @@ std::string initial(ReduceKind kind, DType dtype) {
     case ReduceKind::kAnd: return "true";
     case ReduceKind::kOr: return "false";
   }
-  throw InternalError("no reduction {}", static_cast<int>(kind));
+  throw InternalError("unknown reduction {}", static_cast<int>(kind));
 }
 
 std::string reduce_text(NodeText& n, Printer& printer) {
@@ -56,13 +56,13 @@ Tensors reduce_vjp(const VjpArgs& a) {
   const Tensor spread = broadcast_to(reshape(ct(a), kept), x(a).dims());
   if (kind == ReduceKind::kAdd) return {spread};
   if (kind == ReduceKind::kAnd || kind == ReduceKind::kOr) return {Tensor{}};
-  // Ties share the cotangent equally.
+  // Equal maxima share the cotangent equally.
   const Tensor chosen = convert(compare(x(a), "EQ", broadcast_to(reshape(out(a), kept), x(a).dims())), x(a).dtype());
   const Tensor count = broadcast_to(reshape(reduce_sum(chosen, dims), kept), x(a).dims());
   return {spread * chosen / count};
 }
 
-// The leading `batch` dims of a table and its ids, which go together.
+// Formats the leading `batch` dims that a table and its ids share.
 std::string batching(const char* of_table, const char* of_ids, int64_t batch) {
   Dims dims;
   for (int64_t d = 0; d < batch; ++d) dims.push_back(d);
@@ -100,14 +100,14 @@ std::vector<Shape> take_shape(Shapes o, const Attributes&) {
 }
 
 Tensors take_vjp(const VjpArgs& a) {
-  // scatter skips ids that are out of range; gather clamps them.
+  // scatter ignores ids that are out of range, but gather clamps them.
   const Dims rows(x(a).dims().begin(), x(a).dims().end() - 1);
   const Tensor last = constant(static_cast<double>(rows.back() - 1), DType::kI32);
   const Tensor ids = minimum(maximum(y(a), constant(0, DType::kI32)), last);
   return {make_node(Op::kTakeTranspose, {ct(a), ids}, ResultDims{rows}), Tensor{}};
 }
 
-// Operands: the rows, their ids and, where it does not start from zeros, the table.
+// Operands: the updates, their ids and, unless the result starts from zeros, the table.
 std::string scatter_text(NodeText& n, Printer& printer) {
   const std::string scalar = mlir_type({n.node.results[0].dtype, {}});
   const int64_t rank = n.node.operands[1].rank(), batch = n.node.results[0].rank() - 2;

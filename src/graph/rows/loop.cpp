@@ -1,4 +1,5 @@
-// The row of scan: shapes, activity, liveness and FLOPs follow from its body. Its gradient is in autodiff/scan_vjp.cpp.
+// The table row of scan. Shapes, activity, liveness and FLOPs follow from its body. Its gradient is in
+// autodiff/scan_vjp.cpp.
 #include <array>
 
 #include "graph/autodiff/grad.h"
@@ -20,13 +21,14 @@ std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   const auto& loop = as<Loop>(a);
   const Block& body = *loop.body;
   check(body.inputs.size() == 1 + o.size() && static_cast<int64_t>(body.outputs.size()) >= loop.carries, "while_c1",
-        "{} inputs and {} outputs of the body for {} operands and {} carries", body.inputs.size(), body.outputs.size(),
-        o.size(), loop.carries);
+        "the body has {} inputs and {} outputs; the scan has {} operands and {} carries", body.inputs.size(),
+        body.outputs.size(), o.size(), loop.carries);
   for (size_t i = 0; i < o.size(); ++i) {
     const Shape& inside = body.inputs[1 + i].shape();
     const bool sliced = static_cast<int64_t>(i) >= loop.carries && static_cast<int64_t>(i) < loop.carries + loop.xs;
-    check(o[i] == (sliced ? stacked(inside, loop.trips) : inside), "while_i1", "a scan of {} trips takes {} for {}",
-          loop.trips, o[i].to_string(), inside.to_string());
+    check(o[i] == (sliced ? stacked(inside, loop.trips) : inside), "while_i1",
+          "a scan of {} trips got an operand {} for the body's input {}", loop.trips, o[i].to_string(),
+          inside.to_string());
   }
   std::vector<Shape> results;
   for (size_t r = 0; r < body.outputs.size(); ++r) {
@@ -46,12 +48,12 @@ int64_t loop_flops(const Node& node) {
 }
 
 struct BodyNeeds {
-  std::vector<bool> outputs;   // of the body = results of the node
-  std::vector<bool> operands;  // of the node = inputs of the body after the index
+  std::vector<bool> outputs;   // outputs of the body, which are the results of the node
+  std::vector<bool> operands;  // operands of the node, which are the inputs of the body after the index
   LiveValues live;             // values of the body
 };
 
-// What the body must keep when `results` of the node are read: a carry that is read inside must be computed, too.
+// Returns what the body must keep when `results` of the node are read. A carry that the body itself reads is also kept.
 BodyNeeds body_needs(const Node& node, std::vector<bool> results) {
   const auto& loop = node.get<Loop>();
   const Block& body = *loop.body;

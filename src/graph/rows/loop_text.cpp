@@ -1,11 +1,11 @@
-// The spelling of scan: a while loop whose state is the counter, the carries, the stacked results, and then, unchanged,
-// the xs and the captured values.
+// Prints scan as a while loop. The loop's state is the counter, the carries, the stacked results, and then the xs and
+// the captured values, which do not change.
 #include "graph/rows/loop_text.h"
 
 namespace fettle::rows {
 namespace {
 
-// One row of a stacked value [trips, ...]: [1, ...].
+// Returns the shape [1, ...] of one slice of a stacked value [trips, ...].
 Shape row_of(const Shape& whole) {
   Shape out = whole;
   out.dims[0] = 1;
@@ -53,7 +53,7 @@ class LoopText {
   std::string fresh() { return printer_.fresh(); }
   void line(const std::string& name, const std::string& expression) { printer_.line(name, expression, n_.node); }
 
-  // The state's first values, types and names in the loop; stacked results begin as zeros.
+  // Sets the initial values, types and names of the loop's state. Stacked results begin as zeros.
   void state() {
     std::vector<std::string> init{fresh()};
     types_ = {"tensor<i32>"};
@@ -78,7 +78,7 @@ class LoopText {
     }
   }
 
-  // The number of this trip's slice.
+  // Returns the name of this trip's slice index.
   std::string this_index() {
     if (!loop_.reverse) return args_[0];
     const std::string last = fresh(), index = fresh();
@@ -95,7 +95,7 @@ class LoopText {
 
   void bind(int64_t input, const std::string& name) { names_[id_of(body_.inputs[input])] = name; }
 
-  // Names the body's inputs. A slice whose value comes from the host's memory is printed where the body reads it.
+  // Names the body's inputs. A slice of a value in host memory is printed where the body reads it.
   Printer::Later bind_inputs() {
     Printer::Later later;
     bind(0, index_);
@@ -124,7 +124,7 @@ class LoopText {
     bind(1 + i, value);
   }
 
-  // The stack of result `r` with this trip's row in it.
+  // Returns the stack of result `r` with this trip's slice written to it.
   std::string updated_stack(int64_t r) {
     const Tensor& output = body_.outputs[r];
     const Shape& whole = n_.node.results[r];

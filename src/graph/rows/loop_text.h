@@ -1,4 +1,4 @@
-// Declares the spelling of scan, which has a file of its own.
+// Declares the spelling of scan. It has its own file because of its length.
 #pragma once
 
 #include "graph/rows/rows.h"

@@ -1,7 +1,7 @@
-// Lists the groups of rows of the op table, and what their files share.
+// Lists the groups of the op table's rows, and what their files share.
 //
-// Names within the files: <op>_text spells, <op>_shape is the shape rule, <op>_vjp the gradient, <op>_flops the FLOPs.
-// Source of the shape rules: the StableHLO specification, section of each op.
+// Functions in these files: <op>_text spells the op, <op>_shape is the shape rule, <op>_vjp the gradient, <op>_flops
+// the FLOPs. The shape rules follow the section of each op in the StableHLO specification.
 #pragma once
 
 #include <span>
@@ -21,15 +21,15 @@ std::span<const OpRow> values();       // parameter, constant, iota
 std::span<const OpRow> elementwise();  // arithmetic, comparison, choice, conversion
 std::span<const OpRow> shape();        // broadcast, reshape, slices, padding
 std::span<const OpRow> dot();          // matrix products
-std::span<const OpRow> gather();       // reductions, rows of tables
-std::span<const OpRow> structure();    // what says where a value lies, or how its gradient is taken
+std::span<const OpRow> gather();       // reductions, reads and sums by id
+std::span<const OpRow> structure();    // markers of a value's place and of how its gradient is computed
 std::span<const OpRow> call();         // custom calls
 std::span<const OpRow> loop();         // scan
 
 std::vector<bool> all_operands(const Node& node, const std::vector<bool>& live);
 std::vector<bool> first_operand(const Node& node, const std::vector<bool>& live);
 
-// A row of an op that needs all its operands and whose arithmetic is not counted.
+// Makes the table row of an op that needs all its operands and whose arithmetic is not counted.
 constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule shape, Vjp vjp,
                            Saved saved = Saved::kAsValue) {
   return {.op = op,
@@ -50,7 +50,7 @@ void check(bool ok, const char* label, fmt::format_string<Args...> format, Args&
 void check_count(Shapes operands, size_t count, const char* label);
 bool in_range_and_unique(const Dims& dims, int64_t rank);
 
-// The first operand's shape.
+// Returns the first operand's shape.
 std::vector<Shape> same_shape(Shapes operands, const Attributes&);
 
 // "stablehlo.add %0, %1 : tensor<2xf32>": operands and result have one type.
@@ -58,7 +58,7 @@ std::string plain_text(NodeText& node, Printer&);
 // "stablehlo.convert %0 : (tensor<2xf32>) -> tensor<2xbf16>".
 std::string typed_text(NodeText& node, Printer&);
 
-// Parts of a VJP's arguments.
+// Accessors for parts of a VJP's arguments.
 inline const Tensor& ct(const VjpArgs& a) {
   return a.cotangents[0];
 }

@@ -1,4 +1,4 @@
-// Rows of the ops that change a value's shape.
+// Table rows of the ops that change a value's shape.
 #include <algorithm>
 #include <array>
 
@@ -106,7 +106,7 @@ Tensors dynamic_slice_vjp(const VjpArgs& a) {
 
 std::vector<Shape> update_shape(Shapes o, const Attributes&) {
   check(o.size() >= 2 && static_cast<int64_t>(o.size()) == o[0].rank() + 2, "dynamic_update_slice_c4",
-        "{} operands for {}", o.size(), o.empty() ? "nothing" : o[0].to_string());
+        "{} operands to update {}", o.size(), o.empty() ? "nothing" : o[0].to_string());
   check(o[0].dtype == o[1].dtype, "dynamic_update_slice_c2", "{} into {}", o[1].to_string(), o[0].to_string());
   check(o[0].rank() == o[1].rank(), "dynamic_update_slice_c3", "{} into {}", o[1].to_string(), o[0].to_string());
   for (size_t i = 2; i < o.size(); ++i)
@@ -148,7 +148,7 @@ Tensors pad_vjp(const VjpArgs& a) {
   const auto& [low, high, interior] = a.get<Padding>();
   Tensor grad = ct(a);
   for (int64_t i = 0; i < grad.rank(); ++i) {
-    internal_check(low[i] >= 0 && high[i] >= 0, "[pad] the VJP takes no negative padding");
+    internal_check(low[i] >= 0 && high[i] >= 0, "[pad] the VJP does not support negative padding");
     grad = slice(grad, i, low[i], grad.dims()[i] - high[i], interior[i] + 1);
   }
   return {grad, Tensor{}};

@@ -1,4 +1,5 @@
-// Rows of the ops that leave a value as it is: they say where it lies, what waits for it, or how its gradient is taken.
+// Table rows of the ops that do not change a value. They say where it lies, what it waits for, or how its gradient is
+// computed.
 #include <array>
 
 #include "graph/ops.h"
@@ -25,7 +26,7 @@ Tensors barrier_vjp(const VjpArgs& a) {
   return a.cotangents;
 }
 
-// On one device there is nothing to constrain: the result is the operand.
+// On one device a constraint has no effect: the result is the operand.
 std::string constraint_text(NodeText& n, Printer& printer) {
   if (!printer.sharded()) {
     printer.name_result(n, n.operands[0]);
@@ -45,7 +46,7 @@ Tensors constraint_vjp(const VjpArgs& a) {
   return {sharding_constraint(ct(a), a.get<Constraint>().partition)};
 }
 
-// Operands: x, and perhaps an f32 scalar that stands for the sum of the squares of x's gradient.
+// Operands: x, and optionally an f32 scalar whose gradient is the sum of the squares of x's gradient.
 std::string place_text(NodeText& n, Printer&) {
   return fmt::format(
       "stablehlo.custom_call @annotate_device_placement({}) {{backend_config = \"\", has_side_effect = true, "
@@ -55,12 +56,12 @@ std::string place_text(NodeText& n, Printer&) {
 
 std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
   check(o.size() == 1 || (o.size() == 2 && o[1] == Shape{DType::kF32, {}}), "place_c1",
-        "{} operands, wanted one, or one and an f32 scalar", o.size());
+        "{} operands, wanted a value, or a value and an f32 scalar", o.size());
   check_partition(o[0], as<Placement>(a).partition);
   return {o[0]};
 }
 
-// A gradient lies where its value lies.
+// The gradient goes to the memory where the operand lies.
 Tensors place_vjp(const VjpArgs& a) {
   const auto& [memory, partition] = a.get<Placement>();
   const Tensor grad = sharding_constraint(ct(a), partition);
@@ -74,13 +75,13 @@ Tensors place_vjp(const VjpArgs& a) {
   return grads;
 }
 
-// Operands: the value, n inputs, and n gradients of the value by the inputs.
+// Operands: the value, n inputs, and n gradients of the value with respect to the inputs.
 Tensors custom_gradient_vjp(const VjpArgs& a) {
   const size_t inputs = (a.operands.size() - 1) / 2;
   Tensors grads(a.operands.size());
   for (size_t i = 0; i < inputs; ++i) {
     const Tensor& unit = a.operands[1 + inputs + i];
-    // The product is taken in the cotangent's dtype: a loss scale may be too large for float16.
+    // Multiplies in the cotangent's dtype, because a loss scale may be too large for float16.
     grads[1 + i] = convert(convert(unit, ct(a).dtype()) * ct(a), a.operands[1 + i].dtype());
   }
   return grads;
@@ -103,8 +104,8 @@ constexpr std::array kStructureRows{
           .flops = nullptr,
           .needs = all_operands,
           .saved = Saved::kAsValue},
-    // A value in the host's memory is fetched again rather than saved on the device. Fetches are printed where they are
-    // used, since the copies are begun in the order of the text.
+    // The reverse loop fetches a value in host memory again instead of saving it on the device. Fetches are printed
+    // where they are used, because the copies start in the order of the text.
     OpRow{.op = Op::kPlace,
           .name = "annotate_device_placement",
           .spell = place_text,

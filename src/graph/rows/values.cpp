@@ -1,4 +1,4 @@
-// Rows of the ops without operands, and what the other files share.
+// Table rows of the ops without operands, and the functions that the other files share.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -9,7 +9,7 @@ namespace fettle::rows {
 namespace {
 
 std::string parameter_text(NodeText&, Printer&) {
-  throw InternalError("an input is printed with its block, not as a node");
+  throw InternalError("inputs are printed with their block, not as nodes");
 }
 
 std::vector<Shape> parameter_shape(Shapes, const Attributes& a) {
@@ -34,7 +34,7 @@ std::string constant_text(NodeText& n, Printer&) {
 std::vector<Shape> constant_shape(Shapes, const Attributes& a) {
   const auto& [shape, splat, values] = as<ConstantValue>(a);
   check(values == nullptr || static_cast<int64_t>(values->size()) == shape.elements(), "constant_c1",
-        "{} values for {}", values == nullptr ? 1 : values->size(), shape.to_string());
+        "{} values for a literal {}", values == nullptr ? 1 : values->size(), shape.to_string());
   return {shape};
 }
 

@@ -1,4 +1,4 @@
-// Defines the layers that families share. Shapes as in model.h's legend.
+// Defines the layers that families share. Shapes use model.h's legend.
 #pragma once
 
 #include <string>
@@ -8,33 +8,35 @@
 
 namespace fettle {
 
-// x_..I times the layer's `module`.weight [O.., I] (transposed: [I, O..]), plus its bias if there is one, plus the
-// adapter. A fused module gives [.., parts, O].
+// Applies a layer's `module`: x_..I times `module`.weight [O.., I] (transposed: [I, O..]), plus its bias if it has one,
+// plus the adapter's part. A fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x,
               bool transposed = false);
 
-// x / sqrt(mean(x^2) + eps) * (weight + weight_offset), in f32, returned in x's dtype.
+// Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
-// The norm of the config's kind with weights `name`.weight and, for LayerNorm, `name`.bias, of a layer or outside.
+// Applies the norm of the config's kind, in a layer or outside of the layers. Its weights are `name`.weight and, for
+// LayerNorm, `name`.bias.
 Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x);
 Tensor norm(const ModelConfig& config, const Weights& weights, const std::string& name, const Tensor& x);
 
-// cap * tanh(x / cap); x itself when cap is 0.
+// Returns cap * tanh(x / cap), or x itself when cap is 0.
 Tensor soft_cap(const Tensor& x, double cap);
 
-// The activation functions of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu. Throws
-// UserError.
+// Applies an activation function of Hugging Face's ACT2FN: silu, gelu, gelu_new (= gelu_pytorch_tanh), relu. Throws
+// UserError when `name` is another one.
 Tensor activation(const std::string& name, const Tensor& x);
 
-// log(1 / (1 + exp(-x))); nothing overflows, and the slope at 0 is right.
+// Returns log(1 / (1 + exp(-x))) without overflow and with the right slope at 0.
 Tensor log_sigmoid(const Tensor& x);
 
-// Rows of the embedding times its scale, in f.compute, held to the residual stream's sharding.
+// Returns the embeddings of the ids times the model's embedding scale, in f.compute and with the residual stream's
+// sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 
-// Runs `body(layer, x, layer index, cache)` over all layers as one scan; x_BTD goes through. With f.cache, the body
-// gets the layer's [B, S, K, H] keys and values and returns them grown.
+// Runs `body(layer, x, layer index, cache)` over all layers as one scan, which carries x_BTD. With f.cache, the body
+// gets the layer's keys and values [B, S, K, H] and returns them with the new positions.
 struct LayerCache {
   Tensor keys_BSKH, values_BSKH;
 };

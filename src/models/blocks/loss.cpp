@@ -6,7 +6,8 @@
 namespace fettle {
 namespace {
 
-// Positions of a chunk: a divisor of T / sp times sp whose logits fit the budget.
+// Returns the positions per chunk, c. Every device takes the same part of them, a divisor of T / sp, and the chunk's
+// logits fit the budget (bytes on one device).
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
@@ -19,7 +20,8 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   return sp;
 }
 
-// [B, T, ...] -> [T / c, B, c, ...] where each chunk takes its share from every sp part, and back.
+// Cuts [B, T, ...] into [T / c, B, c, ...]; each chunk takes an equal share from every sp part. from_chunks()
+// reverses it.
 Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
   const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
   Dims split{b, sp, n, chunk / sp}, order{2, 0, 1, 3}, merged{n, b, chunk};
@@ -83,7 +85,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
   const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = head_VD.dim(0);
   const int64_t sp = f.sharding.mesh().size_of("sp");
   const int64_t chunk = chunk_length(f, b, t, v, options.chunk_bytes);
-  // Gathered once, not once a chunk.
+  // Gathers the head once, not once per chunk.
   const Tensor head = f.sharding.constrain(convert(head_VD, f.compute), {"act_vocab", ""});
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};

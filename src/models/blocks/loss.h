@@ -1,4 +1,4 @@
-// Defines the token loss: cross-entropy in chunks of positions, so that [B, T, V] logits never exist whole.
+// Defines the token loss: cross-entropy in chunks of positions, so that logits [B, T, V] never exist as a whole.
 #pragma once
 
 #include "models/model.h"
@@ -6,25 +6,26 @@
 namespace fettle {
 
 struct TokenLoss {
-  Tensor sum;         // f32 scalar over the trained tokens, weighted; differentiable by hidden and head
-  Tensor losses_BT;   // f32, 0 where not trained
+  Tensor sum;        // f32 scalar: weighted sum over the trained tokens; differentiable with respect to hidden and head
+  Tensor losses_BT;  // f32, 0 for tokens that are not trained
   Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
 
 struct LossOptions {
-  bool differentiable = false;               // makes `sum` differentiable; the gradient is computed beside the value
-  bool head_trained = false;                 // ... by the head as well
-  Tensor row_weights;                        // f32 [B]: factor on each row's losses in `sum`; null: 1
-  int64_t chunk_bytes = int64_t{128} << 20;  // f32 logits of one chunk, on one device
+  bool differentiable = false;  // makes `sum` differentiable; its gradient is computed together with the value
+  bool head_trained = false;    // also makes it differentiable with respect to the head
+  Tensor row_weights;           // f32 [B]: factor on the losses of each row in `sum`; null: 1
+  int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 
-// hidden_BTD in f.compute, head_VD, targets_BT i32 (kIgnore = -100 where not trained).
+// Takes hidden_BTD in f.compute, head_VD, and targets_BT in i32 (kIgnore = -100 for tokens that are not trained).
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
                      const LossOptions& options);
 
-// The head [V, D] that logits are taken with: its parameter, or that with rows of length 1 where the family has it so.
+// Returns the head [V, D] that computes the logits. Where the family normalises the head (normalised_head), each
+// token's vector has length 1.
 Tensor head_of(const Model& model, const Weights& weights);
-// Logits [.., V] in f32 of hidden states [.., D].
+// Returns the f32 logits [.., V] of hidden states [.., D].
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD);
 
 }  // namespace fettle

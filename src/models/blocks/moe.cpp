@@ -1,11 +1,11 @@
-// Tokens are taken in the order of their expert, in blocks of one expert each: a loop over the blocks gathers a block's
-// tokens and its expert's weights, and adds what comes out to the tokens. How many blocks there are is known only when
-// the router has spoken; their number is bounded, and the loop ends after those that are used.
+// A mixture of experts sorts tokens by expert and cuts them into blocks, each with tokens of one expert. A loop over
+// the blocks gathers a block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks
+// is known only after routing. It has an upper bound, and the loop ends after the blocks that are used.
 //
-// Devices are leading dims of every array in that loop (P, in moe.cpp's legend: devices of the batch, of sp, ep, tp),
-// so that it runs without any exchange between them: tokens are gathered along ep before it, sums of ep and tp taken
-// after it. More legend: n tokens of one device, k experts of a token, S = n k, E experts, R experts of one device, Z
-// tokens of a block.
+// Devices are leading dims of every array in that loop (P in this file's legend: devices of the batch, of sp, of ep, of
+// tp). The loop therefore runs without communication: tokens are gathered along ep before it, and results are summed
+// over ep and tp after it. More legend: n tokens of one device, k experts of a token, S = n k, E experts, R experts of
+// one device, Z tokens of a block.
 #include "models/blocks/moe.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSmallestBlock = 8, kLargestBlock = 256;
 
-// x_BTD as the devices see it.
+// The dims of x_BTD with device dims in front.
 class DeviceDims {
  public:
   DeviceDims(const Forward& f, const Tensor& x_BTD) : sharding_(f.sharding) {
@@ -33,19 +33,19 @@ class DeviceDims {
 
   int64_t size(size_t dim) const { return sizes_[dim]; }
   int64_t tokens() const { return rows_ * length_; }  // of one device
-  // The first `count` device dims, then `dims`.
+  // Returns the first `count` device dims, followed by `dims`.
   Dims with(size_t count, const Dims& dims) const {
     Dims out(sizes_.begin(), sizes_.begin() + static_cast<std::ptrdiff_t>(count));
     out.insert(out.end(), dims.begin(), dims.end());
     return out;
   }
-  // Held so that the first `count` dims lie on their devices.
+  // Constrains the sharding of x so that each of the first `count` dims is split over its devices.
   Tensor hold(const Tensor& x, size_t count) const {
     LogicalAxes axes(axes_.begin(), axes_.begin() + static_cast<std::ptrdiff_t>(count));
     axes.resize(static_cast<size_t>(x.rank()));
     return sharding_.constrain(x, axes);
   }
-  // x [first `have` device dims.., ...], the same for all devices of the dims up to `count`.
+  // Broadcasts x [first `have` device dims.., ...] to the first `count` device dims.
   Tensor spread(const Tensor& x, size_t have, size_t count) const {
     Dims dims(x.dims().begin() + static_cast<std::ptrdiff_t>(have), x.dims().end()), from;
     for (int64_t d = 0; d < x.rank(); ++d) from.push_back(d < static_cast<int64_t>(have) ? d : d + (count - have));
@@ -62,7 +62,7 @@ class DeviceDims {
   }
 
  private:
-  // Dims that do not divide are not split (one row while generating).
+  // A dim that does not divide by its devices is not split (such as a batch of one row while generating).
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);
@@ -75,7 +75,7 @@ class DeviceDims {
   int64_t rows_, length_, width_;
 };
 
-constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // how many device dims
+constexpr size_t kData = 2, kOfExperts = 3, kAll = 4;  // numbers of leading device dims
 
 Tensor number(int64_t value) {
   return constant(static_cast<double>(value), DType::kF32);
@@ -89,7 +89,7 @@ Tensor where(const Tensor& pred) {
   return convert(pred, DType::kF32);
 }
 
-// Sums up to and with each place of `dim`, by doubling.
+// Returns the inclusive running sum along `dim`, by doubling.
 Tensor running_sum(Tensor x, int64_t dim) {
   for (int64_t step = 1; step < x.dim(dim); step *= 2) {
     Dims low(static_cast<size_t>(x.rank()), 0), none = low;
@@ -99,7 +99,7 @@ Tensor running_sum(Tensor x, int64_t dim) {
   return x;
 }
 
-// i32: f32 would count to 2^24 only.
+// Converts to i32. f32 counts exactly only up to 2^24.
 Tensor whole(const Tensor& x) {
   return convert(x, DType::kI32);
 }
@@ -108,7 +108,8 @@ Tensor places_of(const Dims& dims, int64_t dim) {
   return iota({DType::kI32, dims}, dim);
 }
 
-// The same of 0 and 1, along the last dim but one, which may be long: within chunks by a product with a triangle. i32.
+// Returns the inclusive running sum of zeros and ones in i32 along the last dim but one, which may be long. Within
+// chunks it multiplies by a triangular matrix.
 Tensor running_count(const Tensor& x) {
   constexpr int64_t kChunk = 64;
   const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
@@ -137,7 +138,7 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 dims, n, k]
 };
 
-// The k likeliest experts of each token, the first of equals first.
+// Returns the k most likely experts of each token. Of equally likely experts the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor scores = convert(linear(f, layer, c.experts.router, x_nD), DType::kF32);
@@ -167,16 +168,16 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   return {concatenate(experts, -1), of_all};
 }
 
-// Blocks of one expert's tokens, the loop's slices: their number first, then 3 device dims.
+// Blocks of one expert's tokens, which the loop slices. Dims: the block's number, then 3 device dims.
 struct Blocks {
   Tensor tokens_Z;   // i32; n for places without a token
-  Tensor weights_Z;  // f32, the router's
-  Tensor expert_1;   // i32, among those of the device
-  Tensor used;       // i32 scalar: blocks that some device needs
-  int64_t count;     // at most
+  Tensor weights_Z;  // f32, from the router
+  Tensor expert_1;   // i32, numbered among the experts of the device
+  Tensor used;       // i32 scalar: the most blocks that any device uses
+  int64_t count;     // upper bound of `used`
 };
 
-// Tokens of a block, of s that are sent to experts.
+// Returns the tokens per block when `s` tokens are sent to experts.
 int64_t block_size(const ModelConfig& c, int64_t s) {
   const auto fair = static_cast<uint64_t>(std::max<int64_t>(1, s / c.num_experts));
   return std::clamp(static_cast<int64_t>(std::bit_floor(fair)), kSmallestBlock, kLargestBlock);
@@ -185,14 +186,15 @@ int64_t block_size(const ModelConfig& c, int64_t s) {
 Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes& routes) {
   const int64_t n = devices.tokens(), k = c.experts_per_token, s = n * k, r = c.num_experts / devices.size(2);
   const int64_t z = block_size(c, s);
-  // A token goes to an expert once at most.
+  // A token goes to an expert at most once.
   const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
-  internal_check(std::max(s, places) < int64_t{1} << 31, "{} tokens sent to experts on a device", s);
+  internal_check(std::max(s, places) < int64_t{1} << 31,
+                 "one device sends {} tokens to experts; int32 cannot count them", s);
   auto dims = [&](const Dims& own) { return devices.with(kOfExperts, own); };
 
   const Tensor all =
       devices.spread(reshape(stop_gradient(routes.experts), devices.with(kData, {s})), kData, kOfExperts);
-  const Tensor own = all - counting(dims({s}), 2) * number(r);  // outside of [0, r): another device's
+  const Tensor own = all - counting(dims({s}), 2) * number(r);  // an expert outside of [0, r) belongs to another device
   const Tensor sent = where(compare(broadcast_to(expand(own, -1), dims({s, r})), "EQ", counting(dims({s, r}), 4)));
   const Tensor so_far = running_count(sent);
   const auto blocks_for = [&](const Tensor& tokens) {
@@ -201,7 +203,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  const Tensor place = reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: another device's
+  const Tensor place =
+      reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: the expert of another device
 
   const Tensor zero = constant(0, DType::kI32);
   const Tensor slot = expand(places_of(dims({s}), 3), -1) + 1.0;
@@ -219,7 +222,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   auto by_block = [&](const Tensor& x, int64_t width) {
     return transpose(reshape(x, dims({count, width})), {3, 0, 1, 2, 4});
   };
-  // The largest is taken in f32; more blocks than that holds exactly are all run.
+  // The maximum is taken in f32. Beyond the numbers that f32 holds exactly, the loop runs all blocks.
   const Tensor last = convert(slice(ends, 3, r - 1, r), DType::kF32);
   const Tensor used = count < int64_t{1} << 24 ? whole(reduce_max(last, {0, 1, 2, 3}))
                                                : constant(static_cast<double>(count), DType::kI32);
@@ -230,7 +233,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
           .count = count};
 }
 
-// The weights of all experts [E, O, I] as rows [4 dims, R, O I / tp]; `tp` splits dim 1 or 2, or (0) none.
+// Lays the weights of all experts [E, O, I] out as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2); 0
+// splits none.
 Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
   const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
   if (split_dim == 0) {
@@ -248,8 +252,8 @@ Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t 
   return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
 }
 
-// A linear layer of each expert: its weight's rows and, when there is a pair, those of lora_A and lora_B. `out` and
-// `in` are of one device.
+// A linear layer of each expert: its weights and, with LoRA, those of lora_A and lora_B. `out` and `in` are sizes on
+// one device.
 struct ExpertLinear {
   int64_t out, in;
   Tensor weights, a, b;
@@ -261,7 +265,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // Of gate and up, whose outputs tp splits; `half` is the pair's: 0 the gate's, 1 up's.
+  // The layer gate or up, whose outputs tp splits. The two share lora_B: `half` is 0 for the gate's part and 1 for
+  // up's.
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.intermediate_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
@@ -270,7 +275,7 @@ class ExpertLinears {
     add_pair(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
     return out;
   }
-  // Of down, whose inputs tp splits.
+  // The layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
     ExpertLinear out{
         f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};

@@ -1,30 +1,32 @@
-// Defines the MLP of a mixture of experts, in which a router sends each token to a few of many MLPs.
+// Defines the MLP of a mixture of experts: a router sends each token to a few of many MLPs.
 //
-// No expert has a capacity: each takes all tokens that are sent to it, and none is dropped. Each device of `ep` holds
-// its share of the experts and serves the tokens of its neighbours along `ep`.
+// Experts have no capacity limit: each takes all tokens that are sent to it, and none is dropped. Each device of `ep`
+// stores its share of the experts and computes them for the tokens of all devices along `ep`.
 #pragma once
 
 #include "models/blocks/layers.h"
 
 namespace fettle {
 
-// A layer's router and experts, the experts of a kind as one parameter [L, E, ...].
+// Adds a layer's router and experts. All experts of a layer share one parameter [L, E, ...] for each of gate, up and
+// down.
 void add_expert_params(ParamList& list, const ModelConfig& config);
 
-// The layer's mixture of x_BTD. Adds to f.router when there is one.
+// Returns the mixture's result for x_BTD. Adds the routing statistics to f.router unless that is null.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);
 
-// Blocks of tokens that the experts of one device go through in a layer when `rows` x `length` tokens (of a
-// micro-batch, all devices) spread evenly over all experts. A program's loop over them ends when the router's are done.
+// Returns how many blocks of tokens the experts of one device compute in a layer when the `rows` x `length` tokens of a
+// micro-batch (over all devices) spread evenly over all experts. In a program, the router decides how many blocks the
+// loop runs.
 int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
 
-// Tokens lie in slots, one after another, each in as many as it has experts: the token of each of `slots` (i32).
+// Each token fills `experts_per_token` slots, one after another. Returns the token of each of `slots` (i32).
 Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
 
-// What Forward::router starts from.
+// Returns the initial value of Forward::router: zeros.
 Tensor no_routes(const ModelConfig& config);
-// f32 scalar: 1 when all experts are used alike (eq. 4 to 6 of Switch Transformer), as Transformers computes it. Of
-// what f.router gathered over all layers and the tokens of documents.
+// Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, as Transformers computes it): 1
+// when all experts are used equally. Reads f.router, which counts the tokens of documents over all layers.
 Tensor balance_loss(const Forward& f);
 
 }  // namespace fettle

@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-// One for each pair of dims [R / 2]; `divisors` (longrope) may be empty.
+// Returns one frequency for each two rotated dims [R / 2]; `divisors` (longrope) may be empty.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
                                         const std::vector<double>& divisors) {
   std::vector<double> out;
@@ -16,7 +16,7 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
     double frequency = std::pow(rope.rope_theta, -static_cast<double>(i) / static_cast<double>(rotary_dim));
     if (!divisors.empty()) frequency /= divisors[static_cast<size_t>(i / 2)];
     if (rope.rope_type == "linear") frequency /= rope.factor;
-    if (rope.rope_type == "llama3") {  // keeps high ones, divides low ones, blends between
+    if (rope.rope_type == "llama3") {  // keeps high frequencies, divides low ones, blends between
       const double context = static_cast<double>(rope.original_max_position_embeddings);
       const double wavelength = 2 * std::numbers::pi / frequency;
       if (wavelength > context / rope.low_freq_factor) {

@@ -6,14 +6,15 @@
 
 namespace fettle {
 
-// Cosines and sines [B, T, 1, R / 2] in f32; R = rope.rotary_dim(head_dim) dims of a head are rotated.
+// Cosines and sines [B, T, 1, R / 2] in f32. R = rope.rotary_dim(head_dim) dims of a head are rotated.
 struct Rope {
   Tensor cos, sin;
 };
 
-// `lengths_B` (i32): whether longrope takes the factors for long documents; null: by each row's largest position + 1.
+// longrope chooses its factors for short or long documents by `lengths_B` (i32 tokens). When it is null, by each row's
+// largest position + 1.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
-// Rotates the first R dims, pair (i, i + R / 2) by angle i; the rest stays.
+// Rotates the first R dims of x and leaves the rest: dims i and i + R / 2 turn by angle i.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 }  // namespace fettle

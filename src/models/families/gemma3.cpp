@@ -1,5 +1,5 @@
-// Gemma 3, its text models: Gemma 2 with norms on q and k in place of the caps, more layers with a window, and a rope
-// of their own for those. Source: transformers/models/gemma3.
+// Gemma 3, its text models. They differ from Gemma 2 in three ways: norms on q and k instead of the caps, more layers
+// with a window, and a separate rope for those layers. Source: transformers/models/gemma3.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

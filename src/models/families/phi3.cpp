@@ -1,5 +1,5 @@
-// Phi-3, Phi-3.5 and Phi-4: q|k|v and gate|up in one, longrope, a window on all layers.
-// Source: transformers/models/phi3.
+// Phi-3, Phi-3.5 and Phi-4: one module for q, k and v, one for gate and up, longrope, a window on all layers. Source:
+// transformers/models/phi3.
 #include "models/decoder.h"
 #include "models/families/families.h"
 

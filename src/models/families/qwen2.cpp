@@ -1,4 +1,4 @@
-// Qwen 2 and 2.5: biases on q, k and v; a window on the layers from max_window_layers on, when switched on.
+// Qwen 2 and 2.5: biases on q, k and v. With use_sliding_window, layers from max_window_layers on have a window.
 // Source: transformers/models/qwen2.
 #include "models/decoder.h"
 #include "models/families/families.h"

@@ -1,5 +1,5 @@
-// RoBERTa and XLM-RoBERTa: positions counted from behind the padding's, a head of two layers.
-// Source: transformers/models/roberta.
+// RoBERTa and XLM-RoBERTa: positions start after the padding token's id; the head has two layers. Source:
+// transformers/models/roberta.
 #include "base/error.h"
 #include "models/encoder.h"
 #include "models/families/families.h"
@@ -14,7 +14,7 @@ ModelConfig read_roberta(const ConfigReader& r) {
   c.first_position = c.pad_token_id.value_or(1) + 1;
   c.max_position_embeddings -= c.first_position;
   if (c.max_position_embeddings <= 0)
-    throw UserError("{}: max_position_embeddings leaves no position behind that of pad_token_id ({})", r.file(),
+    throw UserError("{}: max_position_embeddings leaves no position after pad_token_id ({})", r.file(),
                     c.first_position - 1);
   return c;
 }

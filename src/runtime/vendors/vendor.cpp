@@ -19,7 +19,7 @@ int64_t reported_or_parts(const MemoryStats& stats) {
 
 // XLA's GPU plugins are one program for each vendor: they differ in names only.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file,
-                  std::string_view remedy) {
+                  std::string_view driver, std::string_view remedy) {
   return {
       .name = name,
       .file_word = name,
@@ -30,6 +30,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .staging = Staging::kTransferManager,
       .counts_devices = false,
       .has_memory_options = true,
+      .driver = driver,
       .library_bytes = 800'000'000,
       .communication_bytes = 1'200'000'000,
       .xla_flag = "",
@@ -54,12 +55,13 @@ std::optional<Float8> float8_of(std::string_view capability) {
 
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
-      gpu_vendor("rocm", "ROCM", "/dev/kfd",
-                 "install ROCm (its libraries must be found by the loader), or run `make plugins` to fetch the plugin "
-                 "with stand-ins for them, enough for `fettle plan`"),
       gpu_vendor(
-          "cuda", "CUDA", "/dev/nvidiactl",
-          "run `make plugins` to fetch the plugin with the compiler parts it needs; a GPU needs NVIDIA's driver"),
+          "rocm", "ROCM", "/dev/kfd", "libamdhip64.so.7",
+          "install ROCm (docs/gpus.md names its version and libraries, scripts/check_plugin_libraries the missing "
+          "ones), or run `make plugins` to fetch the plugin with stand-ins for them, enough for `fettle plan`"),
+      gpu_vendor("cuda", "CUDA", "/dev/nvidiactl", "libcuda.so.1",
+                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
+                 "CUDA's libraries"),
       {
           .name = "cpu",
           .file_word = "cpu",

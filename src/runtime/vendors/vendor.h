@@ -27,6 +27,7 @@ struct Vendor {
   Staging staging = Staging::kWholeBox;
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
+  std::string_view driver = "";     // the library that tells a device's memory (device_memory.h); "" = none
   // Memory outside the program's, of one device: context, code and the libraries' workspaces; and with more devices the
   // communication library's buffers. From the vendors' documents and common experience, to be on the safe side.
   int64_t library_bytes = 0, communication_bytes = 0;

@@ -94,8 +94,8 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
     program.output("projected", subspace.projected_LQI);
     std::map<std::string, DeviceBuffer> found;
     apply(devices, program, inputs, found);
-    const LoraStart start = principal_lora_pair(found.at("basis").download(), found.at("projected").download(),
-                                                run.lora->rank, run.lora->scale());
+    const LoraStart start = principal_lora(found.at("basis").download(), found.at("projected").download(),
+                                           run.lora->rank, run.lora->scale());
     auto put = [&](const Param& param, const HostArray& values) {
       HostArray shaped(stacked_shape(param, DType::kF32));
       std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));

@@ -1,0 +1,116 @@
+// How much of a GPU's memory a run takes: what a driver reports, what is asked for, what the plugin is told.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "programs/devices.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kGB = 1'000'000'000;
+
+// Two of 24 GB with so many gigabytes free.
+std::vector<DriverMemory> reported(const char* library, const char* free) {
+  setenv("MADE_DRIVER_FREE", free, 1);
+  return driver_memory(library);
+}
+
+TEST(DriverMemory, IsAskedOfEachDevice) {
+  for (const char* library : {FETTLE_MADE_CUDA, FETTLE_MADE_HIP}) {
+    const std::vector<DriverMemory> found = reported(library, "20,23");
+    ASSERT_EQ(found.size(), 2u) << library;
+    EXPECT_EQ(found[0].total, 24 * kGB);
+    EXPECT_EQ(found[0].free, 20 * kGB);
+    EXPECT_EQ(found[1].free, 23 * kGB);
+    EXPECT_TRUE(reported(library, "").empty()) << "no device";
+  }
+}
+
+TEST(DriverMemory, IsNotKnownWithoutADriver) {
+  EXPECT_TRUE(driver_memory("").empty());
+  EXPECT_TRUE(driver_memory("libno_such_driver.so.1").empty());
+}
+
+MemoryShare shared(int64_t used, double utilization, int64_t devices) {
+  Vendor vendor = unknown_vendor();
+  vendor.library_bytes = kGB;
+  vendor.communication_bytes = 2 * kGB;
+  return share_memory(vendor, 100 * kGB, used, utilization, devices);
+}
+
+TEST(MemoryShare, IsTheLeastOfWhatIsAskedForAndWhatIsLeft) {
+  EXPECT_EQ(shared(0, 0.95, 1).limit, 95 * kGB);
+  EXPECT_EQ(shared(0, 1, 1).limit, 99 * kGB) << "libraries need theirs";
+  EXPECT_EQ(shared(0, 1, 2).limit, 97 * kGB) << "so do several devices";
+  EXPECT_EQ(shared(0, 0.5, 2).limit, 50 * kGB);
+  // A context of our own is part of the allowance: an idle device offers in a run what a plan counts on.
+  EXPECT_EQ(shared(kGB / 2, 1, 2).limit, 97 * kGB);
+  EXPECT_EQ(shared(11 * kGB, 1, 2).limit, 87 * kGB) << "others hold 10 GB";
+  EXPECT_EQ(shared(11 * kGB, 1, 2).others, 10 * kGB);
+  EXPECT_EQ(shared(100 * kGB, 0.95, 1).limit, 0);
+}
+
+// What the devices of the plugin in `file` are opened with, when their drivers report so many gigabytes free: the
+// error.
+std::string opened_with(const char* plugin, const char* driver, const char* free, DeviceRequest request) {
+  setenv("MADE_DRIVER_FREE", free, 1);
+  EXPECT_NE(dlopen(driver, RTLD_NOW), nullptr) << "it bears the name of the vendor's, which is then found loaded";
+  request.plugin = plugin;
+  try {
+    const Devices devices(request);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "opened";
+}
+
+TEST(Devices, TakeTheShareThatIsAskedFor) {
+  for (const auto& [plugin, driver] :
+       {std::pair{FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA}, {FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP}}) {
+    EXPECT_THAT(opened_with(plugin, driver, "24", {.memory_utilization = 0.95}),
+                HasSubstr("memory_fraction=float 0.95 preallocate=bool 1"));
+    EXPECT_THAT(opened_with(plugin, driver, "24", {.memory_utilization = 0.5}),
+                HasSubstr("memory_fraction=float 0.5 "));
+  }
+}
+
+TEST(Devices, TakeWhatOtherProgramsLeaveAndSaySo) {
+  testing::internal::CaptureStderr();
+  // 24 GB, 14 free: 0.8 of the 10 in use may be our own context, and two devices keep 2 GB beside the others' 9.2.
+  const std::string error =
+      opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(error, HasSubstr("memory_fraction=float 0.533333 "));
+  EXPECT_THAT(said,
+              HasSubstr("gpu_memory_utilization: 0.95 of a device's 24.00 GB is asked for, but other programs hold "
+                        "9.20 GB of it: this one takes 12.80 GB (0.53)"));
+}
+
+TEST(Devices, WhatIsFreeMayBeEnough) {
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "20", {.memory_utilization = 0.5}),
+              HasSubstr("memory_fraction=float 0.5 "));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("gpu_memory_utilization")));
+}
+
+TEST(Devices, AreRefusedWhenOtherProgramsHoldThem) {
+  EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "0", {.memory_utilization = 0.95}),
+              HasSubstr("other programs hold 23.20 GB"));
+}
+
+TEST(Devices, OfTheHostHaveNoShareToTake) {
+  testing::internal::CaptureStderr();
+  const Devices devices({.plugin = "cpu", .memory_utilization = 0.5, .memory_utilization_at = "recipe.yaml:7"});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("recipe.yaml:7: gpu_memory_utilization has no effect: plugin cpu"));
+  EXPECT_GT(devices.memory().limit, 0);
+  EXPECT_EQ(devices.memory().total, 0);
+}
+
+}  // namespace
+}  // namespace fettle
