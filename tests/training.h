@@ -10,17 +10,13 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
-#include "paths.h"
+#include "reference_models.h"
 #include "resolve_run.h"
 #include "run/batch_spec.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 
 namespace fettle {
-
-inline std::filesystem::path reference_model(const std::string& name) {
-  return source_folder() / "tests/reference/models" / name;
-}
 
 // The rows that all reference models are trained on, `count` of them from `first` on.
 inline std::vector<Example> reference_rows(size_t first = 0, size_t count = 80) {

@@ -7,7 +7,7 @@
 
 #include "checkpoint/load.h"
 #include "families.h"
-#include "training.h"
+#include "reference_models.h"
 
 namespace fettle {
 namespace {

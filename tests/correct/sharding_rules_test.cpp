@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
+#include "graph_run.h"
 #include "programs/signature.h"
+#include "reference_models.h"
 #include "sharding/rules.h"
-#include "training.h"
 
 namespace fettle {
 namespace {
