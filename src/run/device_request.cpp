@@ -11,7 +11,8 @@ DeviceRequest device_request(const Recipe& recipe) {
           .tf32 = recipe.tf32,
           .compile_cache = recipe.compile_cache,
           .memory_utilization = recipe.gpu_memory_utilization,
-          .memory_utilization_at = recipe.set_at.contains(key) ? recipe.where(key) : ""};
+          .memory_utilization_at = recipe.set_at.contains(key) ? recipe.where(key) : "",
+          .kernels = recipe.kernels};
 }
 
 }  // namespace fettle

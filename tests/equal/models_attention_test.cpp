@@ -92,12 +92,51 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
 }
 
-// 40 positions in blocks of 8 are one group, 48 two and 32 four.
+// 40 positions in blocks of 8 are one group, 48 two and 32 four; 21 and 37 leave a part of a block.
 INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                          testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
-                                         Setting{"window_of_one", 32, 8, 2, 1, 1}),
+                                         Setting{"window_of_one", 32, 8, 2, 1, 1}, Setting{"rest", 21, 8, 4, 2, 0},
+                                         Setting{"rest_of_four_groups", 37, 8, 4, 2, 0},
+                                         Setting{"rest_and_window", 21, 8, 2, 2, 5}),
                          [](const auto& info) { return info.param.name; });
+
+// Elements of the largest array of a program.
+int64_t largest_array(const std::string& text) {
+  int64_t largest = 0;
+  for (size_t at = text.find("tensor<"); at != std::string::npos; at = text.find("tensor<", at + 1)) {
+    int64_t elements = 1;
+    for (const char* next = text.c_str() + at + 7; std::isdigit(*next) != 0;) {
+      char* end;
+      elements *= std::strtoll(next, &end, 10);
+      next = *end == 'x' ? end + 1 : end;
+    }
+    largest = std::max(largest, elements);
+  }
+  return largest;
+}
+
+// A row of 2,100 positions in blocks of 200: no array of scores is larger than a block's.
+TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  for (const bool causal : {true, false})
+    for (const int64_t length : {2000, 2100, 1999}) {
+      Program program;
+      BuildScope scope(program.block());
+      auto input = [&](const char* name, int64_t heads) {
+        return program.input(name, {DType::kF32, {1, length, heads, 4}});
+      };
+      const Tensors inputs{input("q", 2), input("k", 1), input("v", 1)};
+      Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = 200};
+      f.segments = program.input("segments", {DType::kI32, {1, length}});
+      const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], {.causal = causal}, nullptr);
+      const Tensors grads = grad(reduce_sum(out, {0, 1, 2, 3}), inputs);
+      for (size_t i = 0; i < grads.size(); ++i) program.output(std::to_string(i), grads[i]);
+      EXPECT_EQ(largest_array(program.text()), 2 * 200 * length) << length << (causal ? " causal" : " both ways");
+    }
+}
 
 // Layers with windows of their own: 0 is none, and so is one wider than the row.
 TEST(Windows, ByLayer) {
