@@ -59,7 +59,7 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
                      .k = k.untyped_data(),
                      .v = v.untyped_data()};
   const int32_t keys = *window.typed_data();
-  if (keys > 0 && keys < p.length) p.window = keys;
+  if (causal && keys > 0 && keys < p.length) p.window = keys;
   const float* slope = slopes.typed_data();
   if (std::any_of(slope, slope + p.heads, [](float x) { return x != 0; })) p.slopes = slope;
   return p;

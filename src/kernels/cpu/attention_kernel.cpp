@@ -58,12 +58,13 @@ std::optional<Site> read(const CompositeSite& site) {
                .width = q_shard.dims[3],
                .dtype = out.q.dtype,
                .causal = causal,
-               .window = std::max<int64_t>(0, std::get<int64_t>(site.attributes.at("window")))};
+               .window = causal ? std::max<int64_t>(0, std::get<int64_t>(site.attributes.at("window"))) : 0};
   out.flops = out.devices * attention_flops(out.shard);
   return out;
 }
 
 // Scratch memory is a result that nothing reads: the compiler then plans it with all other memory, and uses it again.
+// The cost states no workspace for that reason: `plan` finds it among the compiler's temporaries.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }
@@ -112,7 +113,7 @@ std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
          .results = {site.q, sums, scratch(workspace)},
          .in = site.operand_splits(),
          .out = {site.split_q, site.split_sums, {}},
-         .cost = {.flops = site.flops, .bytes = 2 * (site.q.bytes() + site.k.bytes()), .workspace = workspace},
+         .cost = {.flops = site.flops, .bytes = 2 * (site.q.bytes() + site.k.bytes())},
          .gradient = [site](const VjpArgs& args) { return gradient(site, args); }},
         operands)[0]};
   };
