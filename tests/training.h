@@ -49,7 +49,7 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // by step, instead
   int64_t length = 40;
   bool packing = false;
-  bool kernels = false;  // else composites' bodies
+  bool kernels = false;            // else composites' bodies
   std::vector<Example> rows = {};  // the reference's when empty
 };
 

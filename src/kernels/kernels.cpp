@@ -21,17 +21,26 @@ std::span<const KernelRow> kernel_rows() {
   return kRows;
 }
 
+namespace {
+
+bool is_word(const std::vector<std::string>& wanted, std::string_view word) {
+  return wanted.size() == 1 && wanted[0] == word;
+}
+
+}  // namespace
+
+void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where) {
+  if (is_word(wanted, "auto") || is_word(wanted, "off")) return;
+  std::vector<std::string_view> known;
+  for (const KernelRow& row : kRows) known.push_back(row.name());
+  for (const std::string& name : wanted)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UserError("{}: kernels: no kernel is called '{}'; wanted auto, off, or names from: {}", where, name,
+                      fmt::join(known, ", "));
+}
+
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted) {
-  if (wanted == std::vector<std::string>{"off"}) return {};
-  const bool all = wanted == std::vector<std::string>{"auto"};
-  if (!all)
-    for (const std::string& name : wanted)
-      if (std::none_of(kRows.begin(), kRows.end(), [&](const KernelRow& row) { return row.name() == name; })) {
-        std::vector<std::string_view> known;
-        for (const KernelRow& row : kRows) known.push_back(row.name());
-        throw UserError("kernels: no kernel is called '{}'; there are {}, and the words auto and off", name,
-                        fmt::join(known, ", "));
-      }
+  const bool all = is_word(wanted, "auto");
   KernelSet out;
   for (const KernelRow& row : kRows)
     if (row.platform == platform && (all || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))

@@ -1,10 +1,12 @@
 #include "run/device_request.h"
 
+#include "kernels/kernels.h"
 #include "run/assumed_devices.h"
 
 namespace fettle {
 
 DeviceRequest device_request(const Recipe& recipe) {
+  require_kernel_names(recipe.kernels, recipe.where("kernels"));
   const std::string key = "gpu_memory_utilization";
   return {.plugin = recipe.plugin,
           .count = asked_devices(recipe).value_or(0),

@@ -26,13 +26,21 @@ TEST(SelectKernels, ByWordAndName) {
   EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may go from machine to machine";
 }
 
-TEST(SelectKernels, RefusesUnknownNames) {
+std::string error(const std::vector<std::string>& wanted) {
   try {
-    select_kernels("cpu", {"cpu_attention", "flash"});
-    FAIL() << "no error";
+    require_kernel_names(wanted, "recipe.yaml:12");
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("kernels: no kernel is called 'flash'; there are cpu_attention"));
+    return error.what();
   }
+  return "";
+}
+
+TEST(SelectKernels, RefusesUnknownNames) {
+  EXPECT_EQ(error({"auto"}) + error({"off"}) + error({"cpu_attention"}), "");
+  EXPECT_THAT(error({"cpu_attention", "flash"}),
+              HasSubstr("recipe.yaml:12: kernels: no kernel is called 'flash'; wanted auto, off, or names from: "
+                        "cpu_attention"));
+  EXPECT_THAT(error({"auto", "cpu_attention"}), HasSubstr("'auto'")) << "a word stands alone";
 }
 
 }  // namespace

@@ -106,16 +106,15 @@ std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
     operands.push_back(literal(slopes, {DType::kF32, {static_cast<int64_t>(slopes.size())}}));
     const int64_t workspace = attention_workspace(site.shard);
     const Shape sums{DType::kF32, {site.q.dims[0], site.q.dims[2], site.q.dims[1]}};
-    return {custom_call(
-        {.kernel = kAttentionKernel,
-         .target = kAttentionTarget,
-         .attributes = site.attributes,
-         .results = {site.q, sums, scratch(workspace)},
-         .in = site.operand_splits(),
-         .out = {site.split_q, site.split_sums, {}},
-         .cost = {.flops = site.flops, .bytes = 2 * (site.q.bytes() + site.k.bytes())},
-         .gradient = [site](const VjpArgs& args) { return gradient(site, args); }},
-        operands)[0]};
+    return {custom_call({.kernel = kAttentionKernel,
+                         .target = kAttentionTarget,
+                         .attributes = site.attributes,
+                         .results = {site.q, sums, scratch(workspace)},
+                         .in = site.operand_splits(),
+                         .out = {site.split_q, site.split_sums, {}},
+                         .cost = {.flops = site.flops, .bytes = 2 * (site.q.bytes() + site.k.bytes())},
+                         .gradient = [site](const VjpArgs& args) { return gradient(site, args); }},
+                        operands)[0]};
   };
 }
 
