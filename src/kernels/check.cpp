@@ -167,7 +167,6 @@ void warn_once(const std::string& text) {
 }  // namespace
 
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
-  register_handlers(kernels, devices.client().plugin());
   const Findings findings(devices);
   const MeshAxes mesh = mesh_of(devices);
   const RunTrial run = run_on(devices);
@@ -175,22 +174,29 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
     check_bodies(devices.title(), mesh, run);
     findings.write("bodies", kAgrees);
   }
+  auto verdict_of = [&](const KernelRow* kernel) {
+    try {
+      register_handlers({kernel}, devices.client().plugin());
+    } catch (const DeviceError& error) {
+      return std::string(error.what());
+    }
+    if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
+    const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
+    const std::string said =
+        verdict.agrees ? std::string(kAgrees)
+                       : fmt::format("{} differs from its body by {:.1e} of its length, at most {:.0e} is rounding",
+                                     verdict.trial, verdict.distance, verdict.bound);
+    findings.write(kernel->id, said);
+    return said;
+  };
   KernelSet out;
   for (const KernelRow* kernel : kernels) {
-    std::optional<std::string> said = findings.read(kernel->id);
-    if (!said) {
-      const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
-      said = verdict.agrees
-                 ? std::string(kAgrees)
-                 : fmt::format("{} differs from its body by {:.1e} of its length, at most {:.0e} is rounding",
-                               verdict.trial, verdict.distance, verdict.bound);
-      findings.write(kernel->id, *said);
-    }
-    if (*said == kAgrees)
+    const std::string said = verdict_of(kernel);
+    if (said == kAgrees)
       out.push_back(kernel);
     else
       warn_once(fmt::format("kernel {} is switched off on {}: {}; the run is slower without it", kernel->name(),
-                            devices.title(), *said));
+                            devices.title(), said));
   }
   return out;
 }

@@ -29,9 +29,10 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
 // Compares each kernel with its body. An error of the device while a kernel runs counts as a disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
-// The kernels among these that agree with their bodies on these devices. Registers their handlers. What the devices
-// computed is kept in the cache's folder "kernels", and asked for once for each plugin, number and kind of
-// devices and version of a kernel. Warns of each kernel that is switched off. Throws as check_bodies does.
+// The kernels among these that agree with their bodies on these devices. Registers their handlers; a kernel whose
+// handlers the plugin does not take is switched off too. Verdicts are kept in the cache's folder "kernels", so each
+// trial runs once for each plugin, number and kind of devices, and version of a kernel. Warns of each kernel that is
+// switched off. Throws as check_bodies does.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

@@ -65,6 +65,12 @@ std::optional<Kernel> unknown_call(const CompositeSite& site) {
 }
 constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr};
 
+// The plugin takes no handlers.
+void refuse(const Plugin&) {
+  throw DeviceError("the plugin has no FFI extension");
+}
+constexpr KernelRow kRefused{"refused/1", "attention", "cpu", cpu::attention_kernel, refuse};
+
 TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
   for (const KernelRow& row : kernel_rows()) {
     EXPECT_THAT(std::string(row.id), testing::MatchesRegex("[a-z0-9_]+/[0-9]+"));
@@ -89,11 +95,13 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
 TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
   const KernelRow& right = kernel_rows()[0];
   testing::internal::CaptureStderr();
-  EXPECT_EQ(checked_kernels(cpu_devices(), {&right, &kWrong, &kAbsent}), KernelSet{&right});
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&right, &kWrong, &kAbsent, &kRefused}), KernelSet{&right});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("kernel wrong_attention is switched off on "));
   EXPECT_THAT(said, HasSubstr("attention in f32 differs from its body by 1.0e-02 of its length"));
   EXPECT_THAT(said, HasSubstr("kernel absent is switched off on "));
+  EXPECT_THAT(said, HasSubstr("kernel refused is switched off on "));
+  EXPECT_THAT(said, HasSubstr("the plugin has no FFI extension"));
 }
 
 TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
