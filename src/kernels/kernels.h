@@ -32,8 +32,8 @@ std::span<const KernelRow> kernel_rows();
 // A set of kernels to choose from, in the table's order.
 using KernelSet = std::vector<const KernelRow*>;
 
-// Throws UserError when `wanted` is neither {"auto"} nor {"off"} and has a name that no row has. `where` is the place of
-// the recipe's key `kernels`: "recipe.yaml:12".
+// Throws UserError when `wanted` is neither {"auto"} nor {"off"} and has a name that no row has. `where` is the place
+// of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
 // The rows for `platform` (a Vendor::name) that a recipe's `kernels` names: {"auto"} all, {"off"} none, else by name.
