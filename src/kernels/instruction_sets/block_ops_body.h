@@ -19,6 +19,7 @@ constexpr int64_t kBytes = kLanes * 4;
 // Vectors of GCC and Clang; the loose ones may lie anywhere and alias anything.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
+typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
 typedef float LooseFloats __attribute__((vector_size(kBytes), aligned(4), may_alias));
 typedef int32_t LooseInts __attribute__((vector_size(kBytes), aligned(4), may_alias));
 
@@ -41,9 +42,6 @@ inline Floats spread(float value) {
 }
 inline Ints spread(int32_t value) {
   return value - Ints{};
-}
-inline Ints bits_of(Floats x) {
-  return (Ints)x;
 }
 inline Floats floats_of(Ints x) {
   return (Floats)x;
@@ -84,7 +82,7 @@ inline Floats exponential(Floats x) {
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
   p = p * (r * r) + r + 1.0F;
-  const Floats power = floats_of((bits_of(shifted) << 23) + spread(int32_t{127} << 23));
+  const Floats power = (Floats)(((Bits)shifted << 23) + (uint32_t{127} << 23));
   return x < -87.0F ? Floats{} : p * power;
 }
 
@@ -96,8 +94,8 @@ inline Floats hyperbolic_tangent(Floats x) {
 
 // The bits of x rounded to bf16, in the upper half; the lower half is garbage.
 inline Ints rounded_bits(Floats x) {
-  const Ints bits = bits_of(x);
-  return bits + 0x7fff + ((bits >> 16) & 1);
+  const Bits bits = (Bits)x;
+  return (Ints)(bits + 0x7fff + ((bits >> 16) & 1));
 }
 inline Floats rounded(Floats x) {
   return floats_of(rounded_bits(x) & spread(static_cast<int32_t>(0xffff0000U)));
