@@ -23,7 +23,7 @@ struct DeviceRequest {
   std::string compile_cache;  // a folder; empty: the default one; "off": none
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;  // where the recipe sets it, for messages; empty: nowhere
+  std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: nowhere
   std::vector<std::string> kernels = {"off"};  // that programs may call: names, or the word auto or off
 };
 
