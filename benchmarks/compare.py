@@ -1,4 +1,5 @@
-"""Runs Fettle and Transformers + PEFT in turn on the same model and rows, and prints a table in Markdown.
+"""Runs Fettle, Fettle without its kernels, and Transformers + PEFT in turn on the same model and rows, and prints a table
+in Markdown.
 
 usage: compare.py FETTLE BF16_MODEL F32_MODEL [--steps 8] [--rounds 2]     (the models are make_model.py's)
 
@@ -32,12 +33,12 @@ def run(command):
         return out.read(), usage.ru_maxrss / 1024
 
 
-def fettle(binary, model, dtype, remat, steps):
+def fettle(binary, model, dtype, remat, steps, kernels="auto"):
     with tempfile.TemporaryDirectory() as folder:
         _, memory = run([
             binary, "train", HERE / "lora.yaml", f"model_name_or_path={model}", f"dataset={model}/rows.jsonl",
             f"output_dir={folder}/out", f"max_steps={steps + 2}", f"bf16={'true' if dtype == 'bfloat16' else 'false'}",
-            f"gradient_checkpointing={'full' if remat else 'none'}",
+            f"gradient_checkpointing={'full' if remat else 'none'}", f"kernels={kernels}",
         ])  # fmt: skip
         log = [json.loads(line) for line in (pathlib.Path(folder) / "out/trainer_log.jsonl").read_text().splitlines()]
     speeds = [line["throughput"] for line in log if "throughput" in line][-steps:]
@@ -52,14 +53,17 @@ def peer(model, dtype, remat, steps):
 
 
 def row(options, dtype, model, remat):
-    ours, theirs = [], []
+    ours, bodies, theirs = [], [], []
     for _ in range(options.rounds):
         ours.append(fettle(options.fettle, model, dtype, remat, options.steps))
+        bodies.append(fettle(options.fettle, model, dtype, remat, options.steps, kernels="off"))
         theirs.append(peer(model, dtype, remat, options.steps))
     speed = [statistics.median(r["speed"] for r in runs) for runs in (ours, theirs)]
+    without = statistics.median(r["speed"] for r in bodies)
     memory = [statistics.median(r["memory"] for r in runs) for runs in (ours, theirs)]
     return (
         f"| {dtype} | {'full' if remat else 'none'} | {speed[0]:.1f} | {speed[1]:.1f} | {speed[0] / speed[1]:.2f} "
+        f"| {without:.1f} | {speed[0] / without:.2f} "
         f"| {memory[0]:.0f} | {memory[1]:.0f} | {memory[0] / memory[1]:.2f} "
         f"| {ours[0]['first_loss']:.4f} | {theirs[0]['first_loss']:.4f} |"
     )
@@ -75,9 +79,9 @@ def main():
     options = parser.parse_args()
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     print(f"LoRA, rank 8, all linear layers, 1 x 512, {os.cpu_count()} cores of {cpu}, {platform.system()}\n")
-    print("| dtype | recomputation | Fettle tokens/s | peer tokens/s | ratio | Fettle MiB | peer MiB | ratio "
+    print("| dtype | recomputation | Fettle tokens/s | peer tokens/s | ratio | kernels: off | ratio | Fettle MiB | peer MiB | ratio "
           "| Fettle first loss | peer first loss |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for dtype, model in (("bfloat16", options.bf16_model), ("float32", options.f32_model)):
         for remat in (False, True):
             print(row(options, dtype, model, remat), flush=True)

@@ -46,6 +46,7 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // by step, instead
   int64_t length = 40;
   bool packing = false;
+  bool kernels = false;            // else composites' bodies
   std::vector<Example> rows = {};  // the reference's when empty
 };
 
@@ -62,7 +63,12 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const auto run = make_run(recipe, repository.config(), "config.json", target_of(devices));
+  RunTarget target = target_of(devices);
+  if (options.kernels) {
+    target.kernels = select_kernels("cpu", {"auto"});
+    register_handlers(target.kernels, devices.client().plugin());
+  }
+  const auto run = make_run(recipe, repository.config(), "config.json", target);
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.batch.sequences,

@@ -317,6 +317,13 @@ std::vector<Key> hardware_keys() {
        .help = "Folder of compiled programs, at most 10 GB of them ($FETTLE_COMPILE_CACHE_GB). Empty means the default "
                "folder; off keeps none.",
        .spellings = {{"false", "off"}, {"none", "off"}}},
+      {.name = "kernels",
+       .group = Group::kHardware,
+       .member = &Recipe::kernels,
+       .help =
+           "Faster replacements of parts of the step: auto takes all that the devices compute right, off none, else a "
+           "list of names (`cpu_attention`).",
+       .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }
 

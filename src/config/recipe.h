@@ -149,7 +149,8 @@ struct Recipe {
   double gpu_memory_utilization = 0.95;         // share of a GPU's memory that the program may take
   std::string target;                           // plan: the hardware to plan for
   bool plan_only = false;
-  std::string compile_cache;  // folder; empty: the default; "off": none
+  std::string compile_cache;                    // folder; empty: the default; "off": none
+  std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
   std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"

@@ -18,7 +18,8 @@ Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t ho
   topology_ = Topology::create(plugin_, target_->config, fmt::format("1x{}x{}", hosts, per_host));
 }
 
-Machine::Machine(Devices& devices) : per_host_(devices.count()), here_(&devices) {}
+Machine::Machine(Devices& devices)
+    : per_host_(devices.count()), kernels_(target_of(devices).kernels), here_(&devices) {}
 
 MachineSize machine_size(const Request& request) {
   if (is_this_machine(request.target())) {
@@ -51,7 +52,9 @@ Machine Machine::of(const Request& request) {
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
     throw UserError("target: {} is compiled for by plugin {}, not by {}; leave `plugin` out of the recipe",
                     target.title, target.plugin, plugin->name());
-  return Machine(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
+  Machine there(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
+  there.kernels_ = select_kernels(plugin->vendor().name, request.devices().kernels);
+  return there;
 }
 
 std::string Machine::title() const {
@@ -63,7 +66,7 @@ const std::string& Machine::capability() const {
 }
 
 RunTarget Machine::run_target() const {
-  return {.count = count(), .title = title(), .capability = capability()};
+  return {.count = count(), .title = title(), .capability = capability(), .kernels = kernels_};
 }
 
 const MemoryShare& Machine::memory() const {
@@ -78,7 +81,9 @@ std::optional<Machine> Machine::grown(int64_t times) const {
     per_host *= 2;
     times /= 2;
   }
-  return Machine(*target_, plugin_, hosts_ * times, per_host, memory_.utilization);
+  Machine more(*target_, plugin_, hosts_ * times, per_host, memory_.utilization);
+  more.kernels_ = kernels_;
+  return more;
 }
 
 namespace {

@@ -62,6 +62,7 @@ class Machine {
   std::optional<Topology> topology_;
   MemoryShare memory_;
   std::unique_ptr<Devices> owned_;
+  KernelSet kernels_;
   Devices* here_ = nullptr;
 };
 

@@ -52,7 +52,8 @@ Devices::Devices(const DeviceRequest& request)
     : plugin_(Plugin::load(request.plugin)),
       memory_(share_of_devices(*plugin_, request)),
       client_(make_client(plugin_, request, memory_)),
-      tf32_(request.tf32) {
+      tf32_(request.tf32),
+      kernels_(request.kernels) {
   if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0) memory_.limit = limit;  // the allocator's own
   if (!plugin_->vendor().has_memory_options && !request.memory_utilization_at.empty())
     warn("{}: gpu_memory_utilization has no effect: plugin {} has no memory of its own to share",
@@ -85,6 +86,10 @@ UserError no_host_memory(const Client& client) {
 }
 
 }  // namespace
+
+std::string_view Devices::vendor() const {
+  return client_.plugin().vendor().name;
+}
 
 void Devices::require_host_memory() const {
   if (!client_.has_memory(memory_kind(Memory::kHost))) throw no_host_memory(client_);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/program.h"
 #include "runtime/client.h"
@@ -22,7 +23,8 @@ struct DeviceRequest {
   std::string compile_cache;  // a folder; empty: the default one; "off": none
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;  // where the recipe sets it, for messages; empty: nowhere
+  std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: nowhere
+  std::vector<std::string> kernels = {"off"};  // that programs may call: names, or the word auto or off
 };
 
 class Devices {
@@ -36,6 +38,8 @@ class Devices {
   int64_t count() const { return count_; }
   const MemoryShare& memory() const { return memory_; }  // of one device
   std::string title() const;                             // "cpu (1 device)"
+  std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
+  const std::vector<std::string>& wanted_kernels() const { return kernels_; }
   const std::string& capability() const { return client_.devices()[0].capability; }
 
   // Throws UserError when the plugin cannot keep arrays in the host's memory.
@@ -49,6 +53,7 @@ class Devices {
   Client client_;
   int64_t count_;
   bool tf32_;
+  std::vector<std::string> kernels_;
   int compiled_ = 0;  // programs so far, for the names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "kernels/check.h"
 #include "run/batch_spec.h"
 #include "run/data_spec.h"
 #include "run/device_request.h"
@@ -230,7 +231,10 @@ Request Request::exact(int64_t num_labels, const std::string& merged) const {
 }
 
 RunTarget target_of(const Devices& devices) {
-  return {.count = devices.count(), .title = devices.title(), .capability = devices.capability()};
+  return {.count = devices.count(),
+          .title = devices.title(),
+          .capability = devices.capability(),
+          .kernels = checked_kernels(devices, select_kernels(devices.vendor(), devices.wanted_kernels()))};
 }
 
 }  // namespace fettle

@@ -114,7 +114,8 @@ class Request {
   mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
 };
 
-// The devices as a run's target.
+// The devices as a run's target, with the kernels that they were asked for and compute right. Throws DeviceError when
+// the devices compute nothing or wrongly.
 RunTarget target_of(const Devices& devices);
 
 }  // namespace fettle

@@ -13,6 +13,7 @@
 #include "data/batches/batch_spec.h"
 #include "data/data_spec.h"
 #include "graph/scan.h"
+#include "kernels/kernels.h"
 #include "models/model.h"
 #include "optim/optimizer.h"
 #include "run/run_length.h"
@@ -26,6 +27,7 @@ struct RunTarget {
   int64_t count = 1;
   std::string title = "cpu (1 device)";
   std::string capability = {};  // of one device, as DeviceInfo has it; empty: its plugin does not say
+  KernelSet kernels = {};       // that programs for it may call
 };
 
 // Training makes a new adapter when there is none to continue. Inference takes the bare base then, all of it frozen.

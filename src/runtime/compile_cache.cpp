@@ -74,6 +74,14 @@ bool write_entry(const fs::path& path, const std::string& program) {
 
 }  // namespace
 
+std::string devices_identity(const Client& client) {
+  ContentKey key;
+  key.add(client.plugin().content_hash()).add(client.platform_version());
+  for (const DeviceInfo& device : client.devices()) key.add(device.kind);
+  if (client.plugin().vendor().staging == Staging::kHostMemory) key.add(cpu_features());
+  return key.text();
+}
+
 CompileCache::CompileCache(fs::path folder, int64_t limit) : folder_(std::move(folder)), limit_(limit) {}
 
 int64_t CompileCache::default_limit() {
@@ -122,12 +130,9 @@ void CompileCache::make_room(const fs::path& newest) const {
 fs::path CompileCache::file_of(const Client& client, const std::string& module_text,
                                const CompileOptions& options) const {
   ContentKey key;
-  key.add(client.plugin().content_hash()).add(client.platform_version());
-  key.add(client.encoded_options(options)).add(module_text);
-  for (const DeviceInfo& device : client.devices()) key.add(device.kind);
+  key.add(devices_identity(client)).add(client.encoded_options(options)).add(module_text);
   const char* flags = std::getenv("XLA_FLAGS");
   key.add(flags == nullptr ? "" : flags);
-  if (client.plugin().vendor().staging == Staging::kHostMemory) key.add(cpu_features());
   return folder_ / (key.text() + ".pjrt");
 }
 

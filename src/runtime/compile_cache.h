@@ -9,6 +9,10 @@
 
 namespace fettle {
 
+// What compiled programs and findings about devices depend on: the plugin file's content and version, the number and
+// kind of devices, and on CPUs the instruction sets of this machine.
+std::string devices_identity(const Client& client);
+
 // Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the
 // number and kind of devices, and on CPUs the instruction sets of this machine, since a program for another CPU would
 // load and then crash. Files appear by rename and carry a checksum, so the cache compiles a program again when its file

@@ -119,7 +119,7 @@ Updated update_param(const Run& run, const Param& param, const HeldParam& held,
 }  // namespace
 
 Program build_train_step(const Run& run, int64_t length) {
-  Program program(run.sharding.mesh());
+  Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   Weights weights;
   std::vector<Tensor> trained, computed;
@@ -180,7 +180,7 @@ Program build_train_step(const Run& run, int64_t length) {
 }
 
 Program build_eval_step(const Run& run, int64_t rows, int64_t length) {
-  Program program(run.sharding.mesh());
+  Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   const Models models = add_models(program, run, add_weight_inputs(program, run));
   const BatchInputs batch = add_batch(program, run, {rows}, length);

@@ -1,8 +1,11 @@
 #include "train/checkpoint_meta.h"
 
+#include <fmt/ranges.h>
+
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
@@ -104,7 +107,22 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
           {"identity", identity(run)},
-          {"base", base}};
+          {"base", base},
+          {"kernels", kernel_ids(run.target.kernels)}};
+}
+
+void report_kernels(const StateReader& state, const Run& run) {
+  // Versions before kernels had none.
+  const auto written = state.meta().value("kernels", std::vector<std::string>{});
+  const std::vector<std::string> present = kernel_ids(run.target.kernels);
+  if (written == present) return;
+  auto words = [](const std::vector<std::string>& ids) {
+    return ids.empty() ? std::string("no kernels") : fmt::format("kernels {}", fmt::join(ids, ", "));
+  };
+  warn(
+      "{} was written by a run with {}, this run has {}: losses may differ from those of an uninterrupted run in their "
+      "last digits; `kernels` in the recipe chooses them",
+      checkpoint_of(state), words(written), words(present));
 }
 
 void check_meta(const StateReader& state, const Run& run) {

@@ -20,7 +20,10 @@ nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::jso
 // Throws UserError naming what differs, both values and what to set, when the state is of another model, method or data
 // order. Needs no data.
 void check_meta(const StateReader& state, const Run& run);
-// The same for what the run reads beside the checkpoint. Earlier versions wrote nothing of it, which is passed over.
+// Warns when the state was written by a run with other kernels, whose sums round differently.
+void report_kernels(const StateReader& state, const Run& run);
+// As check_meta for what the run reads beside the checkpoint. Earlier versions wrote nothing of it, which is passed
+// over.
 void check_base(const StateReader& state, const nlohmann::json& base);
 // The same for the data, once it is known.
 void check_data(const StateReader& state, const DataIdentity& data);

@@ -64,6 +64,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     check_meta(point.state, run);
     check_base(point.state, base);
     check_trainer_state(point.state);
+    report_kernels(point.state, run);
     point.step = point.state.meta().at("step").get<int64_t>();
     for (const CheckpointFolder& one : list_checkpoints(run.output.folder))
       if (one.step > point.step)

@@ -4,6 +4,9 @@
 #include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/kernels.h"
+#include "models/blocks/attention.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
 #include "runtime/ffi.h"
@@ -64,6 +67,49 @@ TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
                     with = Machine(devices).compile(copying({}, 1 << 20), false).memory;
   EXPECT_EQ(with.temp, without.temp + (1 << 20));
   EXPECT_EQ(with.peak, without.peak + (1 << 20));
+}
+
+// Blocks that the causal mask or the window hides do not count; scratch memory is among the compiler's temporaries.
+TEST(PlanKernels, AttentionOnTheCpuCountsBlocksThatAreSeen) {
+  constexpr int64_t kLength = 512, kHeads = 4, kKeyHeads = 2, kWidth = 16, kBlockPairs = 36, kWindowPairs = 15;
+  Devices& devices = cpu_devices();
+  const KernelSet kernels = select_kernels("cpu", {"auto"});
+  register_handlers(kernels, devices.client().plugin());
+  for (const int64_t window : {0, 64}) {
+    Program program({}, choose_among(kernels));
+    BuildScope scope(program.block());
+    auto input = [&](const char* name, int64_t heads) {
+      return program.input(name, {DType::kF32, {1, kLength, heads, kWidth}});
+    };
+    const ModelConfig config;
+    const Weights none;
+    const ShardingRules rules{MeshAxes{}};
+    Forward f{.config = config, .weights = none, .sharding = rules};
+    f.segments = program.input("segments", {DType::kI32, {1, kLength}});
+    AttentionOptions options{.scale = 0.25};
+    if (window > 0) options.window = constant(static_cast<double>(window), DType::kI32);
+    const Tensor q = input("q", kHeads), k = input("k", kKeyHeads), v = input("v", kKeyHeads);
+    program.output("o", attention(f, q, k, v, options, nullptr));
+    const CompiledStep step = Machine(devices).compile(program, false);
+    const HloModule module = read_hlo(step.optimized);
+    int found = 0;
+    for (const HloComputation& computation : module.computations)
+      for (const HloInstruction& instruction : computation.instructions) {
+        if (!instruction.custom_call_target.starts_with("fettle_cpu_attention")) continue;
+        ++found;
+        const Cost cost = cost_of(module, computation, instruction);
+        EXPECT_TRUE(cost.counted);
+        // Two products of 64 queries, 64 keys and the width for each pair of blocks.
+        const int64_t pairs = window > 0 ? kWindowPairs : kBlockPairs;
+        EXPECT_EQ(cost.flops_f32, kHeads * pairs * 2 * 2 * 64 * 64 * kWidth);
+        EXPECT_EQ(cost.memory_bytes, 4 * kLength * kWidth * (2 * kHeads + 2 * kKeyHeads));
+      }
+    EXPECT_EQ(found, 1);
+    const int64_t scratch = cpu::attention_workspace(
+        {.rows = 1, .length = kLength, .heads = kHeads, .key_heads = kKeyHeads, .width = kWidth});
+    EXPECT_GE(step.memory.temp, scratch);
+    EXPECT_LT(step.memory.temp, 2 * scratch);
+  }
 }
 
 }  // namespace

@@ -130,6 +130,34 @@ TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
   EXPECT_THAT(error(recipe("full")), AllOf(HasSubstr("finetuning_type"), HasSubstr("lora"), HasSubstr("full")));
 }
 
+// Kernels round differently and no more: their names are said, and the run goes on.
+TEST_F(OtherRun, OtherKernelsAreNamed) {
+  const Recipe again = recipe();
+  const ModelRepository repository = ModelRepository::open(again.model_name_or_path);
+  auto run_with = [&](const KernelSet& kernels) {
+    return make_run(again, repository.config(), "config.json", RunTarget{.count = 1, .kernels = kernels});
+  };
+  auto said = [&](const StateReader& state, const KernelSet& kernels) {
+    const auto run = run_with(kernels);
+    testing::internal::CaptureStderr();
+    check_meta(state, run);
+    report_kernels(state, run);
+    return testing::internal::GetCapturedStderr();
+  };
+  const KernelSet all = select_kernels("cpu", {"auto"});
+  EXPECT_EQ(said(*state_, {}), "");
+  EXPECT_THAT(said(*state_, all),
+              HasSubstr("checkpoint-1 was written by a run with no kernels, this run has kernels cpu_attention/1: "));
+  TrainingRun run(again);
+  run.state.step = 2;
+  const auto with_kernels = run_with(all);
+  CheckpointWriter(with_kernels, repository, data_).save(run.state, {});
+  const StateReader with(state_folder(run.folder()));
+  EXPECT_EQ(said(with, all), "");
+  EXPECT_THAT(said(with, {}),
+              HasSubstr("checkpoint-2 was written by a run with kernels cpu_attention/1, this run has no kernels: "));
+}
+
 TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   Recipe other = recipe();
   other.seed = 7;

@@ -1,7 +1,9 @@
 #include "models/blocks/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "graph/composite.h"
 #include "graph/ops.h"
 
 namespace fettle {
@@ -79,6 +81,50 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
   return from_blocks(out.ys[0]);
 }
 
+// Queries [start, end) of a row, a block at a time, over the keys that some of them may see.
+Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T, const AttentionOptions& options,
+                       int64_t start, int64_t end, int64_t block) {
+  const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
+  const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
+                  slice(segments_BT, 1, 0, end)};
+  // Queries count from the range's start, so keys do too.
+  const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
+                     seen.segments_BS};
+  return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
+}
+
+// The composite's body: q, k, v, segments and, if there is one, the window.
+Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions options, int64_t block) {
+  const Tensor &q_BTNH = inputs[0], &segments_BT = inputs[3];
+  if (inputs.size() > 4) options.window = inputs[4];
+  const int64_t t = q_BTNH.dim(1);
+  const Tensor index_T = iota({DType::kI32, {t}}, 0);
+  const Keys keys{inputs[1], inputs[2], index_T, segments_BT};
+  if (t <= block) return attend(q_BTNH, index_T, segments_BT, keys, options);
+  const int64_t blocks = t / block, whole = blocks * block;
+  std::vector<Tensor> outputs;
+  if (!options.causal) {
+    if (whole == t) return blockwise(q_BTNH, segments_BT, keys, options, block);
+    for (const auto& [start, end] : {std::pair{int64_t{0}, whole}, std::pair{whole, t}})
+      outputs.push_back(blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), keys, options,
+                                  std::min(block, end - start)));
+    return concatenate(outputs, 1);
+  }
+  // Keys after a query are never seen: each quarter of the queries reads only the keys up to its end.
+  const int64_t groups = blocks % 4 == 0 ? 4 : blocks % 2 == 0 ? 2 : 1, part = whole / groups;
+  for (int64_t g = 0; g < groups; ++g)
+    outputs.push_back(blockwise_range(inputs, index_T, options, g * part, (g + 1) * part, block));
+  if (whole < t) outputs.push_back(blockwise_range(inputs, index_T, options, whole, t, t - whole));
+  return concatenate(outputs, 1);
+}
+
+// Keys that a query sees, where the program says so by a constant; 0: no window, -1: not known.
+int64_t known_window(const Tensor& window) {
+  if (!window) return 0;
+  const auto* constant = std::get_if<ConstantValue>(&window.block()->node(window.node()).attributes);
+  return constant != nullptr && !constant->values ? static_cast<int64_t>(constant->splat) : -1;
+}
+
 }  // namespace
 
 std::vector<double> alibi_slopes(int64_t heads) {
@@ -97,37 +143,36 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
                  const AttentionOptions& options, LayerCache* cache) {
   PathScope scope("attention");
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1);
-  Tensor index_T = iota({DType::kI32, {t}}, 0);
   if (cache != nullptr) {
+    const Tensor own_index_T = iota({DType::kI32, {t}}, 0);
     const Tensor zero = constant(0, DType::kI32);
     const std::vector<Tensor> at{zero, f.cache->filled, zero, zero};
     cache->keys_BSKH = dynamic_update_slice(cache->keys_BSKH, k_BTKH, at);
     cache->values_BSKH = dynamic_update_slice(cache->values_BSKH, v_BTKH, at);
     const int64_t s = cache->keys_BSKH.dim(1);
-    index_T = index_T + f.cache->filled;
+    const Tensor index_T = own_index_T + f.cache->filled;
     // Rows of generation are one document without padding; keys not yet filled lie after every query.
     const Keys keys{cache->keys_BSKH, cache->values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     return attend(q_BTNH, index_T, full(1, {DType::kI32, {b, t}}), keys, options);
   }
-  const Keys keys{k_BTKH, v_BTKH, index_T, f.segments};
-  const int64_t block = f.attention_block;
-  if (t <= block || t % block != 0) return attend(q_BTNH, index_T, f.segments, keys, options);
-  if (!options.causal) return blockwise(q_BTNH, f.segments, keys, options, block);
-  // Keys after a query are never seen: each quarter of the queries reads only the keys up to its end.
-  const int64_t groups = (t / block) % 4 == 0 ? 4 : (t / block) % 2 == 0 ? 2 : 1;
-  const int64_t part = t / groups;
-  std::vector<Tensor> outputs;
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t end = (g + 1) * part;
-    const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
-                    slice(f.segments, 1, 0, end)};
-    // Queries count from the group's start, so keys do too.
-    const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(g * part), DType::kI32),
-                       seen.segments_BS};
-    outputs.push_back(
-        blockwise(slice(q_BTNH, 1, g * part, end), slice(f.segments, 1, g * part, end), shifted, options, block));
+  const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
+  std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};
+  std::vector<Partition> partitions{f.sharding.fitting(queries, q_BTNH.dims()), f.sharding.fitting(keys, k_BTKH.dims()),
+                                    f.sharding.fitting(keys, v_BTKH.dims()),
+                                    f.sharding.fitting({"batch", "length"}, f.segments.dims())};
+  if (options.window) {
+    inputs.push_back(options.window);
+    partitions.emplace_back();
   }
-  return concatenate(outputs, 1);
+  const NamedAttributes attributes{{"scale", options.scale},
+                                   {"softcap", options.softcap},
+                                   {"causal", options.causal},
+                                   {"slopes", std::vector<float>(options.slopes.begin(), options.slopes.end())},
+                                   {"window", known_window(options.window)}};
+  return composite("attention", attributes, inputs, partitions,
+                   [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                     return {attention_body(in, options, f.attention_block)};
+                   })[0];
 }
 
 }  // namespace fettle

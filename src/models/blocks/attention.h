@@ -18,9 +18,13 @@ struct AttentionOptions {
 std::vector<double> alibi_slopes(int64_t heads);
 
 // q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document, when causal
-// those at or before it. When T exceeds f.attention_block, queries go a block at a time with the scores computed again
+// those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+//
+// Without a cache this is the composite "attention" of q, k, v, f.segments and, if there is one, the window, with the
+// options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its input
+// says). The body takes queries a block of f.attention_block at a time when T is larger, and computes the scores again
 // in the reverse pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2)
-// memory"). With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+// memory").
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

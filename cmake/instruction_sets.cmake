@@ -1,0 +1,16 @@
+# The files of src/kernels/instruction_sets are compiled for one instruction set each; the program chooses at run time.
+# Nothing of another file may be compiled with their options: they share neither batches nor precompiled headers.
+function(fettle_instruction_set name)
+  set(file ${CMAKE_SOURCE_DIR}/src/kernels/instruction_sets/${name}.cpp)
+  set_source_files_properties(
+    ${file} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-Wno-psabi;${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
+  target_sources(fettle_kernels PRIVATE ${file})
+endfunction()
+
+fettle_instruction_set(portable)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512)
+  fettle_instruction_set(avx2 -mavx2 -mfma)
+  fettle_instruction_set(avx512 ${avx512})
+  fettle_instruction_set(avx512_bf16 ${avx512} -mavx512bf16)
+endif()

@@ -1,0 +1,204 @@
+#include "kernels/check.h"
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <set>
+
+#include "base/cache.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/private_files.h"
+#include "checkpoint/files.h"
+#include "programs/signature.h"
+#include "runtime/compile_cache.h"
+
+namespace fettle {
+namespace {
+
+using Results = std::vector<std::vector<double>>;
+
+// The largest distance of a result from the wanted one, relative to the wanted one's length.
+double distance(const Results& got, const Results& wanted) {
+  internal_check(got.size() == wanted.size(), "a trial gave {} results, wanted {}", got.size(), wanted.size());
+  double out = 0;
+  for (size_t r = 0; r < wanted.size(); ++r) {
+    double error = 0, length = 0;
+    for (size_t i = 0; i < wanted[r].size(); ++i) {
+      const double difference = got[r][i] - wanted[r][i];
+      error += difference * difference;
+      length += wanted[r][i] * wanted[r][i];
+    }
+    const double relative = error == 0 ? 0 : std::sqrt(error / length);
+    if (!(relative <= out)) out = std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
+  }
+  return out;
+}
+
+bool all_zero(const Results& results) {
+  for (const std::vector<double>& result : results)
+    for (const double x : result)
+      if (x != 0) return false;
+  return true;
+}
+
+std::set<std::string_view> composites() {
+  std::set<std::string_view> out;
+  for (const KernelRow& row : kernel_rows()) out.insert(row.composite);
+  return out;
+}
+
+MeshAxes mesh_of(const Devices& devices) {
+  return devices.count() > 1 ? MeshAxes{{{"fsdp", devices.count()}}} : MeshAxes{};
+}
+
+// Verdicts of earlier runs: a file each, named by what was tried where. Its text is "agrees", or what is wrong.
+class Findings {
+ public:
+  explicit Findings(const Devices& devices) : devices_(devices) {
+    if (const auto cache = find_cache()) folder_ = *cache / "kernels";
+  }
+
+  std::optional<std::string> read(std::string_view subject) const {
+    const std::filesystem::path path = file(subject);
+    std::error_code error;
+    if (folder_.empty() || !std::filesystem::exists(path, error) || !distrust(path).empty()) return std::nullopt;
+    return read_file(path);
+  }
+  void write(std::string_view subject, const std::string& text) const {
+    if (folder_.empty() || !make_private_folder(folder_)) return;
+    try {
+      write_file(file(subject), text);
+    } catch (const UserError& error) {
+      debug("kernels: the check of {} is not kept, and made again at the next start: {}", subject, error.what());
+    }
+  }
+
+ private:
+  std::filesystem::path file(std::string_view subject) const {
+    ContentKey key;
+    key.add(subject).add(devices_identity(devices_.client())).add(std::to_string(devices_.count()));
+    return folder_ / (key.text() + ".txt");
+  }
+
+  const Devices& devices_;
+  std::filesystem::path folder_;  // empty: nothing is kept
+};
+
+constexpr const char* kAgrees = "agrees";
+
+}  // namespace
+
+RunTrial run_on(const Devices& devices) {
+  return [&devices](const Trial& trial, const ChooseKernel& choose) {
+    Program program(mesh_of(devices), choose);
+    {
+      BuildScope scope(program.block());
+      std::vector<Tensor> inputs;
+      for (const TrialInput& input : trial.inputs)
+        inputs.push_back(program.input("input" + std::to_string(inputs.size()), input.value.shape(), input.partition));
+      const std::vector<Tensor> results = trial.build(inputs);
+      for (size_t r = 0; r < results.size(); ++r) program.output("result" + std::to_string(r), results[r]);
+    }
+    const Executable executable = devices.client().compile(program.text(), signature_of(program),
+                                                           {.num_partitions = static_cast<int>(program.mesh().size())});
+    std::vector<DeviceBuffer> buffers;
+    std::vector<DeviceBuffer*> arguments;
+    buffers.reserve(trial.inputs.size());
+    for (size_t i = 0; i < trial.inputs.size(); ++i) {
+      buffers.push_back(
+          DeviceBuffer::upload(devices.client(), trial.inputs[i].value, executable.signature().inputs[i].layout));
+      arguments.push_back(&buffers.back());
+    }
+    Results out;
+    for (DeviceBuffer& result : executable.run(arguments)) {
+      const HostArray array = result.download();
+      const auto elements = array.as<float>();
+      out.emplace_back(elements.begin(), elements.end());
+    }
+    return out;
+  };
+}
+
+void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTrial& run) {
+  for (const std::string_view composite : composites())
+    for (const Trial& trial : trials_of(composite, mesh)) {
+      const Results got = run(trial, {});
+      const double off = distance(got, trial.wanted);
+      if (off <= trial.bound) continue;
+      throw DeviceError(
+          "{} {}: {} differs from the value computed on the host by {:.1e} of its length (at most {:.0e} is rounding); "
+          "check the driver and the plugin, and try another device",
+          device, all_zero(got) ? "computes nothing" : "computes wrongly", trial.title, off, trial.bound);
+    }
+}
+
+std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run) {
+  std::vector<KernelVerdict> out;
+  for (const KernelRow* kernel : kernels) {
+    KernelVerdict verdict{kernel, true, "", 0, 1};
+    for (const Trial& trial : trials_of(kernel->composite, mesh)) {
+      double off = 0;
+      try {
+        off = distance(run(trial, choose_among({kernel})), run(trial, {}));
+      } catch (const DeviceError& error) {
+        verdict = {kernel, false, fmt::format("{} ({})", trial.title, error.what()),
+                   std::numeric_limits<double>::infinity(), trial.bound};
+        break;
+      }
+      if (off / trial.bound >= verdict.distance / verdict.bound)
+        verdict = {kernel, verdict.agrees && off <= trial.bound, trial.title, off, trial.bound};
+    }
+    out.push_back(verdict);
+  }
+  return out;
+}
+
+namespace {
+
+// Once a process for each text: runs are resolved several times.
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) warn("{}", text);
+}
+
+}  // namespace
+
+KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
+  const Findings findings(devices);
+  const MeshAxes mesh = mesh_of(devices);
+  const RunTrial run = run_on(devices);
+  if (!findings.read("bodies")) {
+    check_bodies(devices.title(), mesh, run);
+    findings.write("bodies", kAgrees);
+  }
+  auto verdict_of = [&](const KernelRow* kernel) {
+    try {
+      register_handlers({kernel}, devices.client().plugin());
+    } catch (const DeviceError& error) {
+      return std::string(error.what());
+    }
+    if (const std::optional<std::string> known = findings.read(kernel->id)) return *known;
+    const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
+    const std::string said =
+        verdict.agrees ? std::string(kAgrees)
+                       : fmt::format("{} differs from its body by {:.1e} of its length, at most {:.0e} is rounding",
+                                     verdict.trial, verdict.distance, verdict.bound);
+    findings.write(kernel->id, said);
+    return said;
+  };
+  KernelSet out;
+  for (const KernelRow* kernel : kernels) {
+    const std::string said = verdict_of(kernel);
+    if (said == kAgrees)
+      out.push_back(kernel);
+    else
+      warn_once(fmt::format("kernel {} is switched off on {}: {}; the run is slower without it", kernel->name(),
+                            devices.title(), said));
+  }
+  return out;
+}
+
+}  // namespace fettle

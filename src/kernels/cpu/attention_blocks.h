@@ -1,0 +1,67 @@
+// Defines what forward and backward attention share: sizes of packed blocks, and which keys a block of queries sees.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/block_ops.h"
+
+namespace fettle::cpu {
+
+inline constexpr int64_t kBlock = 64;  // queries, and keys, of a block
+
+// Sizes in words. `width` is padded to whole vectors; rows are padded to whole blocks.
+struct PackedSizes {
+  int64_t blocks, padded, width;
+  int64_t across;  // words of a row contracted along the width
+  int64_t down;    // rows of `width` words of a block contracted along its rows
+  int64_t across_block() const { return kBlock * across; }
+  int64_t down_block() const { return down * width; }
+};
+PackedSizes packed_sizes(const AttentionProblem& problem, bool pairs);
+
+// Lowest and highest segment of each block of a row.
+class BlockSegments {
+ public:
+  BlockSegments(const AttentionProblem& problem, int64_t blocks);
+  struct Range {
+    int32_t low, high;
+  };
+  const Range& of(int64_t row, int64_t block) const { return ranges_[row * blocks_ + block]; }
+
+ private:
+  int64_t blocks_;
+  std::vector<Range> ranges_;
+};
+
+// How a block of keys is seen from a block of queries.
+struct Visibility {
+  bool any;
+  ScoreBlock mask;  // what concerns the mask; the rest is zero
+  int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
+};
+void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
+          int64_t key_block, Visibility& out);
+
+// Blocks of keys that a block of queries may see by position alone: [first, last].
+struct BlockRange {
+  int64_t first, last;
+};
+BlockRange key_blocks(const AttentionProblem& problem, int64_t blocks, int64_t query_block);
+BlockRange query_blocks(const AttentionProblem& problem, int64_t blocks, int64_t key_block);
+
+// Elements from an array's start to row `row`, position `position`, head `head`.
+inline int64_t offset(const AttentionProblem& p, int64_t heads, int64_t row, int64_t position, int64_t head) {
+  return ((row * p.length + position) * heads + head) * p.width;
+}
+inline const void* at(const void* base, DType dtype, int64_t elements) {
+  return static_cast<const char*>(base) + elements * byte_size(dtype);
+}
+inline void* at(void* base, DType dtype, int64_t elements) {
+  return static_cast<char*>(base) + elements * byte_size(dtype);
+}
+
+// This thread's own memory of at least so many words, valid until the next call on the thread.
+Word* thread_words(int64_t count);
+
+}  // namespace fettle::cpu

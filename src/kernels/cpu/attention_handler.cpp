@@ -1,0 +1,125 @@
+// The FFI handlers of cpu_attention. Tasks run in the plugin's own threads, beside the thread that made the call.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_kernel.h"
+#include "runtime/ffi.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace fettle::cpu {
+namespace {
+
+namespace ffi = xla::ffi;
+using Ints = ffi::Buffer<ffi::S32>;
+using Floats = ffi::Buffer<ffi::F32>;
+
+// Tasks not yet begun and not yet ended. Helpers may find none left, even after the call has returned.
+struct Tasks {
+  int64_t count;
+  const std::function<void(int64_t)>* task;
+  std::atomic<int64_t> next{0}, ended{0};
+
+  void run() {
+    for (int64_t i; (i = next.fetch_add(1)) < count;) {
+      (*task)(i);
+      if (ended.fetch_add(1) + 1 == count) ended.notify_all();
+    }
+  }
+};
+
+// This thread takes tasks too, and waits only for those that others have begun: it never waits for a free thread.
+ParallelFor in_threads(ffi::ThreadPool& pool) {
+  return [&pool](int64_t count, const std::function<void(int64_t)>& task) {
+    auto tasks = std::make_shared<Tasks>(count, &task);
+    const int64_t helpers = std::min(count, pool.num_threads()) - 1;
+    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([tasks] { tasks->run(); });
+    tasks->run();
+    for (int64_t ended; (ended = tasks->ended.load()) < count;) tasks->ended.wait(ended);
+  };
+}
+
+std::optional<AttentionProblem> problem_of(float scale, float softcap, bool causal, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                                           ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes) {
+  const auto q_dims = q.dimensions(), k_dims = k.dimensions();
+  const bool f32 = q.element_type() == ffi::F32;
+  if (q_dims.size() != 4 || k_dims.size() != 4 || (!f32 && q.element_type() != ffi::BF16)) return std::nullopt;
+  AttentionProblem p{.rows = q_dims[0],
+                     .length = q_dims[1],
+                     .heads = q_dims[2],
+                     .key_heads = k_dims[2],
+                     .width = q_dims[3],
+                     .dtype = f32 ? DType::kF32 : DType::kBF16,
+                     .causal = causal,
+                     .scale = scale,
+                     .softcap = softcap,
+                     .segments = segments.typed_data(),
+                     .q = q.untyped_data(),
+                     .k = k.untyped_data(),
+                     .v = v.untyped_data()};
+  const int32_t keys = *window.typed_data();
+  if (causal && keys > 0 && keys < p.length) p.window = keys;
+  const float* slope = slopes.typed_data();
+  if (std::any_of(slope, slope + p.heads, [](float x) { return x != 0; })) p.slopes = slope;
+  return p;
+}
+
+ffi::Error wrong_operands() {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "cpu_attention: operands of another rank or dtype");
+}
+
+ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                   ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, ffi::Result<ffi::AnyBuffer> o,
+                   ffi::Result<Floats> log_sum, ffi::Result<ffi::AnyBuffer> workspace) {
+  const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
+  if (!problem) return wrong_operands();
+  attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), in_threads(pool));
+  return ffi::Error::Success();
+}
+
+ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                    ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, ffi::AnyBuffer o, Floats log_sum,
+                    ffi::AnyBuffer d_o, ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
+                    ffi::Result<ffi::AnyBuffer> dv, ffi::Result<ffi::AnyBuffer> workspace) {
+  const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
+  if (!problem) return wrong_operands();
+  attention_backward(*problem, o.untyped_data(), log_sum.typed_data(), d_o.untyped_data(), dq->untyped_data(),
+                     dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), in_threads(pool));
+  return ffi::Error::Success();
+}
+
+auto shared_binding() {
+  return ffi::Ffi::Bind()
+      .Attr<float>("scale")
+      .Attr<float>("softcap")
+      .Attr<bool>("causal")
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<Ints>()
+      .Arg<Ints>()
+      .Arg<Floats>();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(forward_handler, forward,
+                              shared_binding().Ret<ffi::AnyBuffer>().Ret<Floats>().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(backward_handler, backward,
+                              shared_binding()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<Floats>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+
+}  // namespace
+
+void register_attention(const Plugin& plugin) {
+  register_ffi_handler<forward_handler>(plugin, kAttentionTarget);
+  register_ffi_handler<backward_handler>(plugin, kAttentionGradientTarget);
+}
+
+}  // namespace fettle::cpu

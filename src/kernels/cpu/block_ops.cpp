@@ -1,0 +1,34 @@
+#include "kernels/cpu/block_ops.h"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace fettle::cpu {
+
+extern const BlockOps k_portable;
+#ifdef __x86_64__
+extern const BlockOps k_avx2, k_avx512, k_avx512_bf16;
+#endif
+
+std::vector<const BlockOps*> usable_block_ops(DType dtype) {
+  std::vector<const BlockOps*> out{&k_portable};
+#ifdef __x86_64__
+  const char* limit = std::getenv("FETTLE_MAX_CPU_ISA");
+  auto take = [&](const BlockOps& ops, bool supported) {
+    const bool within = limit == nullptr || out.back()->name != std::string_view(limit);
+    if (supported && within) out.push_back(&ops);
+    return supported && within;
+  };
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  take(k_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) && take(k_avx512, avx512) &&
+      dtype == DType::kBF16&& take(k_avx512_bf16, __builtin_cpu_supports("avx512bf16"));
+#endif
+  return out;
+}
+
+const BlockOps& block_ops(DType dtype) {
+  return *usable_block_ops(dtype).back();
+}
+
+}  // namespace fettle::cpu

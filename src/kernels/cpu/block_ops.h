@@ -1,0 +1,86 @@
+// Defines BlockOps: the arithmetic on blocks that CPU kernels are made of, one table per instruction set.
+//
+// Operands are packed into words of 32 bits: one f32, or a pair of neighbouring bf16 along the contracted dim. Packed
+// rows are padded with zeros. No function allocates or throws, and results depend on the table alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/arrays/shape.h"
+
+namespace fettle::cpu {
+
+union Word {
+  float f32;
+  uint32_t pair;  // the element with the lower index in the low half
+};
+
+// Scores of a block of queries (rows) and a block of keys (columns), row after row, `row_words` apart.
+struct ScoreBlock {
+  float* scores;  // in: products of query and key
+  int64_t row_words;
+  int64_t rows, columns;  // even; columns a multiple of 16
+  float scale, softcap;   // softcap 0: none
+  float slope;            // taken off times the distance of query and key; 0: none
+  int64_t first_query, first_key;
+  // Row r sees the columns [low[r], high[r]), and of these, when `segments` is true, those of its own segment.
+  const int32_t *low, *high;
+  bool masked;  // false: every row sees every column
+  bool segments;
+  const int32_t *query_segments, *key_segments;
+};
+
+// The running softmax of a block of rows.
+struct SoftmaxRows {
+  float* top;         // the largest score so far; starts at kLowest
+  float* sum;         // of the weights, kSumLanes partial sums a row; starts at 0
+  float* correction;  // out: what earlier weights are multiplied by
+};
+inline constexpr float kLowest = -1e30F;  // above kHidden, so that weights of hidden keys are 0
+inline constexpr int64_t kSumLanes = 16;
+
+struct BlockOps {
+  const char* name;  // "avx512_bf16"
+  bool pairs;        // words are pairs of bf16; else f32
+
+  // Packs `rows` x `width` elements of `dtype` (f32 or bf16), whose rows lie `stride` elements apart, as
+  // padded_rows x row_words words, contracted along the width (pack_across) or along the rows (pack_down: two source
+  // rows make a row of pairs; padded_rows is then even, and padded_rows / 2 rows are written).
+  void (*pack_across)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
+                      int64_t row_words, Word* to);
+  void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
+                    int64_t row_words, Word* to);
+  // c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k], or
+  // a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
+  void (*product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
+                  int64_t b_row, float* c, int64_t c_row, bool accumulate);
+
+  void (*transpose)(const Word* from, int64_t rows, int64_t columns, Word* to);
+
+  // Turns scores into weights exp(score - top), packed across in place, and updates the softmax. Weights are rounded
+  // to bf16 when `round` is true. Returns true when a correction is not 1.
+  bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
+  // From the rows' log-sum-exp and dot(o, do) to gradients: `block.scores` become those of the products in f32, packed
+  // across; `weights` (same layout) come in as do * v and become the probabilities. With pairs, `across` is given the
+  // gradients packed across [rows][columns / 2]; scores and weights become packed down [rows / 2][columns].
+  void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
+                           Word* across, bool round);
+
+  // values[r][:] *= factor[r]
+  void (*scale_rows)(float* values, int64_t rows, int64_t width, int64_t row, const float* factor);
+  // to[r][0:width] = from[r][0:width] * factor[r] in `dtype`, rows of `to` lying `stride` elements apart; no factor: 1.
+  void (*store_rows)(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width, DType dtype,
+                     int64_t stride, void* to);
+  // to[0:count] += from[0:count]
+  void (*add)(const float* from, int64_t count, float* to);
+  // out[r] = dot of row r of x and row r of y.
+  void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
+};
+
+// The best table of this CPU for operands of this dtype (f32 or bf16).
+const BlockOps& block_ops(DType dtype);
+// All that this CPU can run, the portable one first.
+std::vector<const BlockOps*> usable_block_ops(DType dtype);
+
+}  // namespace fettle::cpu

@@ -1,0 +1,444 @@
+// Implements one BlockOps table for the instruction set that the including file is compiled for.
+//
+// The including file defines FETTLE_LANES (f32 values of a vector), and FETTLE_PAIRS when bf16 pairs are multiplied by
+// an instruction. Everything here has internal linkage, and nothing of the standard library is called: a function that
+// the linker merges with one of another file would run instructions that this CPU may lack.
+#pragma once
+
+#ifdef FETTLE_PAIRS
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/block_ops.h"
+
+namespace fettle::cpu {
+namespace {
+
+constexpr int64_t kLanes = FETTLE_LANES;
+constexpr int64_t kBytes = kLanes * 4;
+// Vectors of GCC and Clang; the loose ones may lie anywhere and alias anything.
+typedef float Floats __attribute__((vector_size(kBytes)));
+typedef int32_t Ints __attribute__((vector_size(kBytes)));
+typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
+typedef float LooseFloats __attribute__((vector_size(kBytes), aligned(4), may_alias));
+typedef int32_t LooseInts __attribute__((vector_size(kBytes), aligned(4), may_alias));
+
+constexpr float kHidden = -3e38F;
+
+inline Floats load(const void* from) {
+  return *static_cast<const LooseFloats*>(from);
+}
+inline Ints load_ints(const void* from) {
+  return *static_cast<const LooseInts*>(from);
+}
+inline void store(void* to, Floats value) {
+  *static_cast<LooseFloats*>(to) = value;
+}
+inline void store(void* to, Ints value) {
+  *static_cast<LooseInts*>(to) = value;
+}
+inline Floats spread(float value) {
+  return value - Floats{};
+}
+inline Ints spread(int32_t value) {
+  return value - Ints{};
+}
+inline Floats floats_of(Ints x) {
+  return (Floats)x;
+}
+inline Ints first_indices() {
+  Ints out{};
+  for (int32_t i = 0; i < kLanes; ++i) out[i] = i;
+  return out;
+}
+template <typename Combine>
+inline float folded(Floats x, Combine combine) {
+  typedef float Four __attribute__((vector_size(16)));
+  Four parts[kLanes / 4];
+  __builtin_memcpy(parts, &x, sizeof x);
+  for (int64_t width = kLanes / 8; width > 0; width /= 2)
+    for (int64_t i = 0; i < width; ++i) parts[i] = combine(parts[i], parts[i + width]);
+  const float low = combine(parts[0][0], parts[0][2]), high = combine(parts[0][1], parts[0][3]);
+  return combine(low, high);
+}
+inline float largest(Floats x) {
+  return folded(x, [](auto a, auto b) { return a > b ? a : b; });
+}
+inline float total(Floats x) {
+  return folded(x, [](auto a, auto b) { return a + b; });
+}
+
+// e^x for x <= 88 to 2 ulp; 0 below -87. After Cephes' expf.
+inline Floats exponential(Floats x) {
+  const Floats magic = spread(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats shifted = x * 1.44269504088896341F + magic;
+  const Floats n = shifted - magic;
+  Floats r = x - n * 0.693359375F;
+  r = r - n * -2.12194440e-4F;
+  Floats p = spread(1.9875691500e-4F);
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const Floats power = (Floats)(((Bits)shifted << 23) + (uint32_t{127} << 23));
+  return x < -87.0F ? Floats{} : p * power;
+}
+
+inline Floats hyperbolic_tangent(Floats x) {
+  x = x > 10.0F ? spread(10.0F) : x;
+  x = x < -10.0F ? spread(-10.0F) : x;
+  return 1.0F - 2.0F / (exponential(x + x) + 1.0F);
+}
+
+// The bits of x rounded to bf16, in the upper half; the lower half is garbage.
+inline Ints rounded_bits(Floats x) {
+  const Bits bits = (Bits)x;
+  return (Ints)(bits + 0x7fff + ((bits >> 16) & 1));
+}
+inline Floats rounded(Floats x) {
+  return floats_of(rounded_bits(x) & spread(static_cast<int32_t>(0xffff0000U)));
+}
+inline uint32_t rounded_bits(float x) {
+  Word word{x};
+  return word.pair + 0x7fff + ((word.pair >> 16) & 1);
+}
+inline float widened(uint16_t x) {
+  Word word;
+  word.pair = static_cast<uint32_t>(x) << 16;
+  return word.f32;
+}
+// A word of `low` and `high` rounded to bf16.
+inline Ints paired(Floats low, Floats high) {
+  return ((rounded_bits(low) >> 16) & 0xffff) | (rounded_bits(high) & spread(static_cast<int32_t>(0xffff0000U)));
+}
+
+// sum + left * right, of pairs in the pairs' table.
+inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
+#ifdef FETTLE_PAIRS
+  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)spread(static_cast<int32_t>(left->pair)), (__m512bh)right);
+#else
+  return sum + left->f32 * right;
+#endif
+}
+
+template <int kRows, int kVectors, bool kTransposed>
+void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
+           bool accumulate) {
+  Floats sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Floats{};
+  for (int64_t i = 0; i < k; ++i) {
+    Floats right[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + i * b_row + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Word* left = kTransposed ? a + i * a_row + r : a + r * a_row + i;
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add(left, right[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
+}
+
+// As many vectors and rows as registers hold beside the right side's vectors.
+constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
+constexpr int kPanelRows = 6;
+
+template <int kVectors, bool kTransposed>
+void columns_product(int64_t m, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
+                     int64_t c_row, bool accumulate) {
+  const int64_t step = kTransposed ? 1 : a_row;
+  int64_t r = 0;
+  for (; r + kPanelRows <= m; r += kPanelRows)
+    panel<kPanelRows, kVectors, kTransposed>(k, a + r * step, a_row, b, b_row, c + r * c_row, c_row, accumulate);
+  a += r * step;
+  c += r * c_row;
+  switch (m - r) {
+    case 5: panel<5, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
+    case 4: panel<4, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
+    case 3: panel<3, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
+    case 2: panel<2, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
+    case 1: panel<1, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
+    default: break;
+  }
+}
+
+template <bool kTransposed>
+void product_of(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
+                int64_t c_row, bool accumulate) {
+  constexpr int64_t kWidth = kPanelVectors * kLanes;
+  int64_t column = 0;
+  for (; column + kWidth <= n; column += kWidth)
+    columns_product<kPanelVectors, kTransposed>(m, k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
+  for (; column < n; column += kLanes)
+    columns_product<1, kTransposed>(m, k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
+}
+
+void product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
+             int64_t b_row, float* c, int64_t c_row, bool accumulate) {
+  (a_transposed ? product_of<true> : product_of<false>)(m, n, k, a, a_row, b, b_row, c, c_row, accumulate);
+}
+
+inline float element(const void* from, DType dtype, int64_t i) {
+  return dtype == DType::kBF16 ? widened(static_cast<const uint16_t*>(from)[i]) : static_cast<const float*>(from)[i];
+}
+
+#ifndef FETTLE_PAIRS
+void pack_f32(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
+              int64_t row_words, Word* to) {
+  for (int64_t r = 0; r < padded_rows; ++r, to += row_words) {
+    const int64_t filled = r < rows ? width : 0;
+    if (dtype == DType::kBF16) {
+      const uint16_t* row = static_cast<const uint16_t*>(from) + r * stride;
+      for (int64_t i = 0; i < filled; ++i) to[i].pair = static_cast<uint32_t>(row[i]) << 16;
+    } else {
+      const float* row = static_cast<const float*>(from) + r * stride;
+      for (int64_t i = 0; i < filled; ++i) to[i].f32 = row[i];
+    }
+    for (int64_t i = filled; i < row_words; ++i) to[i].pair = 0;
+  }
+}
+
+#else
+void pack_across(const void* from, DType, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
+                 int64_t row_words, Word* to) {
+  for (int64_t r = 0; r < padded_rows; ++r, to += row_words) {
+    const uint16_t* row = static_cast<const uint16_t*>(from) + r * stride;
+    const int64_t filled = r < rows ? width : 0;
+    uint16_t* out = reinterpret_cast<uint16_t*>(to);
+    for (int64_t i = 0; i < filled; ++i) out[i] = row[i];
+    for (int64_t i = filled; i < 2 * row_words; ++i) out[i] = 0;
+  }
+}
+
+void pack_down(const void* from, DType, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
+               int64_t row_words, Word* to) {
+  for (int64_t r = 0; r < padded_rows; r += 2, to += row_words) {
+    const uint16_t* low = static_cast<const uint16_t*>(from) + r * stride;
+    const uint16_t* high = low + stride;
+    const int64_t filled = r < rows ? width : 0;
+    if (r + 1 < rows)
+      for (int64_t i = 0; i < filled; ++i) to[i].pair = low[i] | (static_cast<uint32_t>(high[i]) << 16);
+    else
+      for (int64_t i = 0; i < filled; ++i) to[i].pair = low[i];
+    for (int64_t i = filled; i < row_words; ++i) to[i].pair = 0;
+  }
+}
+#endif
+
+void transpose(const Word* from, int64_t rows, int64_t columns, Word* to) {
+  for (int64_t r = 0; r < rows; r += 16) {
+    const int64_t end = r + 16 < rows ? r + 16 : rows;
+    for (int64_t c = 0; c < columns; ++c)
+      for (int64_t i = r; i < end; ++i) to[c * rows + i] = from[i * columns + c];
+  }
+}
+
+// Scores as the softmax sees them, from products.
+template <bool kPlain>
+inline Floats adjusted(const ScoreBlock& s, Floats x, int64_t row, Ints column) {
+  x = x * s.scale;
+  if constexpr (!kPlain) {
+    if (s.softcap != 0) x = s.softcap * hyperbolic_tangent(x / s.softcap);
+    if (s.slope != 0) {
+      const Ints distance = static_cast<int32_t>(s.first_query + row - s.first_key) - column;
+      x = x - s.slope * __builtin_convertvector(distance, Floats);
+    }
+  }
+  return x;
+}
+
+inline Ints visible(const ScoreBlock& s, int64_t row, int64_t column, Ints columns) {
+  Ints seen = (columns >= s.low[row]) & (columns < s.high[row]);
+  if (s.segments) seen &= load_ints(s.key_segments + column) == s.query_segments[row];
+  return seen;
+}
+
+template <bool kPlain, bool kMasked>
+bool softmax_of(const ScoreBlock& s, const SoftmaxRows& state, bool round) {
+  const Ints first = first_indices();
+  bool corrected = false;
+  for (int64_t r = 0; r < s.rows; ++r) {
+    float* row = s.scores + r * s.row_words;
+    Floats most = spread(state.top[r]);
+    for (int64_t c = 0; c < s.columns; c += kLanes) {
+      const Ints columns = first + static_cast<int32_t>(c);
+      Floats x = adjusted<kPlain>(s, load(row + c), r, columns);
+      if constexpr (kMasked) x = visible(s, r, c, columns) ? x : spread(kHidden);
+      most = x > most ? x : most;
+      store(row + c, x);
+    }
+    const float top = largest(most);
+    const float factor = top == state.top[r] ? 1.0F : exponential(spread(state.top[r] - top))[0];
+    corrected |= factor != 1.0F;
+    state.correction[r] = factor;
+    state.top[r] = top;
+    Floats sum = load(state.sum + r * kSumLanes) * factor;
+#ifdef FETTLE_PAIRS
+    (void)round;
+    for (int64_t c = 0; c < s.columns; c += 2 * kLanes) {
+      const Floats low = exponential(load(row + c) - top);
+      if (c + kLanes < s.columns) {
+        const Floats high = exponential(load(row + c + kLanes) - top);
+        sum = sum + low + high;
+        store(row + c / 2, (Ints)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+      } else {
+        sum = sum + low;
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + c / 2), (__m256i)_mm512_cvtneps_pbh((__m512)low));
+      }
+    }
+#else
+    for (int64_t c = 0; c < s.columns; c += kLanes) {
+      const Floats weight = exponential(load(row + c) - top);
+      sum = sum + weight;
+      store(row + c, round ? rounded(weight) : weight);
+    }
+#endif
+    store(state.sum + r * kSumLanes, sum);
+  }
+  return corrected;
+}
+
+bool softmax(const ScoreBlock& block, const SoftmaxRows& rows, bool round) {
+  const bool plain = block.softcap == 0 && block.slope == 0;
+  if (block.masked) return (plain ? softmax_of<true, true> : softmax_of<false, true>)(block, rows, round);
+  return (plain ? softmax_of<true, false> : softmax_of<false, false>)(block, rows, round);
+}
+
+struct Gradient {
+  Floats weight, score;
+};
+
+template <bool kPlain, bool kMasked>
+inline Gradient gradient(const ScoreBlock& s, int64_t r, int64_t c, Ints columns, float log_sum, float out_dot,
+                         const float* weights) {
+  const Floats x = adjusted<kPlain>(s, load(s.scores + r * s.row_words + c), r, columns);
+  Floats weight = exponential(x - log_sum);
+  if constexpr (kMasked) weight = visible(s, r, c, columns) ? weight : Floats{};
+  Floats change = weight * (load(weights + r * s.row_words + c) - out_dot) * s.scale;
+  if constexpr (!kPlain) {
+    if (s.softcap != 0) {
+      const Floats capped = hyperbolic_tangent(load(s.scores + r * s.row_words + c) * s.scale / s.softcap);
+      change = change * (1.0F - capped * capped);
+    }
+  }
+  return {weight, change};
+}
+
+template <bool kPlain, bool kMasked>
+void gradient_of(const ScoreBlock& s, const float* log_sum, const float* out_dot, float* weights, Word* across,
+                 bool round) {
+  const Ints first = first_indices();
+#ifdef FETTLE_PAIRS
+  (void)round;
+  const int64_t across_row = s.columns / 2;
+  for (int64_t r = 0; r < s.rows; r += 2)
+    for (int64_t c = 0; c < s.columns; c += kLanes) {
+      const Ints columns = first + static_cast<int32_t>(c);
+      const Gradient low = gradient<kPlain, kMasked>(s, r, c, columns, log_sum[r], out_dot[r], weights);
+      const Gradient high = gradient<kPlain, kMasked>(s, r + 1, c, columns, log_sum[r + 1], out_dot[r + 1], weights);
+      store(weights + r * s.row_words + c, paired(low.weight, high.weight));
+      store(s.scores + r * s.row_words + c, paired(low.score, high.score));
+      Word* to = across + r * across_row + c / 2;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh((__m512)low.score));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + across_row), (__m256i)_mm512_cvtneps_pbh((__m512)high.score));
+    }
+#else
+  (void)across;
+  for (int64_t r = 0; r < s.rows; ++r)
+    for (int64_t c = 0; c < s.columns; c += kLanes) {
+      const Ints columns = first + static_cast<int32_t>(c);
+      const Gradient g = gradient<kPlain, kMasked>(s, r, c, columns, log_sum[r], out_dot[r], weights);
+      store(weights + r * s.row_words + c, round ? rounded(g.weight) : g.weight);
+      store(s.scores + r * s.row_words + c, round ? rounded(g.score) : g.score);
+    }
+#endif
+}
+
+void softmax_gradient(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights, Word* across,
+                      bool round) {
+  const bool plain = block.softcap == 0 && block.slope == 0;
+  const auto run = block.masked ? (plain ? gradient_of<true, true> : gradient_of<false, true>)
+                                : (plain ? gradient_of<true, false> : gradient_of<false, false>);
+  run(block, log_sum, out_dot, weights, across, round);
+}
+
+void scale_rows(float* values, int64_t rows, int64_t width, int64_t row, const float* factor) {
+  for (int64_t r = 0; r < rows; ++r, values += row) {
+    if (factor[r] == 1.0F) continue;
+    for (int64_t i = 0; i < width; ++i) values[i] *= factor[r];
+  }
+}
+
+void store_rows(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width, DType dtype,
+                int64_t stride, void* to) {
+  for (int64_t r = 0; r < rows; ++r, from += from_row) {
+    const float scale = factor == nullptr ? 1.0F : factor[r];
+    if (dtype == DType::kBF16) {
+      uint16_t* out = static_cast<uint16_t*>(to) + r * stride;
+      for (int64_t i = 0; i < width; ++i) out[i] = static_cast<uint16_t>(rounded_bits(from[i] * scale) >> 16);
+    } else {
+      float* out = static_cast<float*>(to) + r * stride;
+      for (int64_t i = 0; i < width; ++i) out[i] = from[i] * scale;
+    }
+  }
+}
+
+void add(const float* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+void row_dots(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Floats sums{};
+    int64_t i = 0;
+    float rest = 0;
+    if (dtype == DType::kF32) {
+      const float *left = static_cast<const float*>(x) + r * stride, *right = static_cast<const float*>(y) + r * stride;
+      for (; i + kLanes <= width; i += kLanes) sums = sums + load(left + i) * load(right + i);
+    } else {
+      for (; i + kLanes <= width; i += kLanes) {
+        Floats left{}, right{};
+        for (int64_t j = 0; j < kLanes; ++j) {
+          left[j] = element(x, dtype, r * stride + i + j);
+          right[j] = element(y, dtype, r * stride + i + j);
+        }
+        sums = sums + left * right;
+      }
+    }
+    for (; i < width; ++i) rest += element(x, dtype, r * stride + i) * element(y, dtype, r * stride + i);
+    out[r] = total(sums) + rest;
+  }
+}
+
+constexpr BlockOps make_table(const char* name) {
+  return {.name = name,
+#ifdef FETTLE_PAIRS
+          .pairs = true,
+          .pack_across = pack_across,
+          .pack_down = pack_down,
+#else
+          .pairs = false,
+          .pack_across = pack_f32,
+          .pack_down = pack_f32,
+#endif
+          .product = product,
+          .transpose = transpose,
+          .softmax = softmax,
+          .softmax_gradient = softmax_gradient,
+          .scale_rows = scale_rows,
+          .store_rows = store_rows,
+          .add = add,
+          .row_dots = row_dots};
+}
+
+}  // namespace
+}  // namespace fettle::cpu

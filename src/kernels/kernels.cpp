@@ -1,0 +1,72 @@
+#include "kernels/kernels.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "kernels/cpu/attention_kernel.h"
+
+namespace fettle {
+namespace {
+
+constexpr std::array kRows{
+    KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::register_attention},
+};
+
+}  // namespace
+
+std::span<const KernelRow> kernel_rows() {
+  return kRows;
+}
+
+namespace {
+
+bool is_word(const std::vector<std::string>& wanted, std::string_view word) {
+  return wanted.size() == 1 && wanted[0] == word;
+}
+
+}  // namespace
+
+void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where) {
+  if (is_word(wanted, "auto") || is_word(wanted, "off")) return;
+  std::vector<std::string_view> known;
+  for (const KernelRow& row : kRows) known.push_back(row.name());
+  for (const std::string& name : wanted)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UserError("{}: kernels: no kernel is called '{}'; wanted auto, off, or names from: {}", where, name,
+                      fmt::join(known, ", "));
+}
+
+KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted) {
+  const bool all = is_word(wanted, "auto");
+  KernelSet out;
+  for (const KernelRow& row : kRows)
+    if (row.platform == platform && (all || std::find(wanted.begin(), wanted.end(), row.name()) != wanted.end()))
+      out.push_back(&row);
+  return out;
+}
+
+ChooseKernel choose_among(KernelSet kernels) {
+  if (kernels.empty()) return {};
+  return [kernels = std::move(kernels)](const CompositeSite& site) -> std::optional<Kernel> {
+    for (const KernelRow* row : kernels)
+      if (row->composite == site.name)
+        if (std::optional<Kernel> kernel = row->build(site)) return kernel;
+    return std::nullopt;
+  };
+}
+
+std::vector<std::string> kernel_ids(const KernelSet& kernels) {
+  std::vector<std::string> out;
+  for (const KernelRow* row : kernels) out.emplace_back(row->id);
+  return out;
+}
+
+void register_handlers(const KernelSet& kernels, const Plugin& plugin) {
+  for (const KernelRow* row : kernels)
+    if (row->register_handlers != nullptr) row->register_handlers(plugin);
+}
+
+}  // namespace fettle

@@ -1,0 +1,34 @@
+// Defines Trial: a small instance of a composite whose results are computed on the host as well.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/arrays/host_array.h"
+#include "graph/tensor.h"
+
+namespace fettle {
+
+struct TrialInput {
+  HostArray value;
+  Partition partition;
+};
+
+struct Trial {
+  std::string title;  // "attention in bf16"
+  std::vector<TrialInput> inputs;
+  // Appends the composite and its gradient to the current block; f32 results.
+  std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> build;
+  std::vector<std::vector<double>> wanted;  // the results' elements, computed here in double precision
+  double bound;                             // of the distance relative to the wanted values' length
+};
+
+// The trials of a composite for a mesh of one axis: each device has a share of its own. Empty: no such composite.
+std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
+
+// By composite.
+std::vector<Trial> attention_trials(const MeshAxes& mesh);
+
+}  // namespace fettle

@@ -1,0 +1,162 @@
+// The check of kernels and devices: kernels that agree with their bodies are kept, others are switched off, and a
+// device that computes nothing, or wrongly, is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "environment.h"
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "kernels/check.h"
+#include "kernels/cpu/attention_kernel.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+using Tensors = std::vector<Tensor>;
+using Results = std::vector<std::vector<double>>;
+
+// Findings are kept in a folder of the test's own.
+class KernelCheck : public testing::Test {
+ protected:
+  KernelCheck() {
+    // The plugin is found in the usual cache.
+    cpu_devices();
+    cpu_devices(8);
+    cache_.emplace("FETTLE_CACHE", folder_ / "cache");
+  }
+  int64_t findings() const {
+    int64_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_ / "cache" / "kernels"))
+      ++count;
+    return count;
+  }
+
+ private:
+  TempFolder folder_;
+  std::optional<Environment> cache_;
+};
+
+// The CPU's attention, and then something that is not attention.
+std::optional<Kernel> one_percent_more(const CompositeSite& site) {
+  const std::optional<Kernel> kernel = cpu::attention_kernel(site);
+  if (!kernel) return std::nullopt;
+  return [kernel](const Tensors& inputs) -> Tensors { return {(*kernel)(inputs)[0] * 1.01}; };
+}
+constexpr KernelRow kWrong{"wrong_attention/1", "attention", "cpu", one_percent_more, cpu::register_attention};
+
+// Its target has no handler: the plugin does not compile it.
+std::optional<Kernel> unknown_call(const CompositeSite& site) {
+  const Shape result = site.results[0];
+  const Partition split = site.partitions[0];
+  return [=](const Tensors& inputs) -> Tensors {
+    return custom_call({.kernel = "absent/1",
+                        .target = "fettle_test_absent",
+                        .results = {result},
+                        .in = {split},
+                        .out = {split},
+                        .gradient = [](const VjpArgs& args) { return Tensors(args.operands.size()); }},
+                       {inputs[0]});
+  };
+}
+constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr};
+
+// The plugin takes no handlers.
+void refuse(const Plugin&) {
+  throw DeviceError("the plugin has no FFI extension");
+}
+constexpr KernelRow kRefused{"refused/1", "attention", "cpu", cpu::attention_kernel, refuse};
+
+TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
+  for (const KernelRow& row : kernel_rows()) {
+    EXPECT_THAT(std::string(row.id), testing::MatchesRegex("[a-z0-9_]+/[0-9]+"));
+    ASSERT_FALSE(trials_of(row.composite, {}).empty()) << row.id << " is never tried";
+    if (row.platform != "cpu") continue;
+    for (const int64_t devices : {1, 8}) {
+      EXPECT_EQ(checked_kernels(cpu_devices(devices), {&row}), KernelSet{&row}) << row.id;
+      for (const Trial& trial : trials_of(row.composite, {})) {
+        Program program({}, choose_among({&row}));
+        BuildScope scope(program.block());
+        Tensors inputs;
+        for (const TrialInput& input : trial.inputs)
+          inputs.push_back(program.input(std::to_string(inputs.size()), input.value.shape()));
+        for (const Tensor& result : trial.build(inputs))
+          program.output(std::to_string(result.node()) + "." + std::to_string(result.result()), result);
+        EXPECT_EQ(program.kernels().size(), 1u) << trial.title << " does not call " << row.id;
+      }
+    }
+  }
+}
+
+TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
+  const KernelRow& right = kernel_rows()[0];
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&right, &kWrong, &kAbsent, &kRefused}), KernelSet{&right});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("kernel wrong_attention is switched off on "));
+  EXPECT_THAT(said, HasSubstr("attention in f32 differs from its body by 1.0e-02 of its length"));
+  EXPECT_THAT(said, HasSubstr("kernel absent is switched off on "));
+  EXPECT_THAT(said, HasSubstr("kernel refused is switched off on "));
+  EXPECT_THAT(said, HasSubstr("the plugin has no FFI extension"));
+}
+
+TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
+  // Each warning is given once a process, so this row has a name of its own.
+  constexpr KernelRow wrong{"forgotten_attention/1", "attention", "cpu", one_percent_more, cpu::register_attention};
+  checked_kernels(cpu_devices(), {&wrong});
+  EXPECT_EQ(findings(), 2) << "of the bodies and of the kernel";
+  // The same id: nothing is computed again, whatever the row now builds.
+  constexpr KernelRow same{wrong.id, "attention", "cpu", cpu::attention_kernel, cpu::register_attention};
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&same}), KernelSet{});
+  constexpr KernelRow next{"forgotten_attention/2", "attention", "cpu", cpu::attention_kernel, cpu::register_attention};
+  EXPECT_EQ(checked_kernels(cpu_devices(), {&next}), KernelSet{&next}) << "another version is another kernel";
+  EXPECT_EQ(checked_kernels(cpu_devices(8), {&same}), KernelSet{&same}) << "so are other devices";
+}
+
+// What `change` makes of the right results.
+RunTrial changed(const std::function<void(double&)>& change) {
+  return [change](const Trial& trial, const ChooseKernel&) {
+    Results out = trial.wanted;
+    for (std::vector<double>& result : out)
+      for (double& x : result) change(x);
+    return out;
+  };
+}
+
+std::string refusal(const std::function<void(double&)>& change) {
+  try {
+    check_bodies("gpu (1 device)", {}, changed(change));
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DeviceCheck, ADeviceThatComputesNothingIsRefused) {
+  EXPECT_EQ(refusal([](double&) {}), "");
+  EXPECT_THAT(refusal([](double& x) { x = 0; }),
+              HasSubstr("gpu (1 device) computes nothing: attention in f32 differs"));
+  EXPECT_THAT(refusal([](double& x) { x *= 1.01; }), HasSubstr("gpu (1 device) computes wrongly"));
+  EXPECT_THAT(refusal([](double& x) { x = std::nan(""); }), HasSubstr("gpu (1 device) computes wrongly"));
+}
+
+// On a device that computes nothing every kernel equals its body: that tells nothing of the kernel.
+TEST(DeviceCheck, KernelsAreComparedWithBodies) {
+  const KernelSet kernels{&kernel_rows()[0]};
+  EXPECT_TRUE(check_kernels(kernels, {}, changed([](double& x) { x = 0; }))[0].agrees);
+  const RunTrial half_of_kernel = [](const Trial& trial, const ChooseKernel& choose) {
+    Results out = trial.wanted;
+    if (choose) out[1][7] += 10;
+    return out;
+  };
+  const KernelVerdict verdict = check_kernels(kernels, {}, half_of_kernel)[0];
+  EXPECT_FALSE(verdict.agrees);
+  EXPECT_GT(verdict.distance, verdict.bound);
+}
+
+}  // namespace
+}  // namespace fettle

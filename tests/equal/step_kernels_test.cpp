@@ -1,0 +1,102 @@
+// Training with kernels equals training with the composites' bodies: losses, norms and gradients of models with
+// windows, caps, slopes and grouped heads, on packed rows; and the step's other equalities hold with kernels.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "training.h"
+
+namespace fettle {
+namespace {
+
+// Adam turns the rounding noise of a gradient that is zero into whole steps, so gradients are compared, not weights.
+void expect_near_results(const TrainResult& got, const TrainResult& wanted, double loss, double gradient) {
+  expect_equal_lists(got.losses, wanted.losses, loss, "loss");
+  expect_equal_lists(got.norms, wanted.norms, 10 * loss, "norm");
+  for (const auto& [name, value] : wanted.moments) {
+    double scale = 0;
+    for (double x : value.elements) scale = std::max(scale, std::abs(x));
+    EXPECT_GT(scale, 0) << name;
+    for (size_t e = 0; e < value.elements.size(); ++e)
+      ASSERT_NEAR(got.moments.at(name).elements[e], value.elements[e], gradient * scale) << name << ' ' << e;
+  }
+}
+
+Recipe recipe_of(const std::string& model, const std::string& type) {
+  Recipe recipe = reference_recipe(model);
+  recipe.finetuning_type = type;
+  recipe.per_device_train_batch_size = 2;
+  return recipe;
+}
+
+class TrainingWithKernels : public testing::TestWithParam<const char*> {};
+
+TEST_P(TrainingWithKernels, EqualsTheBodies) {
+  const Recipe recipe = recipe_of(GetParam(), "full");
+  const TrainResult bodies = train(recipe, {.packing = true});
+  expect_near_results(train(recipe, {.packing = true, .kernels = true}), bodies, 1e-6, 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TrainingWithKernels,
+                         testing::Values("llama", "mistral", "gemma2", "gemma3", "gpt2", "baichuan13b", "mixtral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// How far the first moments lie from the wanted ones, relative to these.
+double distance(const TrainResult& got, const TrainResult& wanted) {
+  double error = 0, length = 0;
+  for (const auto& [name, value] : wanted.moments)
+    for (size_t e = 0; e < value.elements.size(); ++e) {
+      const double difference = got.moments.at(name).elements[e] - value.elements[e];
+      error += difference * difference;
+      length += value.elements[e] * value.elements[e];
+    }
+  return std::sqrt(error / length);
+}
+
+// The body and the kernel round to 8 bits at different places, so their gradients are compared with those in f32: the
+// kernel's are as close to them as the body's.
+TEST(TrainingWithKernelsInBf16, IsAsExactAsTheBodies) {
+  Recipe recipe = recipe_of("llama", "lora");
+  const TrainResult exact = train(recipe, {.steps = 1});
+  recipe.bf16 = true;
+  const TrainResult body = train(recipe, {.steps = 1}), kernel = train(recipe, {.steps = 1, .kernels = true});
+  EXPECT_GT(distance(body, exact), 1e-4) << "bf16 does not show";
+  EXPECT_LT(distance(kernel, exact), 1.2 * distance(body, exact));
+  EXPECT_LT(distance(kernel, body), 1.5 * distance(body, exact));
+  expect_equal_lists(train(recipe, {.kernels = true}).losses, train(recipe).losses, 3e-3, "loss");
+}
+
+TEST(TrainingWithKernelsAlike, RematPoliciesAgree) {
+  Recipe recipe = recipe_of("llama", "lora");
+  recipe.gradient_checkpointing = "none";
+  const TrainResult none = train(recipe, {.kernels = true});
+  for (const char* policy : {"dots", "full"}) {
+    recipe.gradient_checkpointing = policy;
+    expect_near_results(train(recipe, {.kernels = true}), none, 1e-6, 1e-4);
+  }
+}
+
+TEST(TrainingWithKernelsAlike, PackedEqualsApart) {
+  Recipe recipe = recipe_of("llama", "full");
+  // 8 rows, once four to a packed row at most, once each alone.
+  const std::vector<Example> rows = reference_rows(0, 8);
+  TrainOptions packed{.steps = 1, .packing = true, .kernels = true, .rows = rows},
+      apart{.steps = 1, .kernels = true, .rows = rows};
+  recipe.per_device_train_batch_size = 8;
+  expect_near_results(train(recipe, packed), train(recipe, apart), 1e-6, 1e-4);
+}
+
+TEST(TrainingWithKernelsAlike, EightDevicesEqualOne) {
+  Recipe recipe = recipe_of("llama", "full");
+  recipe.per_device_train_batch_size = 8;
+  const TrainResult one = train(recipe, {.kernels = true});
+  recipe.per_device_train_batch_size = 1;
+  recipe.mesh = {{"fsdp", 8}};
+  expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
+  recipe.per_device_train_batch_size = 2;
+  recipe.mesh = {{"fsdp", 4}, {"tp", 2}};
+  expect_near_results(train(recipe, {.kernels = true}), one, 1e-6, 1e-4);
+}
+
+}  // namespace
+}  // namespace fettle

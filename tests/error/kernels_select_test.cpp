@@ -1,0 +1,47 @@
+// The recipe's `kernels`: words, names and unknown ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> names(std::string_view platform, const std::vector<std::string>& wanted) {
+  std::vector<std::string> out;
+  for (const KernelRow* row : select_kernels(platform, wanted)) out.emplace_back(row->name());
+  return out;
+}
+
+TEST(SelectKernels, ByWordAndName) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names("cpu", {"auto"}), Names{"cpu_attention"});
+  EXPECT_EQ(names("cpu", {"off"}), Names{});
+  EXPECT_EQ(names("cpu", {}), Names{});
+  EXPECT_EQ(names("cpu", {"cpu_attention"}), Names{"cpu_attention"});
+  EXPECT_EQ(names("tpu", {"auto"}), Names{});
+  EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may go from machine to machine";
+}
+
+std::string error(const std::vector<std::string>& wanted) {
+  try {
+    require_kernel_names(wanted, "recipe.yaml:12");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SelectKernels, RefusesUnknownNames) {
+  EXPECT_EQ(error({"auto"}) + error({"off"}) + error({"cpu_attention"}), "");
+  EXPECT_THAT(error({"cpu_attention", "flash"}),
+              HasSubstr("recipe.yaml:12: kernels: no kernel is called 'flash'; wanted auto, off, or names from: "
+                        "cpu_attention"));
+  EXPECT_THAT(error({"auto", "cpu_attention"}), HasSubstr("'auto'")) << "a word stands alone";
+}
+
+}  // namespace
+}  // namespace fettle
