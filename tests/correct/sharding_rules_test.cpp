@@ -1,8 +1,12 @@
 // Logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a device holds.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "graph/ops.h"
 #include "graph_run.h"
+#include "models/model.h"
 #include "programs/signature.h"
 #include "reference_models.h"
 #include "sharding/rules.h"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "gpu_plugin.h"
+#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -22,7 +23,7 @@ struct Printed {
 
 // Runs the shell's command in the checkout, its standard error with its output.
 Printed run_shell(const std::string& command) {
-  FILE* pipe = popen(("cd " + std::string(FETTLE_SOURCE_DIR) + " && { " + command + "; } 2>&1").c_str(), "r");
+  FILE* pipe = popen(("cd " + source_folder().string() + " && { " + command + "; } 2>&1").c_str(), "r");
   std::string text;
   for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) text += static_cast<char>(c);
   return {WEXITSTATUS(pclose(pipe)), text};
