@@ -24,7 +24,7 @@ TEST(JobError, LayersThatAreNotThere) {
   EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
               AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
   EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
-  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing to train"));
+  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing is trained"));
 }
 
 TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
@@ -38,7 +38,7 @@ TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
 
 TEST(JobError, ModulesThatAreNotThere) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
-  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has an adapter"));
+  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=attn"}),
               AllOf(HasSubstr("freeze_trainable_modules: 'attn'"), HasSubstr("self_attn")));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_extra_modules=mlp"}),
