@@ -63,7 +63,7 @@ class ClassRun {
   explicit ClassRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        run(make_run(recipe, repository.config(), "config.json", devices.count())),
+        run(make_run(recipe, repository.config(), "config.json", training_target(devices))),
         state(from == nullptr ? load_state(devices, run, repository, true)
                               : load_state(devices, run, repository, *from)) {}
 

@@ -1,6 +1,7 @@
 // Defines train(): a few optimizer steps of a tests/reference model on CPU devices, from a recipe.
 #pragma once
 
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -61,17 +62,22 @@ struct TrainResult {
   std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
 };
 
+// The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
+inline RunTarget training_target(Devices& devices, bool kernels = false) {
+  RunTarget target = target_of(devices);
+  if (kernels || std::getenv("FETTLE_TEST_KERNELS") != nullptr) {
+    target.kernels = select_kernels("cpu", {"auto"});
+    register_handlers(target.kernels, devices.client().plugin());
+  }
+  return target;
+}
+
 inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
   int64_t count = 1;
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  RunTarget target = target_of(devices);
-  if (options.kernels) {
-    target.kernels = select_kernels("cpu", {"auto"});
-    register_handlers(target.kernels, devices.client().plugin());
-  }
-  const auto run = make_run(recipe, repository.config(), "config.json", target);
+  const auto run = make_run(recipe, repository.config(), "config.json", training_target(devices, options.kernels));
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.batch.sequences,

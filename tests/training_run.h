@@ -13,7 +13,7 @@ class TrainingRun {
   explicit TrainingRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        run(make_run(recipe, repository.config(), "config.json", devices.count())),
+        run(make_run(recipe, repository.config(), "config.json", training_target(devices))),
         batches(rows_, {.micro_batches = recipe.gradient_accumulation_steps,
                         .sequences = run.rows_per_micro_batch(),
                         .max_length = 40,

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -52,6 +53,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.weight_decay = 0.01;
   recipe.max_grad_norm = 0.5;
   recipe.lr_scheduler_type = "cosine";
+  recipe.kernels = {std::getenv("FETTLE_TEST_KERNELS") == nullptr ? "off" : "auto"};
   return recipe;
 }
 
@@ -63,7 +65,7 @@ struct Training {
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const auto run = make_run(recipe, repository.config(), "config.json", devices.count());
+  const auto run = make_run(recipe, repository.config(), "config.json", target_of(devices));
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.rows_per_micro_batch(),
