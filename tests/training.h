@@ -11,6 +11,7 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
+#include "kernels_anywhere.h"
 #include "resolve_run.h"
 #include "run/batch_spec.h"
 #include "step/state/train_state.h"
@@ -65,10 +66,8 @@ struct TrainResult {
 // The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
 inline RunTarget training_target(Devices& devices, bool kernels = false) {
   RunTarget target = target_of(devices);
-  if (kernels || std::getenv("FETTLE_TEST_KERNELS") != nullptr) {
-    target.kernels = select_kernels("cpu", {"auto"});
-    register_handlers(target.kernels, devices.client().plugin());
-  }
+  if (kernels || std::getenv("FETTLE_TEST_KERNELS") != nullptr)
+    target.kernels = kernels_anywhere(devices.client().plugin());
   return target;
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoint/peft/adapter_files.h"
 #include "families.h"
 #include "graph/ops.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
 #include "resolve_run.h"
@@ -53,7 +54,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.weight_decay = 0.01;
   recipe.max_grad_norm = 0.5;
   recipe.lr_scheduler_type = "cosine";
-  recipe.kernels = {std::getenv("FETTLE_TEST_KERNELS") == nullptr ? "off" : "auto"};
+  recipe.kernels = {"off"};
   return recipe;
 }
 
@@ -65,7 +66,9 @@ struct Training {
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const auto run = make_run(recipe, repository.config(), "config.json", target_of(devices));
+  RunTarget target = target_of(devices);
+  if (std::getenv("FETTLE_TEST_KERNELS") != nullptr) target.kernels = kernels_anywhere(devices.client().plugin());
+  const auto run = make_run(recipe, repository.config(), "config.json", target);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.rows_per_micro_batch(),

@@ -7,7 +7,7 @@
 #include "graph/ops.h"
 #include "graph/prune.h"
 #include "graph_run.h"
-#include "kernels/kernels.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 
 namespace fettle {
@@ -37,9 +37,7 @@ Value segments_of(int64_t rows, int64_t t) {
 }
 
 ChooseKernel chooser(int64_t devices) {
-  const KernelSet kernels = select_kernels("cpu", {"auto"});
-  register_handlers(kernels, cpu_devices(devices).client().plugin());
-  return choose_among(kernels);
+  return choose_among(kernels_anywhere(cpu_devices(devices).client().plugin()));
 }
 
 struct Ran {
@@ -155,6 +153,16 @@ TEST(CpuAttention, EightDevicesEqualOne) {
     const Ran several = run_layers(s, DType::kF32, Remat::kFull, chooser(8));
     EXPECT_EQ(several.kernels[0].cost.flops, one.kernels[0].cost.flops);
     expect_near(several, one, 2e-6);
+  }
+}
+
+// Rows that are too short for the kernel to pay run as the body.
+TEST(CpuAttention, LeavesShortRowsToTheBody) {
+  chooser(1);
+  const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
+  for (const int64_t length : {255, 256}) {
+    const Setting s{.name = "short", .rows = 1, .length = length};
+    EXPECT_EQ(run_layers(s, DType::kF32, Remat::kFull, choose).kernels.size(), length < 256 ? 0u : 1u) << length;
   }
 }
 

@@ -94,6 +94,11 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
 
 }  // namespace
 
+bool attention_pays(const CompositeSite& site) {
+  constexpr int64_t kShortest = 256;
+  return site.inputs[0].dims[1] >= kShortest;
+}
+
 std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
   const std::optional<Site> found = read(composite);
   if (!found) return std::nullopt;
