@@ -3,6 +3,7 @@
 #include "graph/op_table.h"
 #include "graph/ops.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {
 namespace {
@@ -96,7 +97,8 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
 
 bool attention_pays(const CompositeSite& site) {
   constexpr int64_t kShortest = 256;
-  return site.inputs[0].dims[1] >= kShortest;
+  const Shape& q = site.inputs[0];
+  return q.dims[1] >= kShortest && &block_ops(q.dtype) != usable_block_ops(q.dtype).front();
 }
 
 std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
