@@ -5,7 +5,7 @@
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/kernels.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
@@ -73,8 +73,7 @@ TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
 TEST(PlanKernels, AttentionOnTheCpuCountsBlocksThatAreSeen) {
   constexpr int64_t kLength = 512, kHeads = 4, kKeyHeads = 2, kWidth = 16, kBlockPairs = 36, kWindowPairs = 15;
   Devices& devices = cpu_devices();
-  const KernelSet kernels = select_kernels("cpu", {"auto"});
-  register_handlers(kernels, devices.client().plugin());
+  const KernelSet kernels = kernels_anywhere(devices.client().plugin());
   for (const int64_t window : {0, 64}) {
     Program program({}, choose_among(kernels));
     BuildScope scope(program.block());
