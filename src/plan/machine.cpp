@@ -50,17 +50,11 @@ Machine Machine::of(const Request& request) {
   const std::shared_ptr<const Plugin> plugin =
       Plugin::load(request.devices().plugin.empty() ? target.plugin : request.devices().plugin);
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
-<<<<<<< HEAD
-    throw UserError("target: {} is compiled for by plugin {}, not by {}; leave `plugin` out of the recipe",
-                    target.title, target.plugin, plugin->name());
+    throw UserError("target: {} needs plugin {}, but the recipe sets {}; remove `plugin` from the recipe", target.title,
+                    target.plugin, plugin->name());
   Machine there(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
   there.kernels_ = select_kernels(plugin->vendor().name, request.devices().kernels);
   return there;
-=======
-    throw UserError("target: {} needs plugin {}, but the recipe sets {}; remove `plugin` from the recipe", target.title,
-                    target.plugin, plugin->name());
-  return Machine(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
->>>>>>> d7335f6 (plan: comments and messages in plain English)
 }
 
 std::string Machine::title() const {
