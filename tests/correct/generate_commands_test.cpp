@@ -199,8 +199,9 @@ TEST_F(Commands, ChatSaysWhatItDoesNotTake) {
   recipe.max_new_tokens = 8;
   const Chat talk = chat("/claer\n" + std::string(300, '#') + "\n\nhi\n", true);
   EXPECT_EQ(talk.out, continued("u|hi|a|") + "\n");
-  EXPECT_THAT(talk.remarks, testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes 128"),
-                                           HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
+  EXPECT_THAT(talk.remarks,
+              testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes at most 128"),
+                             HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
 }
 
 // Raises a signal when the first text of the `nth` line is written.

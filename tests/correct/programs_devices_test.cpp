@@ -86,9 +86,8 @@ TEST(Devices, TakeWhatOtherProgramsLeaveAndSaySo) {
       opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(error, HasSubstr("memory_fraction=float 0.533333 "));
-  EXPECT_THAT(said,
-              HasSubstr("gpu_memory_utilization: 0.95 of a device's 24.00 GB is asked for, but other programs hold "
-                        "9.20 GB of it: this one takes 12.80 GB (0.53)"));
+  EXPECT_THAT(said, HasSubstr("gpu_memory_utilization asks for 0.95 of a device's 24.00 GB, but other programs use "
+                              "9.20 GB of it; this program takes 12.80 GB (0.53)"));
 }
 
 TEST(Devices, WhatIsFreeMayBeEnough) {
@@ -100,7 +99,7 @@ TEST(Devices, WhatIsFreeMayBeEnough) {
 
 TEST(Devices, AreRefusedWhenOtherProgramsHoldThem) {
   EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "0", {.memory_utilization = 0.95}),
-              HasSubstr("other programs hold 23.20 GB"));
+              HasSubstr("other programs use 23.20 GB"));
 }
 
 TEST(Devices, OfTheHostHaveNoShareToTake) {

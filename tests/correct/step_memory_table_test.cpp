@@ -167,10 +167,11 @@ TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
 TEST(MemoryTable, LibrariesAndOtherProgramsTakeTheirs) {
   const auto run = job_for(small_recipe());
   EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2), "x")),
-              HasSubstr("22.00 GB  (of 24.00 GB, less a guess of 2.00 GB for driver and libraries)"));
-  EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
-              HasSubstr("19.00 GB  (of 24.00 GB, less a guess of 2.00 GB for driver and libraries and 3.00 GB of other "
-                        "programs)"));
+              HasSubstr("22.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries)"));
+  EXPECT_THAT(
+      format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
+      HasSubstr("19.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries and 3.00 GB of other "
+                "programs)"));
   EXPECT_FALSE(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 24 * kGB), "x").fits()) << "nothing is left";
 }
 

@@ -44,11 +44,11 @@ class Damaged : public testing::Test {
       const Outcome run = resume(value);
       EXPECT_EQ(run.code, 2) << run.err;
       for (const std::string& text : said) EXPECT_THAT(run.err, HasSubstr(text));
-      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: go on from it with " + offered));
+      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: continue from it with " + offered));
     }
     const Outcome run = resume(in(4, "").parent_path().string());
     EXPECT_EQ(run.code, 0) << run.err;
-    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 is of a later step"));
+    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 has a later step"));
     EXPECT_THAT(logged_losses(out()), ElementsAreArray(logged_losses(*whole_ / "out")));
     EXPECT_EQ(read_text(in(6, "state/shards-00001.bin")),
               read_text(*whole_ / "out/checkpoint-6/state/shards-00001.bin"));
@@ -131,7 +131,7 @@ TEST(FailedSave, StopsTheRunAndNamesTheLastCompleteCheckpoint) {
   write_text(folder / "out/checkpoint-4", "not a folder");
   const Outcome run = run_fettle(folder, words(folder / "out"));
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file of that name is there"),
+  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file has that name"),
                              HasSubstr((folder / "out/checkpoint-2").string()), Not(HasSubstr("train metrics"))));
   fs::remove(folder / "out/checkpoint-4");
   const Outcome resumed = run_fettle(folder, with(words(folder / "out"), {"resume_from_checkpoint=true"}));
@@ -236,7 +236,7 @@ TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {
   write_text(model / "model.safetensors", weights);
   const Outcome other = run_fettle(folder, resumed);
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("trained beside weights of a base model other than this run's"));
+  EXPECT_THAT(other.err, HasSubstr("trained with weights of a base model that differ from this run's"));
   EXPECT_THAT(other.err, HasSubstr("model_name_or_path was " + reference_model("llama").string()));
 }
 

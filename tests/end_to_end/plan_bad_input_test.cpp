@@ -88,7 +88,7 @@ TEST_P(OtherVendor, IsRefusedBeforeThePluginSeesIt) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, plan_words({"plugin=" + plugin, "--target", target}));
   EXPECT_EQ(run.code, 2) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("plugin"), HasSubstr("not by " + plugin)));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("plugin"), HasSubstr("sets " + plugin)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, OtherVendor,

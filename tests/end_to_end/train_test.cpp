@@ -85,7 +85,7 @@ TEST(Resume, WithoutACheckpointStartsAfreshAndSaysSo) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("starting afresh"));
+  EXPECT_THAT(run.err, HasSubstr("starting a new run"));
 }
 
 TEST(Resume, AnotherRunsCheckpointIsRefused) {
@@ -146,7 +146,7 @@ TEST(Resume, OfAFinishedRunLeavesItsFiguresAlone) {
   const std::string figures = read_text(folder / "out/all_results.json");
   const Outcome again = run_fettle(folder, with(words, {"resume_from_checkpoint=true"}));
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("there is nothing left to do; raise max_steps"));
+  EXPECT_THAT(again.err, HasSubstr("so there is nothing to do; raise max_steps"));
   EXPECT_EQ(read_text(folder / "out/all_results.json"), figures);
 }
 

@@ -31,7 +31,7 @@ class BadAdapter : public testing::Test {
 };
 
 TEST_F(BadAdapter, Missing) {
-  EXPECT_THAT(user_error([&] { read_adapter(folder_ / "none"); }), HasSubstr("there is no adapter folder"));
+  EXPECT_THAT(user_error([&] { read_adapter(folder_ / "none"); }), HasSubstr("the adapter folder"));
   EXPECT_THAT(user_error([&] { read_adapter(folder_.path()); }), HasSubstr("adapter_config.json is missing"));
   EXPECT_EQ(config_error(""), "no error");
   EXPECT_THAT(user_error([&] { read_adapter(folder_.path()); }), HasSubstr("adapter_model.safetensors"));
@@ -100,9 +100,9 @@ TEST_F(BadAdapter, Tensors) {
   EXPECT_THAT(tensor_error({}), HasSubstr("has no LoRA matrices"));
   EXPECT_THAT(tensor_error({{"model.q.lora_A.weight", kA}}), HasSubstr("does not start with 'base_model.model.'"));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.default.weight", kA}}),
-              HasSubstr("neither a LoRA matrix nor in modules_to_save"));
+              HasSubstr("neither a LoRA weight nor part of modules_to_save"));
   EXPECT_THAT(tensor_error({{"base_model.model.embed.lora_embedding_A", kA}}), HasSubstr("lora_embedding_A"));
-  EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kI8, {2, 3}}}}), HasSubstr("has no float dtype"));
+  EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kI8, {2, 3}}}}), HasSubstr("is not a float tensor"));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kF32, {4, 3}}}, {kKey + "lora_B.weight", kB}}),
               AllOf(HasSubstr("f32[4,3]"), HasSubstr("wanted [2, in] and [out, 2]")));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kF32, {2, 3, 1}}}, {kKey + "lora_B.weight", kB}}),
@@ -114,7 +114,7 @@ TEST_F(BadAdapter, AModuleHasAPairOrIsSaved) {
                             {kKey + "lora_B.weight", kB},
                             {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},
                            R"(,"modules_to_save":["q"])"),
-              AllOf(HasSubstr("'q' has a LoRA pair and is saved whole"), HasSubstr("modules_to_save")));
+              AllOf(HasSubstr("'q' has LoRA weights and is also saved whole"), HasSubstr("modules_to_save")));
 }
 
 TEST_F(BadAdapter, MagnitudesGoWithDora) {

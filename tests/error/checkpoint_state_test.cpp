@@ -136,8 +136,7 @@ TEST(CheckpointFolders, NamedOneMustBeSound) {
   const auto error = [&](const fs::path& path) {
     return user_error([&] { find_checkpoint(folder.path(), path.string()); });
   };
-  EXPECT_THAT(error(folder / "checkpoint-1"),
-              AllOf(HasSubstr("there is no folder"), HasSubstr("resume_from_checkpoint")));
+  EXPECT_THAT(error(folder / "checkpoint-1"), AllOf(HasSubstr("does not exist"), HasSubstr("resume_from_checkpoint")));
   fs::create_directories(folder / "checkpoint-1");
   EXPECT_THAT(error(folder / "checkpoint-1"),
               AllOf(HasSubstr("has no state/ folder"), HasSubstr("adapter_name_or_path")));

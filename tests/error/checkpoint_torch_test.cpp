@@ -168,7 +168,7 @@ TEST(TorchFileErrors, BrokenZip) {
   const std::string good = checkpoint(one_tensor(2, 0, {2}, {1}));
   EXPECT_EQ(file_error(good), "no error");
   for (size_t length = 4; length < good.size(); length += 7)
-    EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("fetch it again")) << length;
+    EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("download it again")) << length;
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
   // Each byte of the directory changed: a clear error or a file that still holds together.
   for (size_t at = good.size() - 140; at < good.size(); ++at) {
@@ -189,9 +189,9 @@ TEST(TorchFileErrors, Repository) {
   write_text(folder / "config.json", "{}");
   write_text(folder / "pytorch_model-00001-of-00002.bin", "");
   auto error = [&] { return user_error([&] { ModelRepository::open(folder.path()); }); };
-  EXPECT_THAT(error(), HasSubstr("no pytorch_model.bin.index.json; fetch that file too"));
+  EXPECT_THAT(error(), HasSubstr("no pytorch_model.bin.index.json; download that file too"));
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"w": "absent.bin"}})");
-  EXPECT_THAT(error(), HasSubstr("names the shard absent.bin, which is missing"));
+  EXPECT_THAT(error(), HasSubstr("the shard absent.bin is missing"));
   write_text(folder / "absent.bin", checkpoint(one_tensor(2, 0, {2}, {1})));
   EXPECT_EQ(error(), "no error");
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"v": "absent.bin"}})");

@@ -50,7 +50,7 @@ TEST_F(Truncated, ReadingNamesTheFile) {
   EXPECT_EQ(read_error("b"), "no error");
   fs::resize_file(path_, 4096);
   const auto says_so =
-      AllOf(HasSubstr(path_.string() + ": the file became shorter"), HasSubstr("fetch the file again"));
+      AllOf(HasSubstr(path_.string() + ": the file became shorter"), HasSubstr("download the file again"));
   EXPECT_THAT(read_error("b"), says_so);
   EXPECT_THAT(read_error("a"), says_so) << "the next read too";
 }

@@ -30,8 +30,8 @@ std::string chat_error(const Recipe& recipe) {
 
 TEST(GenerateErrors, Prompts) {
   Recipe recipe = reference_recipe("llama");
-  EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("nothing to answer"), HasSubstr("prompt=")));
-  EXPECT_THAT(generate_error(recipe, "\n  \n"), HasSubstr("nothing to answer"));
+  EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("there is no prompt"), HasSubstr("prompt=")));
+  EXPECT_THAT(generate_error(recipe, "\n  \n"), HasSubstr("there is no prompt"));
   EXPECT_THAT(generate_error(recipe, "\n" + std::string(300, '#')),
               AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes 128"), HasSubstr("max_position_embeddings"),
                     HasSubstr("shorten")));

@@ -74,17 +74,17 @@ TEST(HloErrors, ReferencesToWhatIsNotThere) {
   HloBuilder build = small_program();
   build.add("negate", {{HloBuilder::kF32, {}}}, {999});
   build.message.mutable_module()->clear_schedule();
-  expect_error(build, "instruction 999, which is not there");
+  expect_error(build, "instruction 999, which does not exist");
   build = small_program();
   build.message.mutable_module()->clear_schedule();
   build.message.mutable_module()->mutable_computations(2)->mutable_instructions(0)->set_called_computation_ids(0, 998);
-  expect_error(build, "computation 998, which is not there");
+  expect_error(build, "computation 998, which does not exist");
   build = small_program();
   build.message.mutable_module()->set_entry_computation_id(997);
-  expect_error(build, "entry computation 997, which is not there");
+  expect_error(build, "entry computation 997, which does not exist");
   build = small_program();
   build.message.mutable_module()->mutable_computations(0)->set_root_id(996);
-  expect_error(build, "root 996, which is not there");
+  expect_error(build, "root 996, which does not exist");
   build = small_program();
   build.message.mutable_module()
       ->mutable_computations(0)

@@ -38,7 +38,7 @@ TEST_F(FailedSave, IsThrownByTheNextCallOnceAndLeavesTheRest) {
   writer.save(run_.state, {});
   run_.state.step = 3;
   EXPECT_THAT(user_error([&] { writer.save(run_.state, {}); }),
-              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file of that name is there"),
+              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file has that name"),
                     HasSubstr((folder_ / "out/checkpoint-1").string()), HasSubstr("resume_from_checkpoint=true")));
   writer.check();
   writer.save(run_.state, {});
@@ -109,7 +109,7 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   Recipe other = recipe();
   other.mesh = {{"fsdp", 4}};
   EXPECT_THAT(error(other),
-              AllOf(HasSubstr("checkpoint-1 was written with 16 rows a step, this run has 64"),
+              AllOf(HasSubstr("checkpoint-1 was written with 16 rows per step, but this run has 64"),
                     HasSubstr("per_device_train_batch_size 8 x 4 devices x gradient_accumulation_steps 2"),
                     HasSubstr("set per_device_train_batch_size: 2,"), HasSubstr("adapter_name_or_path: ")));
   other.gradient_accumulation_steps = 3;
@@ -184,10 +184,9 @@ TEST_F(OtherRun, ABaseOfOtherWeightsIsRefusedByBothPaths) {
   other.model_name_or_path = copy_model(folder_ / "other");
   EXPECT_EQ(error(other), "no error");
   change_tensor(folder_ / "other/model.safetensors", "model.layers.1.mlp.down_proj.weight");
-  EXPECT_THAT(error(other),
-              AllOf(HasSubstr("checkpoint-1: what is trained there was trained beside weights of a base model other"),
-                    HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
-                    HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start afresh")));
+  EXPECT_THAT(error(other), AllOf(HasSubstr("checkpoint-1 was trained with weights of a base model that differ"),
+                                  HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
+                                  HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start a new run")));
   StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as before there was a digest
   const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
   const auto run = make_run(other, repository.config(), "config.json", 1);
@@ -200,8 +199,8 @@ TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_THAT(user_error([&] {
                 check_data(*state_, {81, data_.digest});
               }),
-              AllOf(HasSubstr("80 rows an epoch"), HasSubstr("has 81 now"), HasSubstr("lost or repeated")));
-  EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("over other tokens"));
+              AllOf(HasSubstr("80 rows per epoch"), HasSubstr("now has 81"), HasSubstr("lost or repeated")));
+  EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("with other tokens"));
 }
 
 TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
@@ -214,7 +213,7 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   };
   EXPECT_EQ(error(), "no error");
   write_text(folder / "out/all_results.json", "{}");
-  EXPECT_THAT(error(), HasSubstr("holds an earlier run; set overwrite_output_dir: true"));
+  EXPECT_THAT(error(), HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
   recipe.overwrite_output_dir = true;
   EXPECT_EQ(error(), "no error");
 }
