@@ -84,7 +84,7 @@ std::string remedy(const Run& run, int64_t rows) {
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
   if (rows % shards == 0)
     return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
-  return fmt::format("{} rows do not divide over {} devices: use a number of devices that divides {0}", rows, shards);
+  return fmt::format("{0} rows do not divide over {1} devices: use a number of devices that divides {0}", rows, shards);
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
