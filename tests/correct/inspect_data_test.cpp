@@ -105,7 +105,7 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   EXPECT_EQ(report["batches"]["rows"], 4);
 }
 
-TEST_F(Report, RowsToEvaluateThatMakeNoBatchesAreNamed) {
+TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
   recipe.stage = "kto";
   recipe.val_size = 1;
   std::string rows;
@@ -132,7 +132,7 @@ TEST_F(Report, ShowsLabels) {
   EXPECT_EQ(json["samples"][1]["label"], "y");
 }
 
-TEST_F(Report, ForetellsWhatPackingMakes) {
+TEST_F(Report, PredictsPackedRows) {
   std::string rows;
   for (int i = 0; i < 23; ++i) rows += "{\"text\": \"" + std::string(3 + i * 7 % 20, 'a') + "\"}\n";
   recipe.dataset = {folder.write("texts.jsonl", rows).string()};

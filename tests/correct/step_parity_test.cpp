@@ -1,4 +1,5 @@
-// Logits, losses and final adapters of each family beside Transformers' and PEFT's recorded ones (tests/reference).
+// Compares logits, losses and final adapters of each family with Transformers' and PEFT's recorded ones
+// (tests/reference).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +47,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.disable_shuffling = true;
   recipe.per_device_train_batch_size = 2;
   recipe.gradient_accumulation_steps = 2;
-  if (folder.filename() == "mixtral") {  // the loss that balances experts is one of whole micro-batches
+  if (folder.filename() == "mixtral") {  // its balancing loss is computed over whole micro-batches
     recipe.per_device_train_batch_size = 4;
     recipe.gradient_accumulation_steps = 1;
   }
@@ -111,7 +112,7 @@ TEST_P(Parity, LogitsOfTheBase) {
     BuildScope scope(program.block());
     const Weights weights = add_weight_inputs(program, run);
     Forward f = make_forward(run, weights, {.adapted = false});
-    f.attention_block = 8;  // 40 positions go in blocks, 17 do not
+    f.attention_block = 8;  // 40 positions are computed in blocks, 17 are not
     f.tokens = program.input("tokens", {DType::kI32, {1, t}});
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
     f.segments = full(1, {DType::kI32, {1, t}});

@@ -1,4 +1,4 @@
-// fettle tokenize and fettle render as a user runs them: what they print, and what they say of bad input.
+// fettle tokenize and fettle render as a user runs them: their output, and their messages for bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class TextCommands : public testing::Test {
   TempFolder folder;
 };
 
-TEST_F(TextCommands, TokenizePrintsOneArrayALine) {
+TEST_F(TextCommands, TokenizePrintsOneArrayPerLine) {
   const std::string lines = file("lines", "a\nHello, world!\n\n<|eot_id|>");
   EXPECT_EQ(run({"tokenize", kLlama3, lines, "--no-special"}).out,
             "[64]\n[39,523,400,11,220,265,75,67,0]\n[]\n[904]\n");
@@ -62,7 +62,7 @@ TEST_F(TextCommands, TokenizeNamesTheLineThatIsWrong) {
   }
 }
 
-TEST_F(TextCommands, NestedGarbageIsNoCrash) {
+TEST_F(TextCommands, NestedGarbageDoesNotCrash) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   const Outcome ids = run({"tokenize", kLlama3, file("ids", deep + "\n"), "--decode"});
   EXPECT_EQ(ids.code, 2);
@@ -72,7 +72,7 @@ TEST_F(TextCommands, NestedGarbageIsNoCrash) {
   EXPECT_THAT(talk.err, HasSubstr("talk.json: is not valid JSON: values are nested more than 100 deep"));
 }
 
-TEST_F(TextCommands, FilesThatAreNone) {
+TEST_F(TextCommands, MissingFilesAndFoldersAreRefused) {
   for (const char* command : {"tokenize", "render"}) {
     for (const std::string& none : {folder.path().string(), (folder / "missing").string()}) {
       const Outcome outcome = run({command, kLlama3, none});
@@ -111,7 +111,7 @@ TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
                         "file with one object per line, add --jsonl"));
 }
 
-TEST_F(TextCommands, WordsThatMeanNothingNameTheRightHelp) {
+TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
   struct Case {
     std::vector<std::string> words;
     std::string said;

@@ -13,12 +13,12 @@ using testing::HasSubstr;
 
 class BadAdapter : public testing::Test {
  protected:
-  // The error on reading adapter_config.json with these fields after the ones every adapter needs.
+  // Returns the error of reading adapter_config.json with these fields in addition to the required ones.
   std::string config_error(const std::string& fields, AdapterSupport support = {}) {
     write_text(folder_ / "adapter_config.json", R"({"peft_type":"LORA","r":2,"target_modules":["q"])" + fields + "}");
     return user_error([&] { read_adapter_config(folder_.path(), support); });
   }
-  // The error on reading an adapter with these tensors.
+  // Returns the error of reading an adapter with these tensors.
   std::string tensor_error(const NamedShapes& tensors, const std::string& fields = "") {
     EXPECT_EQ(config_error(fields, {true, true}), "no error");
     SafetensorsWriter writer(folder_ / "adapter_model.safetensors", tensors);
@@ -109,7 +109,7 @@ TEST_F(BadAdapter, Tensors) {
               HasSubstr("f32[2,3,1]"));
 }
 
-TEST_F(BadAdapter, AModuleHasAPairOrIsSaved) {
+TEST_F(BadAdapter, AModuleWithLoraWeightsThatIsAlsoSaved) {
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", kA},
                             {kKey + "lora_B.weight", kB},
                             {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},

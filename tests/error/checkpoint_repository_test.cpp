@@ -16,7 +16,7 @@ std::string open_error(const fs::path& folder) {
   return user_error([&] { ModelRepository::open(folder); });
 }
 
-// A model folder with config.json, and shards made by hand.
+// A model folder with config.json and handmade shards.
 class BadModel : public testing::Test {
  protected:
   BadModel() { write_text(folder_ / "config.json", "{}"); }
@@ -104,7 +104,7 @@ TEST_F(BadModel, TensorTwice) {
                              HasSubstr("2.safetensors have the tensor 'a'")));
 }
 
-TEST_F(BadModel, IndexWithoutSense) {
+TEST_F(BadModel, MalformedIndex) {
   write_text(folder_ / "model.safetensors.index.json", "{}");
   EXPECT_THAT(error(), HasSubstr("has no object 'weight_map'"));
   write_index("[]");
@@ -124,7 +124,7 @@ TEST_F(BadModel, UnknownTensorNamesNearOnes) {
               AllOf(HasSubstr("no tensor 'h.0.attn.weight' among its 1"), HasSubstr("transformer.h.0.attn.weight")));
 }
 
-TEST_F(BadModel, CopyToAPlaceThatIsNotThere) {
+TEST_F(BadModel, CopyToAMissingFolder) {
   EXPECT_THAT(user_error([&] { copy_model_files(folder_.path(), folder_ / "none"); }), HasSubstr("cannot copy"));
   EXPECT_THAT(user_error([&] { copy_model_files(folder_ / "none", folder_.path()); }), HasSubstr("cannot read"));
 }

@@ -1,4 +1,4 @@
-// Hostile .safetensors files: each lie gives a UserError that names the file and the place.
+// Hostile .safetensors files: each malformed field gives a UserError that names the file and the place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ std::string length_of(uint64_t bytes) {
 
 class HostileFile : public testing::Test {
  protected:
-  // The error on opening a file of these bytes, without the part that is the same for all.
+  // Returns the error of opening a file of these bytes, without the part that is the same for all.
   std::string open_bytes(const std::string& bytes) {
     write_text(path_, bytes);
     const std::string error = user_error([&] { SafetensorsFile::open(path_); });
@@ -54,7 +54,7 @@ TEST_F(HostileFile, TooShortForALength) {
   EXPECT_THAT(open_bytes("1234567"), HasSubstr("it has 7 bytes"));
 }
 
-TEST_F(HostileFile, HeaderLengthLies) {
+TEST_F(HostileFile, WrongHeaderLength) {
   EXPECT_THAT(open_bytes(length_of(1000) + kGood), HasSubstr("the header has 1000 bytes but the file ends after 54"));
   EXPECT_THAT(open_bytes(length_of(100'000'001) + kGood), HasSubstr("at most 100000000"));
   EXPECT_THAT(open_bytes(length_of(~uint64_t{0}) + kGood), HasSubstr("18446744073709551615"));
@@ -149,7 +149,7 @@ TEST_F(HostileFile, Offsets) {
   EXPECT_THAT(open_header("{}", 8), HasSubstr("8 bytes follow the last tensor, at offset 0"));
 }
 
-// Whatever single byte of the header changes, and wherever the file ends: an error or a sound parse.
+// Every change of a single byte of the header and every truncation gives an error or a valid file.
 TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
   const std::string header = R"({"__metadata__":{"f":"pt"},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]},)"
                              R"("b":{"dtype":"U8","shape":[],"data_offsets":[4,5]}} )";
@@ -173,7 +173,7 @@ TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
     }
     put(at, good[at]);
   }
-  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // each position's own value, and other names
+  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // each position's own value, and other valid names
   for (size_t size = 0; size < good.size(); ++size) EXPECT_NE(open_bytes(good.substr(0, size)), "no error") << size;
 }
 

@@ -39,11 +39,11 @@ TEST(GenerateErrors, Prompts) {
   EXPECT_THAT(generate_error(recipe), HasSubstr("r.yaml:3: prompt is empty"));
   recipe.prompt = std::string(300, '#');
   EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("r.yaml:3"), HasSubstr("the prompt has 300 tokens")));
-  recipe.prompt = "é";  // a character that this tokenizer knows nothing of
+  recipe.prompt = "é";  // a character that is not in this tokenizer's vocabulary
   EXPECT_THAT(generate_error(recipe), HasSubstr("the prompt is empty"));
 }
 
-TEST(GenerateErrors, PromptsAreCheckedBeforeTheDevicesAreTaken) {
+TEST(GenerateErrors, PromptsAreCheckedBeforeDevicesAreOpened) {
   Recipe recipe = reference_recipe("llama");
   recipe.plugin = "/no/such/plugin.so";
   recipe.prompt = std::string(300, '#');

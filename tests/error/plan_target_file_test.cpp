@@ -25,7 +25,7 @@ class TargetFileErrors : public ::testing::Test {
   TempFolder folder;
 };
 
-TEST_F(TargetFileErrors, FilesThatAreNoDescription) {
+TEST_F(TargetFileErrors, FilesWithoutADescription) {
   EXPECT_THROW(read_target(folder.path() / "missing.yaml"), UserError);
   EXPECT_THROW(read_target(folder.path()), UserError);
   expect_error("", "wanted keys and values");
@@ -52,7 +52,7 @@ TEST_F(TargetFileErrors, KeysAndValues) {
   expect_error("like: mi300x\nplugin: cpu\n", "mine.yaml:2: plugin is 'cpu', wanted one that compiles");
 }
 
-TEST_F(TargetFileErrors, WithoutLikeAllIsNeeded) {
+TEST_F(TargetFileErrors, WithoutLikeAllKeysAreRequired) {
   expect_error("name: mine\n", "mine.yaml:1: plugin is missing; give it, or `like: mi300x`");
   const std::string figures =
       "plugin: cuda\nmemory_gib: 8\nbf16_tflops: 10\nf32_tflops: 5\nmemory_gb_per_s: 100\nlink_gb_per_s: 8\n"
@@ -61,13 +61,13 @@ TEST_F(TargetFileErrors, WithoutLikeAllIsNeeded) {
   expect_error(figures + "chip:\n  cores: 3\n", "capability is missing");
 }
 
-TEST_F(TargetFileErrors, UnknownNamesTellTheNearest) {
+TEST_F(TargetFileErrors, UnknownNamesGetSuggestions) {
   try {
     find_target("h1000");
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean h100?"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("gb300"), std::string::npos) << "all are listed";
+    EXPECT_NE(std::string(error.what()).find("gb300"), std::string::npos) << "all targets are listed";
   }
 }
 
