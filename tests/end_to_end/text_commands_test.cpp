@@ -123,7 +123,7 @@ TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
            {{"data", "x.yaml", "--rowz", "1"}, "see `fettle data --help`"},
            {{}, "see `fettle --help`"},
            {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help-keys lists all keys"},
-           {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "`fettle plan --help` tells"},
+           {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "see `fettle plan --help`"},
            {{"plan", "target=mi300x:8", "--target", "h100:8"},
             "--target h100:8 and target=mi300x:8 are given together"}}) {
     const Outcome outcome = run(words);

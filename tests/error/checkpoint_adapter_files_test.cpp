@@ -97,7 +97,7 @@ TEST_F(BadAdapter, Tensors) {
   EXPECT_EQ(tensor_error({{kKey + "lora_A.weight", kA}, {kKey + "lora_B.weight", kB}}), "no error");
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", kA}}), HasSubstr("'q' has no lora_B"));
   EXPECT_THAT(tensor_error({{kKey + "lora_B.weight", kB}}), HasSubstr("'q' has no lora_A"));
-  EXPECT_THAT(tensor_error({}), HasSubstr("has no LoRA matrices"));
+  EXPECT_THAT(tensor_error({}), HasSubstr("has no LoRA weights"));
   EXPECT_THAT(tensor_error({{"model.q.lora_A.weight", kA}}), HasSubstr("does not start with 'base_model.model.'"));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.default.weight", kA}}),
               HasSubstr("neither a LoRA weight nor part of modules_to_save"));

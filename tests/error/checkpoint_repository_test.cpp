@@ -91,9 +91,9 @@ TEST_F(BadModel, TensorNotWhereTheIndexSays) {
   write_shard("1.safetensors", "a");
   write_shard("2.safetensors", "b");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors","c":"2.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("says that 'c' is in 2.safetensors, but it is not"));
+  EXPECT_THAT(error(), HasSubstr("'c' should be in 2.safetensors, but that file lacks it"));
   write_index(R"({"a":"2.safetensors","b":"1.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("says that 'a' is in 2.safetensors"));
+  EXPECT_THAT(error(), HasSubstr("'a' should be in 2.safetensors"));
 }
 
 TEST_F(BadModel, TensorTwice) {

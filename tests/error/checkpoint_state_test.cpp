@@ -97,7 +97,7 @@ TEST_F(DamagedStateFiles, ManifestIsGoneOrNotOurs) {
   put_manifest(R"({"format":7})");
   EXPECT_THAT(read_error(), HasSubstr("not a manifest of Fettle's state"));
   put_manifest(R"({"format":"fettle-state","version":99})");
-  EXPECT_THAT(read_error(), HasSubstr("has version 99, this Fettle reads version 1"));
+  EXPECT_THAT(read_error(), HasSubstr("its version is 99, but this Fettle reads version 1"));
   fs::remove(folder_ / "state/manifest.json");
   EXPECT_THAT(read_error(), AllOf(HasSubstr("cannot read"), HasSubstr("manifest.json")));
   EXPECT_THROW(read_all(), DamagedState);

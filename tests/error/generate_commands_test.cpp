@@ -33,8 +33,8 @@ TEST(GenerateErrors, Prompts) {
   EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("there is no prompt"), HasSubstr("prompt=")));
   EXPECT_THAT(generate_error(recipe, "\n  \n"), HasSubstr("there is no prompt"));
   EXPECT_THAT(generate_error(recipe, "\n" + std::string(300, '#')),
-              AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes 128"), HasSubstr("max_position_embeddings"),
-                    HasSubstr("shorten")));
+              AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes at most 128"),
+                    HasSubstr("max_position_embeddings"), HasSubstr("shorten")));
   recipe.set_at["prompt"] = "r.yaml:3";
   EXPECT_THAT(generate_error(recipe), HasSubstr("r.yaml:3: prompt is empty"));
   recipe.prompt = std::string(300, '#');

@@ -53,7 +53,7 @@ TEST_F(TargetFileErrors, KeysAndValues) {
 }
 
 TEST_F(TargetFileErrors, WithoutLikeAllKeysAreRequired) {
-  expect_error("name: mine\n", "mine.yaml:1: plugin is missing; give it, or `like: mi300x`");
+  expect_error("name: mine\n", "mine.yaml:1: plugin is missing; give it, or set `like: mi300x`");
   const std::string figures =
       "plugin: cuda\nmemory_gib: 8\nbf16_tflops: 10\nf32_tflops: 5\nmemory_gb_per_s: 100\nlink_gb_per_s: 8\n"
       "network_gb_per_s: 1\n";

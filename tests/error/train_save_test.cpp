@@ -161,7 +161,7 @@ TEST_F(OtherRun, OtherKernelsAreNamed) {
 TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   Recipe other = recipe();
   other.seed = 7;
-  EXPECT_THAT(error(other), HasSubstr("seed = 42, this run has 7"));
+  EXPECT_THAT(error(other), HasSubstr("seed = 42, but this run has 7"));
   other = recipe();
   other.packing = true;
   EXPECT_THAT(error(other), HasSubstr("packing"));
@@ -176,7 +176,7 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
 TEST_F(OtherRun, AnotherStageIsNamed) {
   Recipe other = recipe();
   other.stage = "pt";
-  EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", this run has \"pt\""));
+  EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", but this run has \"pt\""));
 }
 
 TEST_F(OtherRun, ABaseWithOtherWeightsIsRefusedWithBothPaths) {
