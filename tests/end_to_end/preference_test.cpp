@@ -86,7 +86,7 @@ TEST(Preferences, ResumeIsBitIdentical) {
     ASSERT_EQ(run_fettle(folder, words("cut")).code, 0);
     std::filesystem::remove_all(folder / "cut/checkpoint-6");
     EXPECT_THAT(run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true", "pref_beta=0.3"})).err,
-                HasSubstr("pref_beta = 0.1, this run has 0.3"));
+                HasSubstr("pref_beta = 0.1, but this run has 0.3"));
     const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << stage << type;

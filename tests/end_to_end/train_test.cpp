@@ -157,7 +157,7 @@ TEST(Train, ANewAdapterOnAMergedOneNamesItsBase) {
   const Outcome second = run_fettle(
       folder, with(train_words(folder / "second"), {"adapter_name_or_path=" + first, "create_new_adapter=true"}));
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_THAT(second.err, HasSubstr("give adapter_name_or_path: " + first + ", " + (folder / "second").string()));
+  EXPECT_THAT(second.err, HasSubstr("set adapter_name_or_path: " + first + ", " + (folder / "second").string()));
 }
 
 TEST(Train, KeysWithoutEffectAreNamed) {

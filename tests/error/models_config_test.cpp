@@ -59,7 +59,7 @@ TEST(ModelConfig, MissingAndIllTypedFields) {
   EXPECT_THAT(with("tie_word_embeddings", "yes"), HasSubstr("wanted true or false"));
   EXPECT_THAT(with("hidden_act", 1), HasSubstr("wanted a string"));
   EXPECT_THAT(with("torch_dtype", "float8"), HasSubstr("float8"));
-  EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not read"));
+  EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not supported"));
 }
 
 TEST(ModelConfig, FieldsThatDoNotFitTogether) {

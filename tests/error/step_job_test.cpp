@@ -37,7 +37,7 @@ TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {
 
 TEST(JobError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
-  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has an adapter"));
+  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=attn"}),
               AllOf(HasSubstr("freeze_trainable_modules: 'attn'"), HasSubstr("self_attn")));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_extra_modules=mlp"}),
