@@ -124,7 +124,7 @@ TEST_F(Report, ShowsLabels) {
       folder.write("rows.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n")
           .string()};
   const std::string report = text({});
-  expect_has(report, "labels      2, one a row: x 1, y 1; always saying x is right in 50.0 %");
+  expect_has(report, "labels      2, one per row: x 1, y 1; always saying x is right in 50.0 %");
   expect_has(report, "rows.jsonl:1: 1 tokens, label x");
   const auto json = nlohmann::json::parse(text({.json = true}));
   EXPECT_EQ(json["id2label"], (nlohmann::json{"x", "y"}));
