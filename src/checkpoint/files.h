@@ -17,8 +17,8 @@ namespace fettle {
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
-  explicit MappedFile(
-      const std::filesystem::path& path);  // throws UserError when it is missing, a folder or not readable
+  // Throws UserError when `path` is missing, a folder or not readable.
+  explicit MappedFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return path_; }
   // Call check() after reading these bytes and before using the values.
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }

@@ -49,9 +49,8 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
                       name, head->shape.to_string());
     labels = head->shape.dims[0];
   }
-  return labels == 0 && family.encoder
-             ? 1
-             : labels;  // export of an encoder alone copies it; the number of labels does not matter
+  // An encoder without a head is exported as it is; any number of labels will do.
+  return labels == 0 && family.encoder ? 1 : labels;
 }
 
 // Returns whether the base's tensors have the parameters' names. A base model that was saved without its head has other

@@ -145,8 +145,8 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   int compiled = 0, fitting = 0;
   std::string refusal;  // the compiler's last error
   for (MeshCandidate& candidate : choice.candidates) {
-    const bool usual = candidate.variant.mesh->at("fsdp") ==
-                       machine.count();  // always compiled for comparison: it is the mesh when `mesh` is empty
+    // The mesh of an empty `mesh` is always compiled, for comparison.
+    const bool usual = candidate.variant.mesh->at("fsdp") == machine.count();
     if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
       candidate.verdict = "not compiled";
       continue;

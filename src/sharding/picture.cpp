@@ -68,8 +68,8 @@ std::string centred(const std::string& text, size_t width) {
 }
 
 std::string coloured(const std::string& text, int64_t part) {
-  constexpr int kFills[] = {110, 150, 180, 139,
-                            174, 109, 186, 146};  // terminal colours (0 to 255) on which black text is readable
+  // Terminal colours (0 to 255) on which black text is readable.
+  constexpr int kFills[] = {110, 150, 180, 139, 174, 109, 186, 146};
   return fmt::format("\x1b[30;48;5;{}m{}\x1b[0m", kFills[part % std::size(kFills)], text);
 }
 

@@ -79,8 +79,7 @@ std::vector<float> Evaluator::logits(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits.as<float>()) out.push_back(logit);
   }
-  out.resize(
-      static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // drops filler behind the last example
+  out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // drops filler at the end
   return out;
 }
 

@@ -54,9 +54,7 @@ class CheckpointWriter {
   std::function<int64_t()> free_memory_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0,
-           before =
-               0;  // seconds that training waited; `before`: those of them spent waiting for the previous checkpoint
+    double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
   std::future<Written> written_;
 };

@@ -117,8 +117,7 @@ TEST(Traffic, RowsAreByKindAndAxesTheLargestFirst) {
   build.collective("all-reduce", {kBF16, {400}}, p, kFsdp);
   build.collective("all-reduce", {kBF16, {400}}, p, kDp);
   build.collective("reduce-scatter", {kBF16, {100}}, p, kFsdp);
-  build.collective("all-reduce", {kBF16, {400}}, p,
-                   {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // each group has one device
+  build.collective("all-reduce", {kBF16, {400}}, p, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // single devices
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].axes, "dp");

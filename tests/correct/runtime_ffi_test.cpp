@@ -56,8 +56,7 @@ TEST(Ffi, HandlersSeeTheShardOfTheirDevice) {
   const Client& client = eight_devices();
   ASSERT_TRUE(has_ffi(client.plugin()));
   register_ffi_handler<scale_handler>(client.plugin(), "test_scale");
-  register_ffi_handler<scale_handler>(client.plugin(),
-                                      "test_scale");  // registering the same handler again has no effect
+  register_ffi_handler<scale_handler>(client.plugin(), "test_scale");  // a second time has no effect
   EXPECT_THROW(register_ffi_handler<fail_handler>(client.plugin(), "test_scale"), InternalError);
   const Executable program =
       client.compile(in_manual_region("@test_scale(%b) {api_version = 4 : i32, backend_config = {factor = 2.0 : f32}}"),

@@ -23,7 +23,8 @@ TEST(JobError, MissingLayers) {
   EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
               AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
   EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
-  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing to train"));
+  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}),
+              HasSubstr("nothing is trained"));
 }
 
 TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {

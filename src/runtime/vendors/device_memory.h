@@ -22,10 +22,9 @@ std::vector<DriverMemory> driver_memory(const std::string& library);
 struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
   double utilization = 0;  // requested share of it (gpu_memory_utilization)
-  int64_t allowance =
-      0;  // reserve for the driver's context, libraries and communication buffers, which compilers do not count
-  int64_t others = 0;  // in use by other programs
-  int64_t limit = 0;   // this program may use
+  int64_t allowance = 0;   // reserve for the driver, libraries and communication, which compilers do not count
+  int64_t others = 0;      // in use by other programs
+  int64_t limit = 0;       // this program may use
 
   bool known() const { return total > 0 || limit > 0; }
   int64_t asked() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
