@@ -83,7 +83,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
 
 void Recorder::overflow(int64_t step, double loss_scale) {
   ++overflows_;
-  info("step {}: gradients overflowed float16; run again with the loss scale {}", step, loss_scale);
+  info("step {}: gradients overflowed float16; the step runs again with the loss scale {}", step, loss_scale);
 }
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {

@@ -1,4 +1,4 @@
-// Defines Recorder: the written and shown record of a run (trainer_log.jsonl, trainer_state.json, plot, lines).
+// Defines Recorder, which writes and shows the record of a run: trainer_log.jsonl, trainer_state.json, plots, lines.
 #pragma once
 
 #include <filesystem>
@@ -15,19 +15,19 @@ namespace fettle {
 
 class Recorder {
  public:
-  // `resumed`: the checkpoint's trainer_state.json, whose log is continued.
+  // `resumed` is the checkpoint's trainer_state.json, whose log the new one continues.
   Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, const std::filesystem::path& resumed);
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
-  // Gradients of `step` overflowed; it is run again with `loss_scale`.
+  // Records that gradients of `step` overflowed and that it runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const TrainerState& trainer_state() const { return state_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Says the run's figures.
+  // Prints the figures of the run.
   void finish() const;
 
  private:
@@ -40,15 +40,15 @@ class Recorder {
   TrainerState state_;
   Progress progress_;
   double loss_sum_ = 0, total_loss_ = 0;                           // since the last log record; since the start
-  std::map<std::string, std::pair<double, int64_t>> metric_sums_;  // sum and steps, since the last log record
+  std::map<std::string, std::pair<double, int64_t>> metric_sums_;  // sum and number of steps since the last log record
   int64_t loss_steps_ = 0, total_steps_ = 0;
   double save_stall_ = 0;  // seconds that training waited for checkpoints
   int64_t overflows_ = 0;
-  double seconds_ = 0;  // the run's, when its figures were written
+  double seconds_ = 0;  // duration of the run when its figures were written
   std::optional<Evaluation> last_evaluation_;
 };
 
-// The start banner and what the data report has to say.
+// Prints the start banner and the remarks of the data report.
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices);
 

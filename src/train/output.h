@@ -1,4 +1,4 @@
-// Defines the care for output_dir around a run: whose it is, room on its disk, leftovers.
+// Defines the checks of output_dir before a run: ownership, disk space, leftovers.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace fettle {
 
-// output_dir while the run that made it goes on: when nothing came of the run, an empty folder does not stay.
-// Move-only.
+// Represents output_dir during the run that created it. If the folder is still empty afterwards, the destructor removes
+// it. Move-only.
 class OutputFolder {
  public:
-  explicit OutputFolder(std::filesystem::path made) : made_(std::move(made)) {}  // empty: it was there before
+  explicit OutputFolder(std::filesystem::path made) : made_(std::move(made)) {}  // empty: the folder existed before
   OutputFolder(OutputFolder&& other) noexcept : made_(std::exchange(other.made_, {})) {}
   OutputFolder& operator=(OutputFolder&&) = delete;
   ~OutputFolder();
@@ -24,23 +24,24 @@ class OutputFolder {
   std::filesystem::path made_;
 };
 
-// output_dir must be writable, and free of an earlier run unless overwrite_output_dir or resume_from_checkpoint is set.
-// Creates it, and removes what a killed run left there, saying so. Throws UserError.
+// Checks that output_dir is writable, and that it has no earlier run unless overwrite_output_dir or
+// resume_from_checkpoint is set. Creates it, and removes what a killed run left there, with a message. Throws
+// UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 
-// Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
-// before it; `present`: checkpoints that are there and stay.
+// Returns the most bytes that a run adds to output_dir at any moment: the checkpoints that it keeps and its result.
+// `done`: steps before this run. `present`: checkpoints that are there and stay.
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present);
 
-// The largest save_total_limit with which a run fits into `free` bytes; nothing when not even one checkpoint does, or
-// the recipe's own is no larger.
+// Returns the largest save_total_limit with which a run fits into `free` bytes. Returns nullopt when not even one
+// checkpoint fits, or when the recipe's own limit is not larger.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit, with both figures and what to set, when they are not free.
+// Throws DoesNotFit, with both figures and what to set, when these bytes are not free.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done);
 
-// With overwrite_output_dir the earlier run's checkpoints and log go now; its result when there is a new one
-// (root_files.h).
+// With overwrite_output_dir, deletes the earlier run's checkpoints and log now. Its result is deleted when the new
+// result is written (root_files.h).
 void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output) {
   const auto kept = newest_checkpoint(output);
   return fmt::format("{} could not be saved: {}; {}", name, error.what(),
-                     kept ? fmt::format("the last complete checkpoint is {}: mend this and go on with "
+                     kept ? fmt::format("the last complete checkpoint is {}: correct this and continue with "
                                         "resume_from_checkpoint=true",
                                         kept->path.string())
                           : "no checkpoint is complete yet");
@@ -43,7 +43,7 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     wait();
   } catch (const std::exception& error) {
-    // Another error is on its way to the user, who must see both.
+    // Another error is already on its way to the user, who must see both.
     warn("{}", error.what());
   }
 }
@@ -70,7 +70,7 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
   const auto snapshot = std::make_shared<Snapshot>(take_snapshot(run_, state));
   written_ = std::async(std::launch::async, [this, folder = path, step = state.step, trainer, snapshot] {
     return write(folder, step, trainer, [&](const std::string& name) {
-      return std::move(snapshot->extract(name).mapped());  // its memory goes as soon as it is written
+      return std::move(snapshot->extract(name).mapped());  // frees its memory as soon as it is written
     });
   });
   pending_ = path;
@@ -107,7 +107,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
   } catch (const Error& error) {
-    warn("{}", error.what());  // this checkpoint is complete all the same
+    warn("{}", error.what());  // the new checkpoint is complete nevertheless
   }
   return {snapshot_bytes(run_) + result_bytes(run_), seconds_since(start)};
 }
@@ -134,7 +134,7 @@ void CheckpointWriter::finish() {
     const Written written = written_.get();
     info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),
          1000 * stall_.total,
-         stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the one before)", 1000 * stall_.before),
+         stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the previous one)", 1000 * stall_.before),
          1000 * written.seconds);
   } catch (const DoesNotFit& error) {  // the disk is full
     throw DoesNotFit("{}", not_saved(name, error, run_.output.folder));

@@ -1,4 +1,4 @@
-// Defines CheckpointWriter: exact checkpoints of a run, written while it goes on.
+// Defines CheckpointWriter, which writes exact checkpoints while the run continues.
 #pragma once
 
 #include <filesystem>
@@ -12,28 +12,28 @@
 
 namespace fettle {
 
-// Writes output_dir/checkpoint-N, whole or not at all: the result as ResultWriter writes it, trainer_state.json, and
-// state/ (weights and optimizer as they are on the devices, and checkpoint_meta). Then deletes the oldest beyond
-// save_total_limit.
+// Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
+// trainer_state.json, and state/ (weights and optimizer state as on the devices, and checkpoint_meta). Then deletes the
+// oldest checkpoints beyond save_total_limit.
 //
-// Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One
-// checkpoint is written at a time, the next waits for it. Without room for the copy the files are written from the
-// devices while training waits.
+// Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
+// writes one checkpoint at a time; the next save() waits for it. When host memory has no room for the copy, training
+// waits until the files are written from the devices.
 class CheckpointWriter {
  public:
-  // `free_memory`: bytes of the host that a copy may take.
+  // `free_memory`: bytes of host memory that a copy may take.
   CheckpointWriter(
       const Run& run, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  ~CheckpointWriter();  // waits for the one being written
+  ~CheckpointWriter();  // waits for the checkpoint that is being written
 
-  // Returns the seconds that training waited. Throws what check() throws.
+  // Saves a checkpoint. Returns the seconds that training waited. Throws like check().
   double save(const TrainState& state, const TrainerState& trainer);
-  // Throws the error of a checkpoint that could not be written, once; says so when one is complete.
+  // Throws the error of a failed checkpoint, once. Prints a message when a checkpoint is complete.
   void check();
-  // Until none is being written; throws as check().
+  // Waits until no checkpoint is being written. Throws like check().
   void wait();
   // The same, but only warns: for a run that ends with another error.
   void settle();
@@ -52,9 +52,9 @@ class CheckpointWriter {
   const nlohmann::json base_;
   DataIdentity data_;
   std::function<int64_t()> free_memory_;
-  std::filesystem::path pending_;  // the one being written; empty: none
+  std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited for it; of them for the one before
+    double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
   std::future<Written> written_;
 };

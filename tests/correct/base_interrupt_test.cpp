@@ -10,7 +10,7 @@ namespace {
 TEST(Interrupt, ScopesNest) {
   const InterruptScope outer;
   { const InterruptScope inner; }
-  std::raise(SIGINT);  // would end the process, had the inner scope taken the handler away
+  std::raise(SIGINT);  // would end the process if the inner scope had removed the handler
   EXPECT_EQ(InterruptScope::signal(), SIGINT);
   {
     const InterruptScope inner;
@@ -20,7 +20,7 @@ TEST(Interrupt, ScopesNest) {
   }
 }
 
-TEST(Interrupt, ANewScopeHasSeenNothing) {
+TEST(Interrupt, NewScopeHasNoSignal) {
   {
     const InterruptScope first;
     std::raise(SIGTERM);

@@ -17,7 +17,7 @@ using Existing = AtomicFolder::Existing;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// The id of a process that is gone.
+// Returns the id of a process that has ended.
 pid_t gone() {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -66,7 +66,7 @@ TEST(AtomicFolder, ReplaceMakesANewFolderToo) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
-TEST(AtomicFolder, AnEmptyFolderIsTaken) {
+TEST(AtomicFolder, AnEmptyFolderMayBeUsed) {
   TempFolder folder;
   fs::create_directories(folder / "out");
   AtomicFolder work(folder / "out", Existing::kRefuse);
@@ -134,7 +134,7 @@ TEST(AtomicFolder, PutsBackAFolderLostBetweenTwoRenames) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
-TEST(AtomicFolder, AFolderIsCleanedOfAllThatWasLeft) {
+TEST(AtomicFolder, AllLeftoversInAFolderAreRemoved) {
   TempFolder folder;
   const std::string dead = named(gone()), own = named(getpid()), alive = named(getppid());
   for (const std::string& left : {"out.tmp-" + dead, "log.jsonl.tmp-" + own, ".tmp-" + dead, "there.old-" + dead})
@@ -156,7 +156,7 @@ TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {
   if (pid == 0) {
     AtomicFolder work(folder / "out", Existing::kReplace);
     write_text(work.path() / "x", "new");
-    _exit(0);  // as SIGKILL: no destructor
+    _exit(0);  // like SIGKILL: runs no destructor
   }
   waitpid(pid, nullptr, 0);
   EXPECT_EQ(read_text(folder / "out/x"), "old");

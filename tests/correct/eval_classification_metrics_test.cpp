@@ -1,4 +1,4 @@
-// A classifier's figures beside scikit-learn's and SciPy's recorded values (tests/reference/class_scores.py).
+// Compares a classifier's metrics with values recorded from scikit-learn and SciPy (tests/reference/class_scores.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ std::vector<T> list(const Json& values) {
   return values.get<std::vector<T>>();
 }
 
-TEST(ClassificationMetrics, OfOneLabelAsRecorded) {
+TEST(ClassificationMetrics, WithOneLabelEqualTheRecorded) {
   const Json all = recorded();
   for (const Json& one : all["single"]) {
     const ClassificationMetrics found =
@@ -55,7 +55,7 @@ TEST(ClassificationMetrics, OfOneLabelAsRecorded) {
   EXPECT_NEAR(found.majority(), 19.0 / 40, 1e-12);
 }
 
-TEST(ClassificationMetrics, OfSeveralLabelsAndOfNumbersAsRecorded) {
+TEST(ClassificationMetrics, WithSeveralLabelsOrNumbersEqualTheRecorded) {
   const Json all = recorded();
   for (const Json& one : all["several"])
     expect_scores(score_label_sets(list<uint8_t>(one["truth"]), list<uint8_t>(one["said"]), one["num_labels"]),

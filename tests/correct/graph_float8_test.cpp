@@ -1,4 +1,5 @@
-// A linear layer in 8-bit floats, forward and backward, beside PyTorch's float8 dtypes (tests/reference/float8.py).
+// A linear layer in 8-bit floats, forward and backward, compared with PyTorch's float8 dtypes
+// (tests/reference/float8.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -22,8 +23,8 @@ Value matrix(const Json& rows) {
   return out;
 }
 
-TEST(Float8, ALinearLayerIsAsPyTorchRounds) {
-  const Json recorded = Json::parse(std::ifstream(source_folder() / "tests/reference/float8.json"));
+TEST(Float8, ALinearLayerRoundsLikePyTorch) {
+  const Json recorded = Json::parse(std::ifstream(source_folder().string() + "/tests/reference/float8.json"));
   const std::pair<const char*, Float8> kinds[] = {{"fn", {}}, {"fnuz", {DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}}};
   GraphRun run;
   const Tensor x = run.input(matrix(recorded["x"])), weight = run.input(matrix(recorded["weight"])),
@@ -54,7 +55,7 @@ TEST(Float8, ALinearLayerIsAsPyTorchRounds) {
           from_exact = std::max(from_exact, std::abs(wanted[i] - got.at("exact").elements[i]) / largest);
       }
     }
-  EXPECT_GT(from_exact, 0.02) << "the recorded values are not those of 8 bits";
+  EXPECT_GT(from_exact, 0.02) << "the recorded values were not rounded to 8 bits";
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What make_jinja.py recorded of Jinja2: texts, spans and failures.
+// The texts, spans and errors that make_jinja.py recorded from Jinja2.
 TEST(Jinja, RendersAsJinja2) {
   std::ifstream file(source_folder() / "tests/reference/data/jinja_cases.json");
   const ordered_json recorded = ordered_json::parse(file);
@@ -40,7 +40,7 @@ TEST(Jinja, FormatsTheTimeItIsGiven) {
   EXPECT_EQ(jinja::Template("{{ strftime_now('%d %b %Y') }}").render(ordered_json::object(), noon).text, "22 Jul 2024");
 }
 
-TEST(Jinja, TellsWhatATemplateReads) {
+TEST(Jinja, ListsWhatATemplateReads) {
   const jinja::Template parsed(
       "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools is defined %}{% endif %}");
   EXPECT_TRUE(parsed.reads("tools"));

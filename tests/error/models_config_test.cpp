@@ -1,4 +1,5 @@
-// Configs that are wrong or ask for what is not there: file, field, what was found, what is wanted.
+// Configs that are wrong or need missing features: the message has the file, the field, what was found and what was
+// wanted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

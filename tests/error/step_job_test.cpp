@@ -1,4 +1,4 @@
-// Recipes that the model at hand cannot be trained by.
+// Recipes that cannot train the given model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,15 +20,16 @@ std::string message(const std::string& model, const std::vector<std::string>& wo
   return user_error([&] { make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
 }
 
-TEST(JobError, LayersThatAreNotThere) {
+TEST(JobError, MissingLayers) {
   EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
               AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
   EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
-  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing is trained"));
+  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}),
+              HasSubstr("nothing is trained"));
 }
 
-TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
-  const std::string adapter = (source_folder() / "tests/reference/models/llama/adapter_init").string();
+TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {
+  const std::string adapter = source_folder().string() + "/tests/reference/models/llama/adapter_init";
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
               AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
   EXPECT_THAT(message("llama", {"offload_param=true", "use_dora=true"}), HasSubstr("use_dora"));
@@ -36,7 +37,7 @@ TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
             "no error");
 }
 
-TEST(JobError, ModulesThatAreNotThere) {
+TEST(JobError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=attn"}),
@@ -61,7 +62,7 @@ TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
   EXPECT_EQ(message("llama/quantised/nf4", {"quantization_bit=4"}), "no error");
 }
 
-// PEFT would train a copy of a tied embedding apart from the head.
+// PEFT would train a separate copy of a tied embedding.
 TEST(JobError, ParametersOfExperts) {
   EXPECT_THAT(message("llama", {"target_parameters=mlp.experts.down_proj"}),
               AllOf(HasSubstr("llama has no experts"), HasSubstr("mlp.gate_proj")));
@@ -116,8 +117,8 @@ TEST(JobError, EncodersOnlyClassify) {
   EXPECT_THAT(message("roberta", {"stage=rm"}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
 }
 
-TEST(JobError, ANamedReferenceBesideAQuantisedBase) {
-  const std::string folder = (source_folder() / "tests/reference/models/llama").string();
+TEST(JobError, ARefModelWithAQuantisedBase) {
+  const std::string folder = source_folder().string() + "/tests/reference/models/llama";
   for (const std::string& base : {std::string("llama"), std::string("llama/quantised/nf4")}) {
     std::vector<std::string> words = {"stage=dpo", "ref_model=" + folder};
     if (base == "llama") words.push_back("quantization_bit=4");

@@ -27,7 +27,7 @@ fs::path sibling(const fs::path& target, std::string_view kind) {
   return path;
 }
 
-// What "NAME.tmp-PROCESS" and "NAME.old-PROCESS" say.
+// The parts of "NAME.tmp-PROCESS" or "NAME.old-PROCESS".
 struct Leftover {
   std::string name;
   bool old;
@@ -56,7 +56,7 @@ void move(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
 }
 
-// Removes the leftovers in `folder` that are `doomed`. An old folder that nothing replaced gets its name back.
+// Removes the leftovers in `folder` for which `doomed` is true. An old folder that was not replaced gets its name back.
 template <typename Doomed>
 std::vector<fs::path> clean(const fs::path& folder, Doomed doomed) {
   std::vector<fs::path> removed;
@@ -84,7 +84,7 @@ void sync_tree(const fs::path& folder) {
   sync_path(folder);
 }
 
-// Moves each file of `from` over the one of that name in `to`.
+// Moves each file of `from` to `to` and replaces the file of the same name there.
 void move_files(const fs::path& from, const fs::path& to) {
   std::error_code code;
   fs::create_directories(to, code);
@@ -106,11 +106,11 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
   if (code) throw_file_error("create", target, code.value());
   if (!target_.has_filename()) target_ = target_.parent_path();
   if (fs::exists(target_, code) && !fs::is_directory(target_, code))
-    throw UserError("cannot create the folder {}: a file of that name is there; move it or choose another folder",
+    throw UserError("cannot create the folder {}: a file has that name; move it or choose another folder",
                     target_.string());
   clean_leftovers(target_);
   if (existing_ == Existing::kRefuse && !entries_of(target_).empty())
-    throw UserError("the folder {} already holds files; choose another one, or allow overwriting it", target_.string());
+    throw UserError("the folder {} is not empty; choose another one, or allow overwriting it", target_.string());
   working_ = existing_ == Existing::kMerge ? target_ / tag("tmp") : sibling(target_, "tmp");
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);
@@ -137,7 +137,7 @@ void AtomicFolder::replace() {
   } else if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
     move(working_, old);
   } else {
-    // No exchange on this file system: clean_leftovers puts `old` back if we are cut off in between.
+    // This file system cannot exchange two names. If the process dies in between, clean_leftovers restores `old`.
     move(target_, old);
     move(working_, target_);
   }
@@ -163,7 +163,7 @@ void clean_leftovers(const fs::path& target) {
 }
 
 std::vector<fs::path> clean_folder(const fs::path& folder) {
-  // A process of this id that left something was an earlier one.
+  // Leftovers with this process's id come from an earlier process.
   return clean(folder, [](const Leftover& one) { return one.owner == ProcessName::own() || one.owner.is_gone(); });
 }
 

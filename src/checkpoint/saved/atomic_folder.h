@@ -7,17 +7,17 @@
 
 namespace fettle {
 
-// Work goes on in path(), a sibling named NAME.tmp-PROCESS (process_name.h); commit() makes it NAME. One
-// owner at a time.
+// The caller writes to path(), a sibling of NAME named NAME.tmp-PROCESS (process_name.h). commit() renames it to NAME.
+// Only one process may write NAME at a time.
 class AtomicFolder {
  public:
   enum class Existing {
-    kRefuse,   // UserError when NAME is already there with something in it
-    kReplace,  // the old NAME is gone once the new one is there
-    kMerge,    // work goes on in NAME/.tmp-PROCESS; commit() renames each file over the one of that name, others stay
+    kRefuse,   // throws UserError when NAME exists and is not empty
+    kReplace,  // removes the old NAME after the new one is in place
+    kMerge,    // path() is NAME/.tmp-PROCESS; commit() moves each file to NAME and keeps NAME's other files
   };
 
-  // Creates the working folder (parents too) and removes what crashed runs left of NAME. Throws UserError with the
+  // Creates the working folder (and its parents) and removes what crashed runs left of NAME. Throws UserError with the
   // path and the remedy when the place is not writable.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
@@ -25,8 +25,8 @@ class AtomicFolder {
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // kMerge: commit() also deletes NAME/`file`, unless the working folder has one of that name. Last, so that nothing is
-  // gone before the new is there.
+  // For kMerge: commit() also deletes NAME/`file`, unless the working folder has a file of that name. It deletes last,
+  // so that the old files exist until the new ones are in place.
   void drop(const std::string& file) { dropped_.push_back(file); }
   // Flushes all files and folders to the disk, then renames.
   void commit();
@@ -41,14 +41,14 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes the working folders that this machine's processes which are gone left of `target`; puts the old folder back
-// when a replacement was cut off between its renames.
+// Removes working folders of `target` that ended processes of this machine left. Restores the old folder when a process
+// died between the two renames.
 void clean_leftovers(const std::filesystem::path& target);
-// The same for everything in `folder`, files under their temporary names too. For the start of a run, which has nothing
-// at work there yet. Returns what was removed.
+// The same for everything in `folder`, including files with temporary names. Call it at the start of a run, before the
+// run writes there. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
-// Deletes a folder so that no half-deleted one is ever seen under its name.
+// Deletes a folder so that a half-deleted one never has its name.
 void remove_folder(const std::filesystem::path& folder);
 
 }  // namespace fettle

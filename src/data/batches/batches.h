@@ -101,7 +101,7 @@ std::string format_batches(const Batches& batches, std::string_view per);
 class BatchPrefetcher {
  public:
   explicit BatchPrefetcher(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference
-  // As Batches::at. Fast when the steps are asked for in order.
+  // Like Batches::at; fast when the steps are requested in order.
   Batch at(int64_t step);
 
  private:
