@@ -85,8 +85,9 @@ void check_plugin(Findings& findings, const std::string& plugin) {
     const bool complete = findings.all().back().check != "library";
     return {"libraries",
             complete ? Verdict::kGood : Verdict::kNote,
-            complete ? fmt::format("all {} that it loads are here", names.size())
-                     : fmt::format("it loads {}; those above are missing", names.size()),
+            names.empty() ? "it needs none"
+            : complete    ? fmt::format("all {} that it loads are here", names.size())
+                          : fmt::format("it loads {}; those above are missing", names.size()),
             "",
             {{"names", names}}};
   });

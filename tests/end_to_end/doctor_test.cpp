@@ -15,7 +15,8 @@ using Checks = std::map<std::string, nlohmann::json>;
 // By name; of several with one name the last.
 Checks checks_of(const Outcome& run) {
   Checks out;
-  for (const nlohmann::json& check : nlohmann::json::parse(run.out)["checks"]) out[check["check"]] = check;
+  const nlohmann::json page = nlohmann::json::parse(run.out);
+  for (const nlohmann::json& check : page["checks"]) out[check["check"]] = check;
   return out;
 }
 
