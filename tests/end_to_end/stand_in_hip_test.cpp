@@ -48,10 +48,10 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   for (const char* plugin : {"rocm", "cpu"}) {
     const Outcome exported =
         run({"export", "model_name_or_path=" + reference_model("llama").string(), "export_dtype=bfloat16",
-             "export_dir=" + (folder_ / plugin).string(), "plugin=" + std::string(plugin)});
+             "export_dir=" + (folder_ / "merged" / plugin).string(), "plugin=" + std::string(plugin)});
     ASSERT_EQ(exported.code, 0) << exported.err;
   }
-  EXPECT_EQ(read_text(folder_ / "rocm/model.safetensors"), read_text(folder_ / "cpu/model.safetensors"));
+  EXPECT_EQ(read_text(folder_ / "merged/rocm/model.safetensors"), read_text(folder_ / "merged/cpu/model.safetensors"));
 }
 
 TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
