@@ -90,7 +90,7 @@ int finetune(const Request& request) {
                      .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
-                    resume ? resume->checkpoint / "trainer_state.json" : "");
+                    resume ? std::move(resume->record) : RunRecord());
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);
 
@@ -118,7 +118,7 @@ int finetune(const Request& request) {
     if (held_out && length.evaluates_after(state.step)) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();
     if (signal != 0 || length.saves_after(state.step))
-      recorder.saved(checkpoints.save(state, recorder.trainer_state()));
+      recorder.saved(checkpoints.save(state, recorder.record()));
     if (signal != 0) {
       checkpoints.wait();
       info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,

@@ -48,7 +48,7 @@ CheckpointWriter::~CheckpointWriter() {
   }
 }
 
-double CheckpointWriter::save(const TrainState& state, const TrainerState& trainer) {
+double CheckpointWriter::save(const TrainState& state, const RunRecord& record) {
   const Clock::time_point start = Clock::now();
   wait();
   const double before = seconds_since(start);
@@ -57,7 +57,7 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
     std::promise<Written> now;
     written_ = now.get_future();
     try {
-      now.set_value(write(path, state.step, trainer,
+      now.set_value(write(path, state.step, record,
                           [&](const std::string& name) { return download_shards(state.buffers.at(name)); }));
     } catch (...) {
       now.set_exception(std::current_exception());
@@ -68,8 +68,8 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
     return stall_.total;
   }
   const auto snapshot = std::make_shared<Snapshot>(take_snapshot(run_, state));
-  written_ = std::async(std::launch::async, [this, folder = path, step = state.step, trainer, snapshot] {
-    return write(folder, step, trainer, [&](const std::string& name) {
+  written_ = std::async(std::launch::async, [this, folder = path, step = state.step, record, snapshot] {
+    return write(folder, step, record, [&](const std::string& name) {
       return std::move(snapshot->extract(name).mapped());  // its memory goes as soon as it is written
     });
   });
@@ -78,7 +78,7 @@ double CheckpointWriter::save(const TrainState& state, const TrainerState& train
   return stall_.total;
 }
 
-CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const TrainerState& trainer,
+CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
@@ -100,9 +100,9 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
   }
   if (run_.scales_loss()) add(kLossScale);
   result.finish();
-  const std::string log = to_json(trainer);
+  const std::string log = to_json(record.trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(run_, step, base_, data_, log));
+  state.finish(checkpoint_meta(run_, step, base_, data_, log, record.sums));
   folder.commit();
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/host_memory.h"
-#include "report/log_files.h"
+#include "report/run_record.h"
 #include "step/state/snapshot.h"
 
 namespace fettle {
@@ -30,7 +30,7 @@ class CheckpointWriter {
   ~CheckpointWriter();  // waits for the one being written
 
   // Returns the seconds that training waited. Throws what check() throws.
-  double save(const TrainState& state, const TrainerState& trainer);
+  double save(const TrainState& state, const RunRecord& record);
   // Throws the error of a checkpoint that could not be written, once; says so when one is complete.
   void check();
   // Until none is being written; throws as check().
@@ -44,7 +44,7 @@ class CheckpointWriter {
     double seconds = 0;
   };
   using Fetch = std::function<HostShards(const std::string& name)>;
-  Written write(const std::filesystem::path& folder, int64_t step, const TrainerState& trainer, const Fetch& fetch);
+  Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   void finish();
 
   const Run& run_;

@@ -29,14 +29,14 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
     const auto wanted = trained_values(run.run, run.state);
     const fs::path checkpoint = run.folder();
     const Snapshot snapshot = take_snapshot(run.run, run.state);
-    EXPECT_GT(writer.save(run.state, {.global_step = 1, .train_batch_size = 7}), 0);
+    EXPECT_GT(writer.save(run.state, {.trainer = {.global_step = 1, .train_batch_size = 7}}), 0);
     run.advance();
     writer.wait();
 
     StateReader state(state_folder(checkpoint));
     check_meta(state, run.run);
     check_data(state, run.batches.identity());
-    check_trainer_state(state);
+    read_record(state);
     EXPECT_EQ(state.meta().at("step"), 1);
     EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);
     const auto after = trained_values(run.run, run.state);

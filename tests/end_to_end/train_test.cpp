@@ -79,6 +79,39 @@ TEST(Resume, WithOtherKernelsGoesOnAndSaysSo) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(std::stod(without[i]), std::stod(losses[i]), 1e-5) << i;
 }
 
+// The lines of trainer_log.jsonl without what a clock measured.
+std::vector<std::string> timeless_log(const std::filesystem::path& output) {
+  std::vector<std::string> lines;
+  std::ifstream in(output / "trainer_log.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    auto record = nlohmann::json::parse(line);
+    for (const char* key : {"elapsed_time", "remaining_time", "throughput"}) record.erase(key);
+    lines.push_back(record.dump());
+  }
+  return lines;
+}
+
+TEST(Resume, BetweenTwoLoggingStepsTheLogIsThatOfTheUninterruptedRun) {
+  TempFolder folder;
+  const auto words = [&](const char* output) {
+    return with(train_words(folder / output), {"save_strategy=steps", "save_steps=2", "max_steps=8", "logging_steps=3",
+                                               "val_size=8", "eval_strategy=steps", "eval_steps=3"});
+  };
+  ASSERT_EQ(run_fettle(folder, words("whole")).code, 0);
+  ASSERT_EQ(run_fettle(folder, words("cut")).code, 0);
+  for (const char* later : {"cut/checkpoint-6", "cut/checkpoint-8"}) std::filesystem::remove_all(folder / later);
+  const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  const auto wanted = timeless_log(folder / "whole");
+  ASSERT_EQ(wanted.size(), 6u) << "training and evaluation at 3, 6 and 8";
+  EXPECT_THAT(timeless_log(folder / "cut"), ElementsAreArray(wanted));
+  const auto result = [&](const char* output, const char* key) {
+    return nlohmann::json::parse(read_text(folder / output / "all_results.json"))[key];
+  };
+  EXPECT_EQ(result("cut", "train_loss"), result("whole", "train_loss"));
+  EXPECT_EQ(result("cut", "eval_loss"), result("whole", "eval_loss"));
+}
+
 TEST(Resume, WithoutACheckpointStartsAfreshAndSaysSo) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
