@@ -93,6 +93,12 @@ std::vector<Key> data_keys() {
        .member = &Recipe::on_bad_row,
        .help = "Stop at a row that cannot be read, or skip it and count it.",
        .values = {"error", "skip"}},
+      {.name = "skip_rows",
+       .group = Group::kData,
+       .member = &Recipe::skip_rows,
+       .help =
+           "Rows that training leaves out, each as messages name it (`rows.jsonl:17`). They keep their places in the "
+           "order, so a run can be resumed with this key changed."},
       {.name = "mix_strategy",
        .group = Group::kData,
        .member = &Recipe::mix_strategy,

@@ -73,6 +73,7 @@ struct Recipe {
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip
+  std::vector<std::string> skip_rows;         // "file:line" each, as messages name rows
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
   std::vector<std::string> interleave_probs;  // a weight for each of `dataset`; see interleave_weights
   std::string data_cache;                     // folder; empty: the default; "off": none

@@ -1,5 +1,7 @@
 #include "report/recorder.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "base/log.h"
@@ -28,8 +30,7 @@ std::map<std::string, double> last_evaluation(const TrainerState& state) {
 
 }  // namespace
 
-Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown,
-                   RunRecord resumed)
+Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed)
     : run_(run),
       length_(length),
       folder_(run.output.folder),
@@ -43,7 +44,20 @@ void Recorder::log(LogRecord record, const ProgressRecord& line) {
   record.step = record_.trainer.global_step;
   record.epoch = record_.trainer.epoch;
   record_.trainer.log_history.push_back(std::move(record));
-  append_progress(folder_ / "trainer_log.jsonl", line);
+  unwritten_.push_back(line);
+  write_lines();
+}
+
+void Recorder::write_lines() {
+  if (unwritten_.empty()) return;
+  const size_t waiting = unwritten_.size();
+  try {
+    append_progress(folder_ / "trainer_log.jsonl", unwritten_);
+    unwritten_.clear();
+    if (waiting > 1) info("trainer_log.jsonl is written again, with the {} lines that waited", waiting - 1);
+  } catch (const Error& error) {
+    if (waiting == 1) warn("{}; the line waits for the next one, and training goes on", error.what());
+  }
 }
 
 void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
@@ -106,11 +120,11 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
     info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
   }
   log({.values = last_evaluation_}, {.current_steps = step,
-                                         .total_steps = length_.total_steps,
-                                         .eval_loss = evaluation.loss,
-                                         .epoch = record_.trainer.epoch,
-                                         .elapsed_seconds = progress_.elapsed_seconds(),
-                                         .remaining_seconds = progress_.seconds_left()});
+                                     .total_steps = length_.total_steps,
+                                     .eval_loss = evaluation.loss,
+                                     .epoch = record_.trainer.epoch,
+                                     .elapsed_seconds = progress_.elapsed_seconds(),
+                                     .remaining_seconds = progress_.seconds_left()});
 }
 
 std::map<std::string, double> Recorder::results() const {
@@ -136,7 +150,10 @@ void Recorder::write(const std::filesystem::path& folder) {
                     loss_curves(record_.trainer.log_history, "training loss of " + folder_.filename().string()));
 }
 
-void Recorder::finish() const {
+void Recorder::finish() {
+  write_lines();
+  if (!unwritten_.empty())
+    warn("trainer_log.jsonl lacks its last {} lines; trainer_state.json has them", unwritten_.size());
   info("{}", format_metrics("train", results()));
   if (!last_evaluation_.empty()) info("{}", format_metrics("eval", last_evaluation_));
 }
@@ -148,6 +165,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (data.truncated > 0)
     info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, run.data.cutoff_len);
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
+  if (!run.batch.skip_rows.empty()) info("data: skip_rows leaves out {}", fmt::join(run.batch.skip_rows, ", "));
   info("batches: {}", format_batches(batches, " an epoch"));
   const int64_t accumulation = run.batch.micro_batches;
   info("{}", format_banner({.examples = batches.examples(),

@@ -13,6 +13,8 @@
 
 namespace fettle {
 
+// A line that trainer_log.jsonl does not take is kept and written with the next one; a warning says so. Training goes
+// on.
 class Recorder {
  public:
   // `resumed`: the checkpoint's record, which is continued; empty at the start of a run.
@@ -27,21 +29,23 @@ class Recorder {
   const RunRecord& record() const { return record_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Says the run's figures.
-  void finish() const;
+  // Says the run's figures, and warns of lines that trainer_log.jsonl never took.
+  void finish();
 
  private:
   std::map<std::string, double> results() const;
   void log(LogRecord record, const ProgressRecord& line);
+  void write_lines();
 
   const Run& run_;
   const RunLength& length_;
   std::filesystem::path folder_;
   RunRecord record_;
   Progress progress_;
-  int64_t steps_here_ = 0;  // of this process
-  double save_stall_ = 0;   // seconds that training waited for checkpoints
-  double seconds_ = 0;      // of this process, when its figures were written
+  std::vector<ProgressRecord> unwritten_;          // lines that trainer_log.jsonl did not take yet
+  int64_t steps_here_ = 0;                         // of this process
+  double save_stall_ = 0;                          // seconds that training waited for checkpoints
+  double seconds_ = 0;                             // of this process, when its figures were written
   std::map<std::string, double> last_evaluation_;  // its metrics; empty: there was none
 };
 

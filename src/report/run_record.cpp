@@ -26,12 +26,9 @@ double read_exact(const Json& text) {
 Json to_json(const LogSums& sums) {
   Json metrics = Json::object();
   for (const auto& [name, sum] : sums.metrics) metrics[name] = {{"sum", exact_text(sum.first)}, {"steps", sum.second}};
-  return {{"loss", exact_text(sums.loss)},
-          {"steps", sums.steps},
-          {"metrics", std::move(metrics)},
-          {"total_loss", exact_text(sums.total_loss)},
-          {"total_steps", sums.total_steps},
-          {"overflows", sums.overflows}};
+  return {{"loss", exact_text(sums.loss)},   {"steps", sums.steps},
+          {"metrics", std::move(metrics)},   {"total_loss", exact_text(sums.total_loss)},
+          {"total_steps", sums.total_steps}, {"overflows", sums.overflows}};
 }
 
 LogSums read_log_sums(const Json& fields) {
@@ -49,6 +46,19 @@ LogSums read_log_sums(const Json& fields) {
     throw UserError("running sums: {}", error.what());
   }
   return sums;
+}
+
+Json to_json(const LocalTime& time) {
+  return {{"seconds", time.seconds}, {"offset", time.offset}, {"zone", time.zone}};
+}
+
+LocalTime read_local_time(const Json& fields) {
+  try {
+    return {fields.at("seconds").get<int64_t>(), fields.at("offset").get<int64_t>(),
+            fields.at("zone").get<std::string>()};
+  } catch (const Json::exception& error) {
+    throw UserError("the moment of the start: {}", error.what());
+  }
 }
 
 }  // namespace fettle

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/local_time.h"
 #include "report/log_files.h"
 
 namespace fettle {
@@ -26,11 +27,16 @@ struct LogSums {
 struct RunRecord {
   TrainerState trainer;
   LogSums sums;
+  LocalTime started = LocalTime::now();  // the first start; resumed runs keep it, for dates in chat templates
 };
 
 // Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.
 nlohmann::json to_json(const LogSums& sums);
 // Reads what to_json() made. Fields that are missing stay zero. Throws UserError for values of another type.
 LogSums read_log_sums(const nlohmann::json& fields);
+
+nlohmann::json to_json(const LocalTime& time);
+// Throws UserError when a field is missing or of another type.
+LocalTime read_local_time(const nlohmann::json& fields);
 
 }  // namespace fettle

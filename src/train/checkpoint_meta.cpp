@@ -99,14 +99,15 @@ void check_rows_per_step(const StateReader& state, const Run& run) {
 
 }  // namespace
 
-Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data,
-                     const std::string& trainer_state, const LogSums& sums) {
+Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data, const RunRecord& record,
+                     const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(run)},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
-          {"running_sums", to_json(sums)},
+          {"running_sums", to_json(record.sums)},
+          {"started", to_json(record.started)},
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)}};
@@ -184,7 +185,9 @@ RunRecord read_record(const StateReader& state) {
   if (xxh3_128(MappedFile(file).bytes()) != state.meta().value("trainer_state", ""))
     throw DamagedState("{} is not as it was written (its checksum differs); the checkpoint is damaged", file.string());
   try {
-    return {read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
+    RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
+    if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);
+    return record;
   } catch (const UserError& error) {
     throw DamagedState("{}: {}; the checkpoint is damaged", checkpoint_of(state), error.what());
   }

@@ -14,9 +14,9 @@ namespace fettle {
 // The position in the data is the step: steps of the same number of rows, over the same rows, in an order that the seed
 // alone gives. So these numbers must agree, and the mesh need not.
 // `base`: base_identity's; `data`: what the run is over; `trainer_state`: the text of trainer_state.json, whose
-// checksum is kept; `sums`: what the log will show averages of.
+// checksum is kept.
 nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
-                               const std::string& trainer_state, const LogSums& sums);
+                               const RunRecord& record, const std::string& trainer_state);
 
 // Throws UserError naming what differs, both values and what to set, when the state is of another model, method or data
 // order. Needs no data.
@@ -28,8 +28,8 @@ void report_kernels(const StateReader& state, const Run& run);
 void check_base(const StateReader& state, const nlohmann::json& base);
 // The same for the data, once it is known.
 void check_data(const StateReader& state, const DataIdentity& data);
-// Returns the run's record: trainer_state.json beside state/, and the sums. Throws DamagedState when they are not what
-// was written. Earlier versions wrote no sums; they are zero then.
+// Returns the run's record: trainer_state.json beside state/, the sums and the start. Throws DamagedState when they are
+// not what was written. Earlier versions wrote neither sums nor start: the sums are zero then, and the start is now.
 RunRecord read_record(const StateReader& state);
 
 }  // namespace fettle

@@ -18,6 +18,7 @@
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
+#include "train/retry.h"
 #include "train/root_files.h"
 #include "train/save.h"
 
@@ -32,6 +33,12 @@ void write_root(const Run& run, const ModelRepository& repository, const TrainSt
   if (held_out) held_out->write(root.path());
   for (const std::string& name : earlier_result(run)) root.drop(name);
   root.commit();
+}
+
+// A resumed run writes the date on which it was first started into its rows.
+DataSpec started_at(const LocalTime& started, DataSpec spec) {
+  spec.started = started;
+  return spec;
 }
 
 BatchSpec padded_with(BatchSpec spec, const Tokenizer& tokenizer) {
@@ -53,10 +60,11 @@ int finetune(const Request& request) {
   require_host_fit(held, devices.count(), free_host_memory());
   const OutputFolder output = check_output(run);
   auto resume = find_resume_point(run, repository);
+  RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = run.data.started};
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(run.model_folder);
-  const Datasets data = load_datasets(run.data, tokenizer, run.model.config.vocab_size);
+  const Datasets data = load_datasets(started_at(record.started, run.data), tokenizer, run.model.config.vocab_size);
   check_positions(run, data.train);
   check_positions(run, data.eval);
   const Batches batches(data.train, padded_with(run.batch, tokenizer));
@@ -90,7 +98,7 @@ int finetune(const Request& request) {
                      .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
-                    resume ? std::move(resume->record) : RunRecord());
+                    std::move(record));
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);
 
@@ -117,18 +125,17 @@ int finetune(const Request& request) {
     recorder.step(outcome, batch, state.step, step.flops, warm);
     if (held_out && length.evaluates_after(state.step)) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();
-    if (signal != 0 || length.saves_after(state.step))
-      recorder.saved(checkpoints.save(state, recorder.record()));
+    if (signal != 0 || length.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.record()));
     if (signal != 0) {
-      checkpoints.wait();
+      checkpoints.require();
       info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,
            run.output.folder);
       return 128 + signal;
     }
   }
 
-  checkpoints.wait();
-  write_root(run, repository, state, recorder, held_out);
+  checkpoints.settle();
+  retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out); });
   recorder.finish();
   return 0;
 }

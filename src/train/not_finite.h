@@ -6,7 +6,8 @@
 
 namespace fettle {
 
-// Throws UserError naming the rows of `batch` whose loss is not finite, each run alone. `state` is as before the step.
+// Throws UserError naming the rows of `batch` whose loss is not finite, each run alone, as the recipe's skip_rows takes
+// them. `state` is as before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

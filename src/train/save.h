@@ -1,6 +1,7 @@
 // Defines CheckpointWriter: exact checkpoints of a run, written while it goes on.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -19,6 +20,9 @@ namespace fettle {
 // Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One
 // checkpoint is written at a time, the next waits for it. Without room for the copy the files are written from the
 // devices while training waits.
+//
+// A checkpoint that cannot be written is tried again a few times (retry.h), then given up with a warning: training goes
+// on, and the next one has its turn at its step.
 class CheckpointWriter {
  public:
   // `free_memory`: bytes of the host that a copy may take.
@@ -29,23 +33,27 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the one being written
 
-  // Returns the seconds that training waited. Throws what check() throws.
+  // Returns the seconds that training waited.
   double save(const TrainState& state, const RunRecord& record);
-  // Throws the error of a checkpoint that could not be written, once; says so when one is complete.
+  // Says so when a checkpoint is complete; warns, once, when it could not be written.
   void check();
-  // Until none is being written; throws as check().
-  void wait();
-  // The same, but only warns: for a run that ends with another error.
+  // The same, after waiting until none is being written.
   void settle();
+  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written: for a run that must
+  // not end without it.
+  void require();
 
  private:
   struct Written {
     int64_t bytes = 0;
     double seconds = 0;
   };
-  using Fetch = std::function<HostShards(const std::string& name)>;
+  using Use = std::function<void(const HostShards&)>;
+  // Calls `use` with the array of that name. May be called for the same array again.
+  using Fetch = std::function<void(const std::string& name, const Use& use)>;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
-  void finish();
+  Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
+  void finish(bool required);
 
   const Run& run_;
   const ModelRepository& repository_;
@@ -56,6 +64,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited for it; of them for the one before
   } stall_;
+  std::atomic<bool> hurried_ = false;  // the next checkpoint waits: no more attempts
   std::future<Written> written_;
 };
 

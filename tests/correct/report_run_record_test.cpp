@@ -1,11 +1,10 @@
 // The running sums keep every bit on their way through a manifest.
-#include "report/run_record.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "report/run_record.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -20,6 +19,13 @@ TEST(LogSums, KeepEveryBit) {
                      .overflows = 3};
   EXPECT_EQ(read_log_sums(nlohmann::json::parse(to_json(sums).dump())), sums);
   EXPECT_EQ(read_log_sums(nlohmann::json::object()), LogSums()) << "a checkpoint of an earlier version";
+}
+
+TEST(Started, GoesThroughAManifest) {
+  const LocalTime abroad{1721649600, -4 * 3600, "-04"};
+  EXPECT_EQ(read_local_time(nlohmann::json::parse(to_json(abroad).dump())), abroad);
+  EXPECT_EQ(abroad.text(), "2024-07-22 08:00:00 -0400");
+  EXPECT_THAT(user_error([] { read_local_time({{"seconds", "x"}}); }), testing::HasSubstr("the moment of the start"));
 }
 
 TEST(LogSums, OfAnotherTypeAreRefused) {

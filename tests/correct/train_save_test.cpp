@@ -31,7 +31,7 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
     const Snapshot snapshot = take_snapshot(run.run, run.state);
     EXPECT_GT(writer.save(run.state, {.trainer = {.global_step = 1, .train_batch_size = 7}}), 0);
     run.advance();
-    writer.wait();
+    writer.require();
 
     StateReader state(state_folder(checkpoint));
     check_meta(state, run.run);
@@ -81,7 +81,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     CheckpointWriter writer(run.run, run.repository, run.batches.identity(), [=] { return memory; });
     writer.save(run.state, {});
     EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it is there when save() returns";
-    writer.wait();
+    writer.require();
     for (const std::string& file : list_tree(output)) written[memory == 0 ? 0 : 1][file] = read_text(output / file);
   }
   EXPECT_GT(written[0].size(), 4u);
@@ -98,7 +98,7 @@ TEST(CheckpointWriter, OldOnesGoWhenTheNewOneIsThere) {
     ++run.state.step;
     writer.save(run.state, {});
   }
-  writer.wait();
+  writer.require();
   std::vector<int64_t> steps;
   for (const CheckpointFolder& one : list_checkpoints(folder / "out")) steps.push_back(one.complete ? one.step : -1);
   EXPECT_THAT(steps, testing::ElementsAre(3, 4));

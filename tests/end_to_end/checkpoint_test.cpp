@@ -126,16 +126,13 @@ TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   EXPECT_TRUE(fs::exists(in(4, "state/manifest.json"))) << "nothing had replaced it";
 }
 
-TEST(FailedSave, StopsTheRunAndNamesTheLastCompleteCheckpoint) {
+TEST(FailedSave, IsSaidAndTheRunGoesOn) {
   TempFolder folder;
   write_text(folder / "out/checkpoint-4", "not a folder");
   const Outcome run = run_fettle(folder, words(folder / "out"));
-  EXPECT_EQ(run.code, 2);
+  EXPECT_EQ(run.code, 0);
   EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file of that name is there"),
-                             HasSubstr((folder / "out/checkpoint-2").string()), Not(HasSubstr("train metrics"))));
-  fs::remove(folder / "out/checkpoint-4");
-  const Outcome resumed = run_fettle(folder, with(words(folder / "out"), {"resume_from_checkpoint=true"}));
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+                             HasSubstr("training goes on"), HasSubstr("checkpoint-6 saved")));
   EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
 }
 

@@ -9,10 +9,10 @@
 //   FAULT_LOG     a file that gets a line for each of these calls: "NUMBER CALL PATH", with " !" when it failed
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call
 //
-// open: open, openat, creat, fopen. write: write, pwrite, writev, fwrite, ftruncate, fallocate. fsync: fsync, fdatasync.
-// rename: rename, renameat, renameat2, link. unlink: unlink, unlinkat, rmdir, remove.
-// NUMBER counts the chosen calls, so a run with FAULT_NTH=0 tells which numbers there are. System calls that a library
-// makes without going through libc's functions, such as those within fclose, are not seen.
+// open: open, openat, creat, fopen. write: write, pwrite, writev, fwrite, ftruncate, fallocate. fsync: fsync,
+// fdatasync. rename: rename, renameat, renameat2, link. unlink: unlink, unlinkat, rmdir, remove. NUMBER counts the
+// chosen calls, so a run with FAULT_NTH=0 tells which numbers there are. System calls that a library makes without
+// going through libc's functions, such as those within fclose, are not seen.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -206,9 +206,9 @@ int rename(const char* from, const char* to) {
   return at_path<int(const char*, const char*)>("rename", "rename", std::string(from) + " -> " + to, from, to);
 }
 int renameat(int from_folder, const char* from, int to_folder, const char* to) {
-  return at_path<int(int, const char*, int, const char*)>(
-      "rename", "renameat", path_at(from_folder, from) + " -> " + path_at(to_folder, to), from_folder, from, to_folder,
-      to);
+  return at_path<int(int, const char*, int, const char*)>("rename", "renameat",
+                                                          path_at(from_folder, from) + " -> " + path_at(to_folder, to),
+                                                          from_folder, from, to_folder, to);
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   return at_path<int(int, const char*, int, const char*, unsigned)>(

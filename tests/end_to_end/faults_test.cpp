@@ -1,0 +1,149 @@
+// Calls that fail while a run goes on: a log line, a checkpoint, the result. And a clock that passes midnight.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/saved/checkpoint_list.h"
+#include "environment.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> words(const fs::path& output) {
+  return with(train_words(output), {"save_strategy=steps", "save_steps=2", "plot_loss=false"});
+}
+
+// What tests/faults/faults.cpp makes fail in the runs of its life.
+struct Faults {
+  Faults(const std::string& call, const std::string& path, const std::string& how, const std::string& nth = "1",
+         const std::string& count = "1")
+      : call{"FAULT_CALL", call},
+        path{"FAULT_PATH", path},
+        how{"FAULT_ERRNO", how},
+        nth{"FAULT_NTH", nth},
+        count{"FAULT_COUNT", count} {}
+  Environment library{"LD_PRELOAD", FETTLE_FAULTS};
+  Environment call, path, how, nth, count;
+};
+
+bool is_complete(const fs::path& output, int64_t step) {
+  for (const CheckpointFolder& one : list_checkpoints(output))
+    if (one.step == step) return one.complete;
+  return false;
+}
+
+TEST(Faults, ALogLineWaitsForTheNextOne) {
+  const TempFolder folder;
+  const Faults faults("write", "trainer_log.jsonl", "ENOSPC", "2", "2");
+  const Outcome run = run_fettle(folder, words(folder / "out"));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("the line waits"), HasSubstr("with the 2 lines that waited")));
+  EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
+}
+
+TEST(Faults, ACheckpointIsTriedAgain) {
+  for (const auto& [call, how] : {std::pair{"fsync", "EIO"}, {"write", "ENOSPC"}, {"rename", "ESTALE"}}) {
+    const TempFolder folder;
+    const Faults faults(call, "/checkpoint-4.tmp", how);
+    const Outcome run = run_fettle(folder, words(folder / "out"));
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_THAT(run.err,
+                AllOf(HasSubstr("checkpoint-4: "), HasSubstr("trying again"), HasSubstr("checkpoint-4 saved")));
+    EXPECT_TRUE(is_complete(folder / "out", 4)) << call;
+  }
+}
+
+TEST(Faults, ACheckpointIsGivenUpAndTrainingGoesOn) {
+  const TempFolder folder;
+  const Faults faults("open", "/checkpoint-4.tmp", "EIO", "1", "all");
+  const Outcome run = run_fettle(folder, words(folder / "out"));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("training goes on"),
+                             HasSubstr((folder / "out/checkpoint-2").string())));
+  EXPECT_FALSE(fs::exists(folder / "out/checkpoint-4"));
+  EXPECT_TRUE(is_complete(folder / "out", 2) && is_complete(folder / "out", 6));
+  EXPECT_TRUE(fs::exists(folder / "out/adapter_model.safetensors"));
+}
+
+TEST(Faults, AnInterruptedRunThatCannotSaveSaysSo) {
+  const TempFolder folder;
+  const Faults faults("write", "/checkpoint-", "ENOSPC", "1", "all");
+  const Running running(folder.path(), with(words(folder / "out"), {"save_steps=100000", "max_steps=5000"}));
+  ASSERT_TRUE(wait_until([&] { return logged_losses(folder / "out").size() >= 2; }));
+  running.send(SIGTERM);
+  const Outcome run = running.wait();
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("could not be saved"), HasSubstr("No space left"), Not(HasSubstr("is saved in"))));
+}
+
+TEST(Faults, TheResultIsTriedAgain) {
+  const TempFolder folder;
+  const Faults faults("fsync", "/out/.tmp", "EIO");
+  const Outcome run = run_fettle(folder, words(folder / "out"));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("the result: "), HasSubstr("trying again")));
+  EXPECT_TRUE(fs::exists(folder / "out/adapter_model.safetensors"));
+}
+
+TEST(Faults, AResultThatCannotBeWrittenFailsTheRun) {
+  const TempFolder folder;
+  {
+    const Faults faults("open", "/out/.tmp", "ENOSPC", "1", "all");
+    const Outcome run = run_fettle(folder, words(folder / "out"));
+    EXPECT_NE(run.code, 0);
+    EXPECT_THAT(run.err, HasSubstr("No space left"));
+  }
+  EXPECT_FALSE(fs::exists(folder / "out/adapter_model.safetensors"));
+}
+
+constexpr const char* kDated =
+    "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor "
+    "%}";
+
+// The clock jumps by half a day whenever it is read; the run goes on ten days later.
+TEST(Midnight, ChangesNeitherARunNorItsResume) {
+  const TempFolder folder;
+  const fs::path model = folder / "model";
+  fs::copy(reference_model("llama"), model);
+  auto config = nlohmann::json::parse(read_text(model / "tokenizer_config.json"));
+  config["chat_template"] = kDated;
+  write_text(model / "tokenizer_config.json", config.dump());
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += nlohmann::json{{"messages",
+                            {{{"role", "user"}, {"content", "say " + std::to_string(i)}},
+                             {{"role", "assistant"}, {"content", std::string(size_t(i + 1), 'x')}}}}}
+                .dump() +
+            "\n";
+  write_text(folder / "rows.jsonl", rows);
+  const Environment library("LD_PRELOAD", FETTLE_FAULTS);
+  const auto run = [&](const char* output, const std::string& clock, const std::vector<std::string>& more) {
+    const Environment fake("FAULT_CLOCK", clock);
+    return run_fettle(
+        folder, with(with(words(folder / output), {"model_name_or_path=" + model.string(), "val_size=2", "template=",
+                                                   "dataset=" + (folder / "rows.jsonl").string(), "eval_strategy=steps",
+                                                   "eval_steps=3", "data_cache=" + (folder / "cache").string()}),
+                     more));
+  };
+  const Outcome whole = run("whole", "1721649600", {});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome jumping = run("jumping", "1721649600+43200", {});
+  ASSERT_EQ(jumping.code, 0) << jumping.err;
+  for (const char* output : {"whole", "jumping"}) {
+    const std::vector<std::string> wanted = logged_losses(folder / output);
+    for (const char* later : {"checkpoint-4", "checkpoint-6"}) fs::remove_all(folder / output / later);
+    fs::remove_all(folder / "cache");
+    const Outcome resumed = run(output, "1722513600+43200", {"resume_from_checkpoint=true"});
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(logged_losses(folder / output), wanted);
+  }
+}
+
+}  // namespace
+}  // namespace fettle
