@@ -4,7 +4,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/result_folder.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
@@ -27,12 +27,12 @@ namespace {
 
 void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out) {
-  AtomicFolder root(run.output.folder, AtomicFolder::Existing::kMerge);
-  write_result(root.path(), run, repository, state);
-  recorder.write(root.path());
-  if (held_out) held_out->write(root.path());
-  for (const std::string& name : earlier_result(run)) root.drop(name);
-  root.commit();
+  ResultFolder result(run.output.folder);
+  write_result(result.path(), run, repository, state);
+  recorder.write(result.path());
+  if (held_out) held_out->write(result.path());
+  for (const std::string& name : earlier_result(run)) result.drop(name);
+  result.commit();
 }
 
 // A resumed run writes the date on which it was first started into its rows.
@@ -84,7 +84,7 @@ int finetune(const Request& request) {
   // Weights go to their devices.
   TrainState state =
       resume ? resume_state(*resume, devices, run, repository) : load_state(devices, run, repository, true);
-  if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->step)) {
+  if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->checkpoint)) {
     info(
         "{} is at the end of the run, whose result is in {}: there is nothing left to do; raise max_steps or "
         "num_train_epochs to go on",
@@ -107,6 +107,7 @@ int finetune(const Request& request) {
   BatchesAhead ahead(batches);
   while (state.step < length.total_steps) {
     recorder.start_step();
+    output.check();
     checkpoints.check();
     const Batch batch = ahead.at(state.step);
     const int64_t positions = batch.tokens.shape().dims[2];
@@ -135,6 +136,7 @@ int finetune(const Request& request) {
   }
 
   checkpoints.settle();
+  output.check();
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out); });
   recorder.finish();
   return 0;

@@ -3,29 +3,37 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <utility>
 
+#include "checkpoint/saved/presence.h"
 #include "run/run.h"
 #include "run/run_length.h"
 
 namespace fettle {
 
-// output_dir while the run that made it goes on: when nothing came of the run, an empty folder does not stay.
+// output_dir while this run has it for itself. When nothing came of a run that made it, an empty folder does not stay.
 // Move-only.
 class OutputFolder {
  public:
-  explicit OutputFolder(std::filesystem::path made) : made_(std::move(made)) {}  // empty: it was there before
-  OutputFolder(OutputFolder&& other) noexcept : made_(std::exchange(other.made_, {})) {}
+  // `made`: whether this run created it.
+  OutputFolder(std::filesystem::path folder, bool made);
+  OutputFolder(OutputFolder&&) noexcept = default;
   OutputFolder& operator=(OutputFolder&&) = delete;
   ~OutputFolder();
 
+  // Throws UserError when another run took the folder over.
+  void check() const { presence_->check(); }
+
  private:
-  std::filesystem::path made_;
+  std::filesystem::path folder_;
+  bool made_;
+  std::shared_ptr<Presence> presence_;
 };
 
-// output_dir must be writable, and free of an earlier run unless overwrite_output_dir or resume_from_checkpoint is set.
-// Creates it, and removes what a killed run left there, saying so. Throws UserError.
+// output_dir must be writable, free of a live run, and free of an earlier run unless overwrite_output_dir or
+// resume_from_checkpoint is set. Creates it, completes the move of a result that was cut off, and removes what killed
+// runs left there, saying so. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 
 // Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps

@@ -13,8 +13,9 @@ namespace fettle {
 // Is in the root of output_dir once a run came to its end there.
 inline const char* const kResultMark = "all_results.json";
 
-// Whether the result in the root is that of this step.
-bool has_result(const std::filesystem::path& output_dir, int64_t step);
+// Whether the result in the root is that of the run which ended with this checkpoint: both have the same
+// trainer_state.json.
+bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Names, in the root of output_dir, of what an earlier run's result may consist of: weights, adapter, configs,
 // tokenizer, figures. They are all that Fettle writes there, but for the checkpoints and trainer_log.jsonl, which a run

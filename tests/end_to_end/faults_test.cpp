@@ -11,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -35,6 +36,33 @@ bool is_complete(const fs::path& output, int64_t step) {
   for (const CheckpointFolder& one : list_checkpoints(output))
     if (one.step == step) return one.complete;
   return false;
+}
+
+// Two runs in one output_dir: the second is refused by name, whatever its recipe says; a killed one is taken over.
+TEST(OneRun, HasItsOutputFolderForItself) {
+  const TempFolder folder, second;
+  const fs::path out = folder / "out";
+  const auto endless = with(words(out), {"save_steps=1", "max_steps=100000"});
+  const Running running(folder.path(), endless);
+  ASSERT_TRUE(wait_until([&] { return is_complete(out, 1); }));
+  for (const char* how : {"overwrite_output_dir=true", "resume_from_checkpoint=true"}) {
+    const Outcome refused = run_fettle(second, with(words(out), {how}));
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("output_dir: the run on "), HasSubstr("process "), HasSubstr("since "),
+                                   HasSubstr("works in " + out.string())));
+  }
+  EXPECT_TRUE(is_complete(out, 1));
+  const size_t done = logged_losses(out).size();
+  EXPECT_TRUE(wait_until([&] { return running.ended() || logged_losses(out).size() > done + 2; }));
+  EXPECT_FALSE(running.ended());
+  running.send(SIGKILL);
+  running.wait();
+  const Outcome resumed =
+      run_fettle(second, with(words(out), {"resume_from_checkpoint=true", "max_steps=100000", "plan_only=true"}));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("has ended without a word"));
+  for (const auto& entry : fs::directory_iterator(out))
+    EXPECT_THAT(entry.path().filename().string(), Not(AnyOf(HasSubstr(".tmp-"), HasSubstr(".fettle-"))));
 }
 
 TEST(Faults, ALogLineWaitsForTheNextOne) {
@@ -84,7 +112,7 @@ TEST(Faults, AnInterruptedRunThatCannotSaveSaysSo) {
 
 TEST(Faults, TheResultIsTriedAgain) {
   const TempFolder folder;
-  const Faults faults("fsync", "/out/.tmp", "EIO");
+  const Faults faults("fsync", "/out/.result", "EIO");
   const Outcome run = run_fettle(folder, words(folder / "out"));
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, AllOf(HasSubstr("the result: "), HasSubstr("trying again")));
@@ -94,12 +122,59 @@ TEST(Faults, TheResultIsTriedAgain) {
 TEST(Faults, AResultThatCannotBeWrittenFailsTheRun) {
   const TempFolder folder;
   {
-    const Faults faults("open", "/out/.tmp", "ENOSPC", "1", "all");
+    const Faults faults("open", "/out/.result", "ENOSPC", "1", "all");
     const Outcome run = run_fettle(folder, words(folder / "out"));
     EXPECT_NE(run.code, 0);
     EXPECT_THAT(run.err, HasSubstr("No space left"));
   }
   EXPECT_FALSE(fs::exists(folder / "out/adapter_model.safetensors"));
+}
+
+// A run with a smaller adapter left its result. The next one is killed before each of the renames and deletions that
+// put its own result in the place of that, in turn.
+TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
+  const TempFolder folder;
+  const fs::path out = folder / "out";
+  const auto newer = with(words(out), {"lora_rank=8", "overwrite_output_dir=true"});
+  const auto result_of = [](const fs::path& output) {
+    std::map<std::string, std::string> files;
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+      if (fs::exists(output / file)) files[file] = read_text(output / file);
+    return files;
+  };
+  ASSERT_EQ(run_fettle(folder, words(out)).code, 0);
+  const auto before = result_of(out);
+  fs::copy(out, folder / "first", fs::copy_options::recursive);
+  ASSERT_EQ(run_fettle(folder, newer).code, 0);
+  const auto after = result_of(out);
+  ASSERT_NE(before.at("adapter_model.safetensors"), after.at("adapter_model.safetensors"));
+  int kills = 0, old = 0, none = 0, completed = 0;
+  for (int nth = 1; nth < 60; ++nth) {
+    fs::remove_all(out);
+    fs::copy(folder / "first", out, fs::copy_options::recursive);
+    {
+      const Faults faults("rename,unlink", "/out/.result", "KILL", std::to_string(nth));
+      const Outcome run = run_fettle(folder, newer);
+      if (run.code == 0) break;
+      ASSERT_EQ(run.code, 128 + SIGKILL) << run.err;
+    }
+    ++kills;
+    const auto found = result_of(out);
+    const bool loads = found.contains("adapter_config.json");
+    EXPECT_TRUE(!loads || found == before || found == after) << "kill " << nth << " left a mixture";
+    old += loads && found == before;
+    none += !loads;
+    const Outcome next = run_fettle(folder, with(words(out), {"lora_rank=8", "resume_from_checkpoint=true"}));
+    EXPECT_EQ(next.code, 0) << next.err;
+    completed += next.err.find("cut off while it moved it") != std::string::npos;
+    EXPECT_EQ(result_of(out), after) << "kill " << nth;
+    EXPECT_FALSE(fs::exists(out / ".result"));
+  }
+  EXPECT_GT(kills, 5);
+  EXPECT_LT(kills, 59);
+  EXPECT_GT(old, 0);
+  EXPECT_GT(none, 0);
+  EXPECT_GT(completed, 0);
 }
 
 constexpr const char* kDated =

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
+#include <memory>
 #include <vector>
+
+#include "checkpoint/saved/presence.h"
 
 namespace fettle {
 
@@ -14,7 +16,6 @@ class AtomicFolder {
   enum class Existing {
     kRefuse,   // UserError when NAME is already there with something in it
     kReplace,  // the old NAME is gone once the new one is there
-    kMerge,    // work goes on in NAME/.tmp-PROCESS; commit() renames each file over the one of that name, others stay
   };
 
   // Creates the working folder (parents too) and removes what crashed runs left of NAME. Throws UserError with the
@@ -25,30 +26,27 @@ class AtomicFolder {
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // kMerge: commit() also deletes NAME/`file`, unless the working folder has one of that name. Last, so that nothing is
-  // gone before the new is there.
-  void drop(const std::string& file) { dropped_.push_back(file); }
-  // Flushes all files and folders to the disk, then renames.
+  // Flushes all files and folders to the disk, then renames. Throws UserError, as Presence::check too.
   void commit();
 
  private:
   void replace();
-  void merge();
 
   std::filesystem::path target_, working_;
   Existing existing_;
-  std::vector<std::string> dropped_;
+  std::shared_ptr<Presence> presence_;  // in the folder of `working_`
   bool committed_ = false;
 };
 
-// Removes the working folders that this machine's processes which are gone left of `target`; puts the old folder back
+// Removes the working folders that processes which are gone (presence.h) left of `target`; puts the old folder back
 // when a replacement was cut off between its renames.
 void clean_leftovers(const std::filesystem::path& target);
-// The same for everything in `folder`, files under their temporary names too. For the start of a run, which has nothing
-// at work there yet. Returns what was removed.
+// The same for everything in `folder`, files under their temporary names too. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Deletes a folder so that no half-deleted one is ever seen under its name.
 void remove_folder(const std::filesystem::path& folder);
+// Flushes all files and folders in `folder`, and itself.
+void sync_tree(const std::filesystem::path& folder);
 
 }  // namespace fettle
