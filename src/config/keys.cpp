@@ -155,6 +155,11 @@ std::vector<Key> output_keys() {
        .member = &Recipe::save_total_limit,
        .help = "How many of the newest checkpoints are kept; 0 keeps all.",
        .min = 0},
+      {.name = "save_only_model",
+       .group = Group::kOutput,
+       .member = &Recipe::save_only_model,
+       .help = "Checkpoints hold the adapter or model alone, without optimizer state. They are smaller, and cannot be "
+               "resumed."},
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,

@@ -116,6 +116,7 @@ struct Recipe {
   std::string save_strategy = "steps";  // no, steps, epoch
   double save_steps = 500;              // < 1: a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
+  bool save_only_model = false;         // checkpoints without state
   std::string eval_strategy = "no";     // no, steps, epoch
   double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;

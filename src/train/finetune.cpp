@@ -129,8 +129,9 @@ int finetune(const Request& request) {
     if (signal != 0 || length.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.record()));
     if (signal != 0) {
       checkpoints.require();
-      info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,
-           run.output.folder);
+      info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
+           run.output.save_only_model ? "it holds the weights alone (save_only_model), so it cannot be resumed"
+                                      : "continue with resume_from_checkpoint=true");
       return 128 + signal;
     }
   }

@@ -18,10 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t checkpoint_bytes(const Run& run) {
-  return snapshot_bytes(run) + result_bytes(run);
-}
-
 // Checkpoints that the steps after `done` make, at least the one of an interrupt.
 int64_t saves_after(const RunLength& length, int64_t done) {
   int64_t saves = 0;
@@ -81,6 +77,10 @@ OutputFolder check_output(const Run& run) {
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
   return alone;
+}
+
+int64_t checkpoint_bytes(const Run& run) {
+  return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run);
 }
 
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {

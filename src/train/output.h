@@ -36,6 +36,9 @@ class OutputFolder {
 // runs left there, saying so. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 
+// Bytes of one checkpoint.
+int64_t checkpoint_bytes(const Run& run);
+
 // Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
 // before it; `present`: checkpoints that are there and stay.
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present);

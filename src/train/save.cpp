@@ -13,6 +13,7 @@
 #include "checkpoint/saved/state.h"
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
+#include "train/output.h"
 #include "train/result.h"
 #include "train/retry.h"
 
@@ -89,12 +90,17 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
   ResultWriter result(folder.path(), run_, repository_);
-  StateWriter state(state_folder(folder.path()));
+  const bool with_state = !run_.output.save_only_model;
+  std::optional<StateWriter> state;
+  if (with_state) state.emplace(state_folder(folder.path()));
   auto add = [&](const std::string& name, const HostShards& array) {
+    if (!with_state) return;
     for (const HostShards::Shard& shard : array.shards)
-      state.add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
+      state->add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
   };
-  auto add_named = [&](const std::string& name) { fetch(name, [&](const HostShards& array) { add(name, array); }); };
+  auto add_named = [&](const std::string& name) {
+    if (with_state) fetch(name, [&](const HostShards& array) { add(name, array); });
+  };
   for (const Param& param : run_.trained) {
     fetch(trained_input(param), [&](const HostShards& weights) {
       add(trained_input(param), weights);
@@ -110,14 +116,14 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   result.finish();
   const std::string log = to_json(record.trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(run_, step, base_, data_, record, log));
+  if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
   } catch (const Error& error) {
     warn("{}", error.what());  // this checkpoint is complete all the same
   }
-  return {snapshot_bytes(run_) + result_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_), seconds_since(start)};
 }
 
 void CheckpointWriter::check() {

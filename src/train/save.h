@@ -14,8 +14,8 @@
 namespace fettle {
 
 // Writes output_dir/checkpoint-N, whole or not at all: the result as ResultWriter writes it, trainer_state.json, and
-// state/ (weights and optimizer as they are on the devices, and checkpoint_meta). Then deletes the oldest beyond
-// save_total_limit.
+// state/ (weights and optimizer as they are on the devices, and checkpoint_meta), which save_only_model leaves out.
+// Then deletes the oldest beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One
 // checkpoint is written at a time, the next waits for it. Without room for the copy the files are written from the

@@ -21,8 +21,8 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);    
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
 // What a recipe's resume_from_checkpoint names: a checkpoint folder, or "true" for the newest one that has a state
-// (nullopt when there is none yet). Whether it is sound, StateReader says. Throws UserError when a named folder is
-// missing or has no state.
+// (nullopt when there is no checkpoint yet). Whether it is sound, StateReader says. Throws UserError when a named
+// folder is missing or has no state, or when no checkpoint has one.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
 // Deletes the oldest until at most `limit` are left (0: no limit), never `written` (the one that was just written) nor
 // the newest complete one. Returns the deleted.
