@@ -23,7 +23,7 @@ auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {
   using std::chrono::steady_clock;
   for (size_t attempt = 0;; ++attempt) {
-    const bool last = hurried() || attempt == std::size(kRetryPauses);
+    const bool last = attempt == std::size(kRetryPauses) || (attempt > 0 && hurried());
     try {
       return work();
     } catch (const Error& error) {

@@ -155,6 +155,8 @@ void clean_leftovers(const fs::path& target) {
 }
 
 std::vector<fs::path> clean_folder(const fs::path& folder) {
+  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return {};
+  const auto presence = Presence::in(folder);
   std::vector<fs::path> removed = clean(folder, [](const Leftover&) { return true; });
   remove_dead_presences(folder);
   return removed;
