@@ -1,4 +1,4 @@
-# The two commands: `make quickstart` and `make test`. Everything else is `fettle --help`.
+# The two main commands are `make quickstart` and `make test`. `fettle --help` shows everything else.
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
@@ -10,8 +10,8 @@ quickstart: build
 setup:
 	@scripts/setup.sh
 
-# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them. Where NVIDIA's driver is, or
-# with GPU=nvidia, also the libraries that its GPUs need (1.6 GB to fetch); GPU=none leaves them out.
+# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them. Where NVIDIA's driver is
+# installed, or with GPU=nvidia, also the libraries that its GPUs need (a download of 1.6 GB). GPU=none leaves them out.
 plugins: setup
 	@GPU=$(GPU) scripts/plugins.sh
 
@@ -21,7 +21,7 @@ $(BUILD)/build.ninja: | setup
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
 
-# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 leaves the vendors' compilers out, and their 380 MB unfetched.
+# FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 380 MB.
 test: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout
@@ -37,7 +37,7 @@ bench: build
 parity: build
 	@tests/reference/parity.sh
 
-# SECONDS_EACH is how long each target is fuzzed.
+# SECONDS_EACH is the fuzzing time of each target.
 SECONDS_EACH ?= 600
 fuzz:
 	@FETTLE_FUZZ=1 scripts/setup.sh

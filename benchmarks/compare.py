@@ -1,10 +1,10 @@
-"""Runs Fettle, Fettle without its kernels, and Transformers + PEFT in turn on the same model and rows, and prints a table
+"""Runs Fettle, Fettle without its kernels, and Transformers + PEFT in turn on the same model and rows. Prints a table
 in Markdown.
 
 usage: compare.py FETTLE BF16_MODEL F32_MODEL [--steps 8] [--rounds 2]     (the models are make_model.py's)
 
-Each pair of runs has the same weights, rows, precision and gradient checkpointing. Tokens/s is the median step without
-the first two; memory is the process's peak. Rounds alternate, so that a machine that slows down slows both.
+All programs have the same weights, rows, precision and gradient checkpointing. Tokens/s is the median step without
+the first two; memory is the process's peak. Rounds alternate, so that a slowdown of the machine affects all programs.
 """
 
 import argparse
@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def run(command):
-    """The command's stdout and its peak memory in MiB."""
+    """Returns the command's stdout and its peak memory in MiB."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err)
         _, status, usage = os.wait4(process.pid, 0)
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("fettle", type=pathlib.Path)
     parser.add_argument("bf16_model", type=pathlib.Path)
     parser.add_argument("f32_model", type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=8, help="timed steps a run")
+    parser.add_argument("--steps", type=int, default=8, help="timed steps per run")
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")

@@ -1,8 +1,8 @@
-"""Rows a second from a file to packed token rows: `fettle data`, first and again from its cache, beside a plain loop of
-Transformers and tokenizers. Usage: data_speed.py FETTLE MODEL_DIR ROWS.jsonl [--fettle-only]
+"""Compares rows per second from a file to packed token rows: `fettle data`, first without and then with its cache, and a
+plain loop of Transformers and tokenizers. Usage: data_speed.py FETTLE MODEL_DIR ROWS.jsonl [--fettle-only]
 
-The loop does what most training scripts do: json.loads, apply_chat_template to text, encode_batch by the thousand on all
-cores (the text, and each turn's prompt for the mask), labels. It neither packs nor checks nor keeps anything."""
+The loop does what most training scripts do: json.loads, apply_chat_template to text, encode_batch of a thousand texts at
+a time on all cores (the text, and each turn's prompt for the mask), labels. It does not pack, check or store anything."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def peer(model, file):
 
 
 def watch(command):
-    """Runs the command; its output, seconds, and peak MB of its own memory and of mapped files."""
+    """Runs the command. Returns its output, its seconds, and its peak MB of private memory and of mapped files."""
     start, own, mapped = time.time(), 0, 0
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     os.set_blocking(process.stdout.fileno(), False)
@@ -74,7 +74,7 @@ def watch(command):
     seconds = time.time() - start
     output += process.stdout.read() or b""
     if process.returncode != 0:
-        sys.exit(f"{command} ends with {process.returncode}")
+        sys.exit(f"{command} ended with exit code {process.returncode}")
     return json.loads(output), seconds, own / 1024, mapped / 1024
 
 

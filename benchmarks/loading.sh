@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Streamed loading of a random model of 4.6 GB (bf16, several files) on one CPU device and on eight: speed and host
-# memory above the mapped files, as a Markdown table. The model lies in the cache folder.
+# Measures the streamed loading of a random model of 4.6 GB (bf16, several files) on one CPU device and on eight: speed
+# and host memory besides the mapped files, as a Markdown table. The model is stored in the cache folder.
 #
 # usage: benchmarks/loading.sh          BENCH_LOADING names the program, by default build/bench_loading
 set -euo pipefail

@@ -18,7 +18,7 @@ DEFAULT_SHAPE = {"hidden": 576, "layers": 30, "heads": 9, "kv-heads": 3, "mlp": 
 
 
 def byte_tokenizer():
-    """A tokenizer.json of the 256 bytes and <|endoftext|>: enough to read and to print."""
+    """Returns a tokenizer.json of the 256 bytes and <|endoftext|>."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
@@ -35,7 +35,7 @@ def byte_tokenizer():
 
 
 def write_rows(path, rows, length, vocab):
-    """`rows` rows of `length` random ids; every token but the first is trained."""
+    """Writes `rows` rows of `length` random ids; every token except the first is trained."""
     draw = random.Random(1)
     with path.open("w") as out:
         for _ in range(rows):
@@ -64,11 +64,11 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     for name, value in DEFAULT_SHAPE.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--untied", action="store_true", help="a head of its own")
+    parser.add_argument("--untied", action="store_true", help="untie the head from the embedding")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--rows", type=int, default=64, help="rows in rows.jsonl")
-    parser.add_argument("--length", type=int, default=512, help="ids a row")
-    parser.add_argument("--shard", help="largest weight file, as 1GB")
+    parser.add_argument("--length", type=int, default=512, help="ids per row")
+    parser.add_argument("--shard", help="size of the largest weight file, such as 1GB")
     shape = parser.parse_args()
     said = {key: str(value) for key, value in vars(shape).items() if key != "folder" and value is not None}
     stamp = shape.folder / "shape.json"

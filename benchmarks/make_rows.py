@@ -1,4 +1,4 @@
-"""Writes conversations about Debian packages: system texts now and then, one or two turns, replies of up to
+"""Writes conversations about Debian packages, some with a system text, with one or two turns and replies of up to
 LONGEST characters. Usage: make_rows.py COUNT OUT.jsonl [LONGEST=900] (reads `apt-cache dumpavail`)"""
 
 import json

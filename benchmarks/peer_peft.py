@@ -1,7 +1,7 @@
-"""LoRA by Transformers + PEFT on the CPU, as a user would write it: tokens/s and peak memory, as one line of JSON.
+"""Trains LoRA with Transformers + PEFT on the CPU, as a user would write it. Prints tokens/s and peak memory as JSON.
 
 usage: peer_peft.py MODEL_FOLDER [--dtype bfloat16|float32] [--steps 6] [--batch 1] [--rank 8]
-MODEL_FOLDER is one that make_model.py wrote; its rows.jsonl is trained on in file order.
+MODEL_FOLDER comes from make_model.py; its rows.jsonl is used in file order.
 """
 
 import argparse
@@ -20,7 +20,7 @@ transformers.logging.disable_progress_bar()
 
 
 def load(folder, dtype, rank, remat):
-    """The frozen base in `dtype` with a float32 LoRA on all linear layers of its blocks."""
+    """Returns the frozen base in `dtype` with float32 LoRA on all linear layers of its blocks."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     if remat:
         model.gradient_checkpointing_enable()

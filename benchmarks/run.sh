@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fettle beside Transformers + PEFT: LoRA on random models of the 135M shape, speed and memory as ratios of runs that
-# take turns. Prints a Markdown table and keeps it in benchmarks/results/.
+# Compares Fettle with Transformers + PEFT: LoRA on random models of the 135M shape. Speed and memory are ratios of
+# alternating runs. Prints a Markdown table and keeps it in benchmarks/results/.
 #
 # usage: benchmarks/run.sh [options of compare.py]          FETTLE names the program, by default build/fettle
 set -euo pipefail

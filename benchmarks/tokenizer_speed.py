@@ -1,4 +1,4 @@
-"""python3 tokenizer_speed.py MODEL_DIR FILE: what bench_tokenizer measures, with the `tokenizers` library."""
+"""python3 tokenizer_speed.py MODEL_DIR FILE: measures the same as bench_tokenizer, with the `tokenizers` library."""
 import os
 import sys
 import time

@@ -1,9 +1,10 @@
-# fettle_batches(OUT NAME ROOT sources...) sets OUT to what the compiler is given for the sources: with FETTLE_BATCHES
-# on, files in ${CMAKE_BINARY_DIR}/batches that each include about FETTLE_BATCH_BYTES of sources; else the sources.
+# fettle_batches(OUT NAME ROOT sources...) sets OUT to the files to compile for the sources. With FETTLE_BATCHES on,
+# these are files in ${CMAKE_BINARY_DIR}/batches that each include about FETTLE_BATCH_BYTES of sources; otherwise the
+# sources.
 #
-# Sources of one batch share the parsing of headers and the instantiation of templates, which cost more than their own
-# lines. They also share unnamed namespaces, so names in those must differ within a folder. ROOT is the include folder
-# that the sources are named from: a batch holds no absolute path, and checkouts in different folders share its object.
+# Sources of a batch share the parsing of headers and the instantiation of templates, which cost more than their own
+# lines. They also share unnamed namespaces, so names in those must differ within a folder. A batch includes its sources
+# by paths relative to ROOT. It contains no absolute path, so checkouts in different folders share its object.
 option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
 set(FETTLE_BATCH_BYTES 40000 CACHE STRING "Bytes of sources that fill a batch")
 

@@ -19,7 +19,7 @@ if(NOT TARGET yaml-cpp)
   add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)
 endif()
 
-# pjrt_c_api.h and xla/ffi/api, from the set-up's cache.
+# pjrt_c_api.h and xla/ffi/api, which the set-up puts into the cache.
 add_library(fettle_headers INTERFACE)
 target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)
 
@@ -42,7 +42,7 @@ fettle_proto(plan/compiled/hlo)
 fettle_proto(runtime/compile_options)
 fettle_proto(tokenizer/models/sentencepiece)
 
-# The Arrow library, from the set-up's cache.
+# The Arrow library, which the set-up puts into the cache.
 if(NOT EXISTS ${FETTLE_CACHE}/lib/libparquet.so.2600)
   message(FATAL_ERROR "${FETTLE_CACHE}/lib/libparquet.so.2600 is missing: run scripts/setup.sh first")
 endif()

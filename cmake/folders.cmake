@@ -1,8 +1,8 @@
-# fettle_folder(NAME [LINK libs...] [MODULE folder]) makes the library fettle_NAME of src/NAME/*.cpp, and of the folders
-# within but the one that is a module.
+# fettle_folder(NAME [LINK libs...] [MODULE folder]) makes the library fettle_NAME from src/NAME/*.cpp and its
+# subfolders, except the subfolder that is a module.
 #
-# A folder may use only the folders declared before it, so each library links those; scripts/check_layout
-# checks the includes themselves.
+# A folder may use only the folders declared before it, so each library links those. scripts/check_layout checks the
+# includes.
 set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
 
 function(fettle_folder name)

@@ -15,7 +15,7 @@ namespace {
 struct Help {
   std::string_view command;
   std::array<std::string_view, 3> examples;
-  std::vector<std::string_view> keys;  // of the recipe; none: the command reads no recipe
+  std::vector<std::string_view> keys;  // of the recipe; empty when the command reads no recipe
 };
 
 const std::vector<Help>& all_help() {
@@ -76,7 +76,7 @@ const std::vector<Help>& all_help() {
 
 std::string command_help(std::string_view command) {
   const auto help = std::ranges::find(all_help(), command, &Help::command);
-  internal_check(help != all_help().end(), "command_help: there is no command '{}'", command);
+  internal_check(help != all_help().end(), "command_help: unknown command '{}'", command);
   std::string text = "Examples:";
   for (const std::string_view example : help->examples) text += fmt::format("\n  {}", example);
   if (help->keys.empty()) return text;

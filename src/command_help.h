@@ -1,4 +1,4 @@
-// Defines command_help: what `fettle COMMAND --help` says below the command's own flags.
+// Defines command_help: the text of `fettle COMMAND --help` after the command's own flags.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Three examples, the recipe keys that matter most to the command, and where the other keys are. No newline at the
-// end. Throws InternalError when there is no such command.
+// Returns three examples, the recipe keys that matter most to the command, and where to find the other keys. No newline
+// at the end. Throws InternalError when the command is unknown.
 std::string command_help(std::string_view command);
 
 }  // namespace fettle

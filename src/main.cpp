@@ -1,4 +1,4 @@
-// The commands, and the one catch: every failure leaves through here with its blame and exit code.
+// The commands, and the only catch: every failure ends here with its message and exit code.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@
 namespace fettle {
 namespace {
 
-// The recipe and key=value words that most commands take.
+// The recipe and the key=value words that most commands take.
 struct RecipeWords {
   std::vector<std::string> words;
 
@@ -52,7 +52,7 @@ struct RecipeWords {
 };
 
 int show_devices(const Recipe& recipe) {
-  // Shown, not used: a program that runs on the devices keeps its memory.
+  // Only shown: a program that runs on the devices knows its own use of memory.
   const Client client(Plugin::load(recipe.plugin), {.device_count = static_cast<int>(recipe.device_count.value_or(0)),
                                                     .memory_fraction = device_request(recipe).memory_utilization,
                                                     .preallocate = false});
@@ -69,22 +69,23 @@ struct TokenizeOptions {
   bool jsonl = false, no_special = false, decode = false;
 };
 
-// A file to read lines from; a folder is none.
+// Opens a file to read lines from. Refuses folders.
 std::ifstream open_text(const std::string& file) {
   std::ifstream in(file);
   if (!in || std::filesystem::is_directory(file))
-    throw UserError("{}: cannot be read; is it a file that exists?", file);
+    throw UserError("{}: cannot be read; check that it is an existing file", file);
   return in;
 }
 
-// The ids of a JSON array, each one that the tokenizer has.
+// Reads a JSON array of ids. Throws UserError on an id that the tokenizer lacks.
 std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   const auto list = parse_json_or_discard<nlohmann::json>(line);
-  if (!list.is_array()) throw UserError("a JSON array of ids is wanted");
+  if (!list.is_array()) throw UserError("wanted a JSON array of ids");
   for (const nlohmann::json& id : list) {
     const bool known = id.is_number_integer() && id >= 0 && id < tokenizer.vocab_size();
-    if (!known) throw UserError("{} is no id; ids are integers from 0 to {}", id.dump(), tokenizer.vocab_size() - 1);
+    if (!known)
+      throw UserError("{} is not a token id; ids are integers from 0 to {}", id.dump(), tokenizer.vocab_size() - 1);
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -92,7 +93,7 @@ std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenize
 
 std::string read_json_text(const std::string& line) {
   const auto text = parse_json_or_discard<nlohmann::json>(line);
-  if (!text.is_string()) throw UserError("a JSON string is wanted");
+  if (!text.is_string()) throw UserError("wanted a JSON string");
   return text.get<std::string>();
 }
 
@@ -127,7 +128,8 @@ struct RenderOptions {
   bool jsonl = false;
 };
 
-// Templates of a Jinja file or of a model folder, whose special tokens they then see, as Transformers renders them.
+// Renders templates of a Jinja file or of a model folder. Templates of a model folder get its special tokens, as in
+// Transformers.
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
@@ -135,7 +137,7 @@ class Renderer {
       config_ = TokenizerConfig::read(options.source);
     } else {
       const std::string text = read_text(options.source);
-      if (!is_valid_utf8(text)) throw UserError("{}: is not UTF-8; a Jinja template is a text", options.source);
+      if (!is_valid_utf8(text)) throw UserError("{}: not valid UTF-8; wanted a Jinja template", options.source);
       config_.chat_templates["default"] = text;
     }
   }
@@ -146,10 +148,10 @@ class Renderer {
       context = parse_json<nlohmann::ordered_json>(text);
     } catch (const UserError& error) {
       throw UserError("{}: is not valid JSON: {}{}", where, error.what(),
-                      options_.jsonl ? "" : "; a file of one object a line is read with --jsonl");
+                      options_.jsonl ? "" : "; for a file with one object per line, add --jsonl");
     }
     if (!context.is_object() || !context.contains("messages"))
-      throw UserError("{}: an object with \"messages\" is wanted", where);
+      throw UserError("{}: wanted an object with \"messages\"", where);
     for (const auto& [key, token] : {std::pair{"bos_token", &config_.bos_token},
                                      {"eos_token", &config_.eos_token},
                                      {"pad_token", &config_.pad_token},
@@ -170,8 +172,8 @@ class Renderer {
     if (found == all.end()) {
       std::string names;
       for (const auto& [known, unused] : all) names += (names.empty() ? "" : ", ") + known;
-      throw UserError("{}: there is no chat template '{}' here; there is {}", options_.source, name,
-                      names.empty() ? "none: name a Jinja file" : names);
+      throw UserError("{}: it has no chat template '{}'; available: {}", options_.source, name,
+                      names.empty() ? "none; give a Jinja file" : names);
     }
     const std::string shown = all.size() == 1 ? options_.source : fmt::format("{} ({})", options_.source, name);
     return parsed_.try_emplace(name, found->second, shown).first->second;
@@ -203,7 +205,7 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
-// Before anything else is parsed: a first word that is no command is most likely a misspelt one.
+// Runs before the command line is parsed: an unknown first word is most likely a misspelt command.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string_view> names;
@@ -211,11 +213,11 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   const std::string_view asked = argv[1];
   if (std::ranges::find(names, asked) != names.end()) return;
   const auto near = nearest(asked, names);
-  throw UserError("'{}' is no command{}; there are {}: `fettle --help` tells what each does", asked,
+  throw UserError("'{}' is not a command{}; commands are {}; `fettle --help` describes them", asked,
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
 }
 
-// What `--help` says below a command's flags, and `--help-keys` where the command reads recipe keys.
+// Adds the text that `--help` shows after a command's flags, and `--help-keys` to commands that read a recipe.
 void add_help(CLI::App& command, bool reads_recipe) {
   command.footer(command_help(command.get_name()));
   if (!reads_recipe) return;
@@ -291,7 +293,7 @@ int run(int argc, char** argv) {
   });
   data_command->add_flag("--json", report.json, "print JSON");
   data_command->add_option("--rows", report.rows, "how many examples to show")->check([](const std::string& given) {
-    return given.starts_with('-') ? fmt::format("{} is no count of examples", given) : "";
+    return given.starts_with('-') ? fmt::format("{} is not a number of examples", given) : "";
   });
 
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
@@ -328,8 +330,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const std::vector<CLI::App*> named = app.get_subcommands();
-    throw UserError("{}; `fettle{} --help` tells what can be given", error.what(),
-                    named.empty() ? "" : " " + named.front()->get_name());
+    throw UserError("{}; see `fettle{} --help`", error.what(), named.empty() ? "" : " " + named.front()->get_name());
   }
   set_log_level(verbose ? LogLevel::kDebug : quiet ? LogLevel::kQuiet : LogLevel::kInfo);
   return action();
@@ -349,7 +350,7 @@ int main(int argc, char** argv) {
       log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    log_line(LogLevel::kQuiet, "error: this machine's memory is used up");
+    log_line(LogLevel::kQuiet, "error: this machine has no free memory left");
     return static_cast<int>(ExitCode::kDoesNotFit);
   } catch (const std::exception& error) {
     log_line(LogLevel::kQuiet, fmt::format("internal error: {}; please report it with the recipe", error.what()));

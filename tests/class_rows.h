@@ -17,7 +17,8 @@ inline const nlohmann::json& classifiers_json() {
   return all;
 }
 
-// A step's rows from `first` on, as classifiers.py makes them of rows.jsonl; the last `filler` rows are none.
+// Returns a step's rows from `first` on, as classifiers.py makes them from rows.jsonl; the last `filler` rows are
+// empty.
 inline Batch class_batch(const std::string& problem, int64_t first, int64_t micro_batches, int64_t rows,
                          int64_t filler = 0, int64_t length = 40) {
   const std::vector<Example> all = reference_rows();
@@ -63,7 +64,7 @@ class ClassRun {
   explicit ClassRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        run(make_run(recipe, repository.config(), "config.json", devices.count())),
+        run(make_run(recipe, repository.config(), "config.json", training_target(devices))),
         state(from == nullptr ? load_state(devices, run, repository, true)
                               : load_state(devices, run, repository, *from)) {}
 
@@ -74,7 +75,7 @@ class ClassRun {
     if (!step_) step_.emplace(devices.compile(build_train_step(run, 40)));
     return run_step(devices, run, *step_, state, batch, rate);
   }
-  // The evaluation's outputs for one micro-batch.
+  // Returns the evaluation's outputs for one micro-batch.
   std::map<std::string, Value> evaluate(const Batch& batch) {
     const Dims& dims = batch.tokens.shape().dims;
     const Executable program = devices.compile(build_eval_step(run, dims[0] * dims[1], dims[2]));

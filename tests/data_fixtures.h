@@ -1,4 +1,4 @@
-// A folder for one test, and small tokenizers: one token a byte, and the special tokens a test wants.
+// Defines a folder for one test, and small tokenizers: one token per byte, and the special tokens that a test needs.
 #pragma once
 
 #include <unistd.h>
@@ -46,7 +46,7 @@ struct TestTokenizer {
   }
 
   void save(const std::filesystem::path& folder) const {
-    // GPT-2's spelling of bytes: printable ones stand for themselves, the others for U+0100 and on.
+    // GPT-2's spelling of bytes: printable ones stand for themselves, the others become U+0100 and up.
     nlohmann::json vocabulary = nlohmann::json::object();
     int next = 256, id = 0;
     auto utf8 = [](int code) {

@@ -1,4 +1,4 @@
-// Defines Environment: an environment variable that has another value during a test.
+// Defines Environment, which gives an environment variable another value during a test.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Sets the variable, or unsets it without a value; restores it at the end of its life.
+// Sets the variable, or unsets it when there is no value. The destructor restores it.
 class Environment {
  public:
   Environment(const char* name, const std::optional<std::string>& value) : name_(name) {

@@ -1,4 +1,4 @@
-// Defines kFamilies: the models of tests/reference/models that the tests of all families go through.
+// Defines kFamilies: the models of tests/reference/models that the tests of all families use.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mi
                                                 "gpt2",        "gemma2",     "gemma3",      "phi3",    "starcoder2",
                                                 "gpt_bigcode", "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe"};
 
-// Encoders, which only classify: folders of classifiers.py.
+// Encoders, which can only classify: folders of classifiers.py.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};
 
 }  // namespace fettle

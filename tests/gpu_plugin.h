@@ -10,14 +10,13 @@
 
 namespace fettle {
 
-// Fails the test when the plugin is not here, or skips it when FETTLE_TEST_WITHOUT_GPU_PLUGINS says that it is not
-// wanted. For SetUp, which ends when it has done either.
+// Fails the test when the plugin is missing, or skips it when FETTLE_TEST_WITHOUT_GPU_PLUGINS is set. Call it from
+// SetUp, which ends after either.
 inline void require_gpu_plugin(const std::string& name) {
   if (!Plugin::find(name).empty()) return;
-  if (std::getenv("FETTLE_TEST_WITHOUT_GPU_PLUGINS") != nullptr)
-    GTEST_SKIP() << "the " << name << " plugin is not here";
+  if (std::getenv("FETTLE_TEST_WITHOUT_GPU_PLUGINS") != nullptr) GTEST_SKIP() << "the " << name << " plugin is missing";
   FAIL() << "the " << name
-         << " plugin is not here: run `make plugins` (about 380 MB, kept outside the checkout), or set "
+         << " plugin is missing: run `make plugins` (about 380 MB, kept outside the checkout), or set "
          << "FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 to leave the vendors' compilers untested";
 }
 

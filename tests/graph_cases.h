@@ -1,4 +1,4 @@
-// Declares the cases that every row of the op table must have (tests/correct/graph_op_table_test.cpp walks them).
+// Declares the cases that every row of the op table must have (tests/correct/graph_op_table_test.cpp runs them).
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace fettle {
 
 using Build = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
-// What an op gives: `expected` holds the elements of each result, from values computed apart from the graph.
+// The results of an op. `expected` has the elements of each result, computed without the graph.
 struct ForwardCase {
   Op op;
   std::string name;
@@ -22,13 +22,13 @@ struct ForwardCase {
   double tolerance = 2e-6;  // relative, absolute below 1
 };
 
-// A function of its float arguments whose derivative along a direction is compared with a central difference.
+// A function of its float arguments. Its derivative along a direction is compared with a central difference.
 struct VjpCase {
   Op op;
   std::string name;
   std::vector<Value> arguments;
   Build build;
-  double h = 1e-5;  // width of the difference
+  double h = 1e-5;  // step of the difference
   double tolerance = 1e-6;
 };
 
@@ -39,20 +39,20 @@ struct BadShapeCase {
   std::function<void()> build;
 };
 
-// A node of `op` for which the FLOPs of one execution are known.
+// A node of `op` with known FLOPs for one execution.
 struct FlopsCase {
   Op op;
-  std::function<Tensor()> build;  // a result of the node
+  std::function<Tensor()> build;  // returns a result of the node
   int64_t expected;
 };
 
-// A node of `op` of whose results some are read, and the operands that it then needs.
+// A node of `op` some of whose results are read, and the operands that it then needs.
 struct LivenessCase {
   Op op;
   std::string name;
-  std::function<Tensor()> build;  // a result of the node
-  std::vector<bool> live;         // results
-  std::vector<bool> expected;     // operands
+  std::function<Tensor()> build;  // returns a result of the node
+  std::vector<bool> live;         // for each result
+  std::vector<bool> expected;     // for each operand
 };
 
 std::vector<ForwardCase> elementwise_forward_cases();

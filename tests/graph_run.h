@@ -1,4 +1,5 @@
-// Defines Value and GraphRun: a small program built, compiled and run on the CPU plugin, numbers in and numbers out.
+// Defines Value and GraphRun: builds a small program, compiles it and runs it on the CPU plugin, with numbers in and
+// out.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,7 @@
 
 namespace fettle {
 
-// An array as doubles, whatever its dtype.
+// An array as doubles, for any dtype.
 struct Value {
   Shape shape;
   std::vector<double> elements;
@@ -40,7 +41,7 @@ inline Value bf16(Dims dims, std::vector<double> elements) {
   return {{DType::kBF16, std::move(dims)}, std::move(elements)};
 }
 
-// Numbers without pattern, the same each time, in [low, high).
+// Reproducible random numbers in [low, high).
 inline Value random_value(const Shape& shape, uint32_t seed, double low = -1, double high = 1) {
   Value out{shape, {}};
   uint32_t state = seed * 2654435761u + 1;
@@ -51,7 +52,7 @@ inline Value random_value(const Shape& shape, uint32_t seed, double low = -1, do
   return out;
 }
 
-// The same of whole numbers from -high to high without 0.
+// The same with integers from -high to high, without 0.
 inline Value random_integers(const Shape& shape, uint32_t seed, int64_t high) {
   Value out = random_value(shape, seed, 0, 2 * static_cast<double>(high));
   for (double& x : out.elements) {
@@ -90,14 +91,14 @@ inline Value to_value(const HostArray& array) {
   return out;
 }
 
-// CPU devices of this process, made once for each count. Nothing is cached: what runs was compiled here.
+// CPU devices of this process, made once for each count. They have no compile cache, so every program is compiled here.
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
   return made.emplace(count, DeviceRequest{.plugin = "cpu", .count = count, .compile_cache = "off"}).first->second;
 }
 
-// A program under construction: ops append to it while it lives.
+// A program under construction. Ops append to it while it exists.
 class GraphRun {
  public:
   explicit GraphRun(MeshAxes mesh = {}, ChooseKernel choose = {})

@@ -1,4 +1,4 @@
-// Builds compiled programs by hand, as the bytes that a plugin would give.
+// Builds compiled programs by hand, in the bytes that a plugin would return.
 #pragma once
 
 #include <hlo.pb.h>
@@ -13,7 +13,7 @@
 namespace fettle {
 
 struct HloBuilder {
-  // XLA's numbers of the element types in use.
+  // XLA's numbers of the used element types.
   enum Type { kS32 = 4, kF32 = 11, kBF16 = 16 };
   struct Array {
     Type type;
@@ -25,7 +25,7 @@ struct HloBuilder {
     message.mutable_config()->set_num_partitions(devices);
   }
 
-  // The computation that instructions are added to from now on; called ones come before their callers.
+  // Starts the computation to which the next instructions are added. Add called computations before their callers.
   int64_t computation(const std::string& name) {
     current = message.mutable_module()->add_computations();
     current->set_name(name);
@@ -39,7 +39,7 @@ struct HloBuilder {
     for (int64_t dim : array.dims) shape.add_dimensions(dim);
   }
 
-  // The latest instruction is its computation's root, and the latest computation the entry.
+  // Makes the latest instruction the root of its computation, and the latest computation the entry.
   hlo::Instruction& add(const std::string& opcode, const std::vector<Array>& results,
                         const std::vector<int64_t>& operands = {}) {
     hlo::Instruction& instruction = *current->add_instructions();
@@ -73,7 +73,7 @@ struct HloBuilder {
     return made;
   }
 
-  // A collective on the whole of `operand`, over groups of devices.
+  // Adds a collective on the whole of `operand`, over groups of devices.
   hlo::Instruction& collective(const std::string& opcode, const Array& result, int64_t operand,
                                const std::vector<std::vector<int64_t>>& groups) {
     hlo::Instruction& made = add(opcode, {result}, {operand});
@@ -86,7 +86,7 @@ struct HloBuilder {
     return made;
   }
 
-  // Runs `body` so many times.
+  // Adds a loop that runs `body` this many times.
   hlo::Instruction& loop(int64_t body, int64_t times) {
     hlo::Instruction& made = add("while", {{kS32, {}}});
     made.add_called_computation_ids(body);

@@ -1,4 +1,4 @@
-// Defines make_adapter(): an adapter of random values for a tests/reference model, as PEFT would have saved it.
+// Defines make_adapter(), which writes an adapter of random values for a tests/reference model in PEFT's format.
 #pragma once
 
 #include "adapters/lora.h"
@@ -8,7 +8,8 @@
 
 namespace fettle {
 
-// Pairs and modules saved whole, as the options say; `seed` tells adapters apart. `edit` may change a tensor.
+// Writes the LoRA weights and saved modules that the options describe. Different `seed`s give different adapters.
+// `edit` may change a tensor.
 inline void make_adapter(const std::filesystem::path& to, const Model& model, const LoraOptions& options, uint32_t seed,
                          const std::function<void(const std::string&, HostArray&)>& edit = {}) {
   std::filesystem::create_directories(to);

@@ -1,4 +1,4 @@
-// Defines copy_model and change_tensor: copies of the llama of tests/reference, and others of the same shape.
+// Defines copy_model and change_tensor, which copy the llama of tests/reference and change the copies.
 #pragma once
 
 #include <fstream>

@@ -1,4 +1,5 @@
-// Defines the pairs and judged replies of tests/reference/preferences.py, made of the reference rows as it makes them.
+// Defines the preference pairs and judged replies of tests/reference/preferences.py, made from the reference rows as
+// that script does.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace fettle {
 
-constexpr size_t kLongestReply = 40;  // with its prompt
+constexpr size_t kLongestReply = 40;  // including its prompt
 
 struct Reply {
   std::vector<int32_t> prompt, reply;
@@ -29,7 +30,7 @@ inline Example answered(const std::vector<int32_t>& prompt, const std::vector<in
   return out;
 }
 
-// Pair i: row 2i with its own reply, and with that of row 2i + 1.
+// Pair i: row 2i with its own reply, and with the reply of row 2i + 1.
 inline std::vector<Example> preference_pairs() {
   const std::vector<Example> rows = reference_rows();
   std::vector<Example> out;
@@ -41,7 +42,7 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// Good, bad, good, good of the pairs' replies, and again.
+// The pairs' replies, rated good, bad, good, good, and so on.
 inline std::vector<Example> judged_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;

@@ -1,4 +1,4 @@
-// Defines make_run: a run resolved from a recipe as the commands do, with the labels settled.
+// Defines make_run, which resolves a run from a recipe as the commands do, with its labels.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// Defines TempFolder, a folder of a test's own, and user_error, the message of the UserError that a call throws.
+// Defines TempFolder, a folder for one test, and user_error, which returns the message of the UserError that a call
+// throws.
 #pragma once
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 
 namespace fettle {
 
-// Removed with its content at the end of its life.
+// The destructor removes the folder and its content.
 class TempFolder {
  public:
   TempFolder() {
@@ -47,7 +48,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The names in a folder, sorted, with those of subfolders as "folder/name".
+// Returns the names in a folder, sorted, with those of subfolders as "folder/name".
 inline std::vector<std::string> list_tree(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -56,7 +57,8 @@ inline std::vector<std::string> list_tree(const std::filesystem::path& folder) {
   return names;
 }
 
-// The message of the UserError that `call` throws; "no error" when it throws none. Other exceptions pass through.
+// Returns the message of the UserError that `call` throws; "no error" when it throws none. Other exceptions pass
+// through.
 template <typename Call>
 std::string user_error(Call call) {
   try {

@@ -1,4 +1,4 @@
-// Defines Pickle, which spells pickles by hand, and write_zip: what the tests of PyTorch checkpoints are made with.
+// Defines Pickle, which builds pickles by hand, and write_zip. The tests of PyTorch checkpoints use both.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// Instructions of pickle protocol 2, one after the other.
+// Appends instructions of pickle protocol 2.
 class Pickle {
  public:
   Pickle() : bytes_("\x80\x02") {}
@@ -51,7 +51,7 @@ class Pickle {
   std::string bytes_;
 };
 
-// A zip file of stored members; `method` is what the directory says of their compression.
+// Writes a zip file of uncompressed members. `method` is the compression that the directory states.
 inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members, uint64_t method = 0) {
   auto n = Pickle::little;
   std::string file, directory;
@@ -65,7 +65,7 @@ inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>
          n(directory.size(), 4) + n(file.size(), 4) + n(0, 2);
 }
 
-// The bytes of float32 values.
+// Returns the bytes of float32 values.
 inline std::string floats(const std::vector<float>& values) {
   std::string out(values.size() * 4, '\0');
   std::memcpy(out.data(), values.data(), out.size());

@@ -1,6 +1,7 @@
 // Defines train(): a few optimizer steps of a tests/reference model on CPU devices, from a recipe.
 #pragma once
 
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "data/batches/batches.h"
 #include "graph_run.h"
+#include "kernels_anywhere.h"
 #include "resolve_run.h"
 #include "run/batch_spec.h"
 #include "step/state/train_state.h"
@@ -21,7 +23,7 @@ inline std::filesystem::path reference_model(const std::string& name) {
   return std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models" / name;
 }
 
-// The rows that all reference models are trained on, `count` of them from `first` on.
+// Returns `count` of the rows on which all reference models are trained, from `first` on.
 inline std::vector<Example> reference_rows(size_t first = 0, size_t count = 80) {
   std::vector<Example> rows;
   std::ifstream in(reference_model("rows.jsonl"));
@@ -46,32 +48,36 @@ inline Recipe reference_recipe(const std::string& model) {
 struct TrainOptions {
   int64_t steps = 3;
   double rate = 2e-3;
-  std::function<double(int64_t)> rate_at = {};  // by step, instead
+  std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of the schedule
   int64_t length = 40;
   bool packing = false;
-  bool kernels = false;            // else composites' bodies
-  std::vector<Example> rows = {};  // the reference's when empty
+  bool kernels = false;            // false: composites' bodies
+  std::vector<Example> rows = {};  // the reference rows when empty
 };
 
 struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
   std::map<std::string, Value> trained;                // by parameter, after the last step
-  std::map<std::string, std::vector<int64_t>> layers;  // of each: those it holds, in order; {0} outside of the layers
-  std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
+  std::map<std::string, std::vector<int64_t>>
+      layers;                            // numbers of the layers of each parameter; {0} outside of the layers
+  std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
 };
+
+// The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
+inline RunTarget training_target(Devices& devices, bool kernels = false) {
+  RunTarget target = target_of(devices);
+  if (kernels || std::getenv("FETTLE_TEST_KERNELS") != nullptr)
+    target.kernels = kernels_anywhere(devices.client().plugin());
+  return target;
+}
 
 inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {}) {
   int64_t count = 1;
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  RunTarget target = target_of(devices);
-  if (options.kernels) {
-    target.kernels = select_kernels("cpu", {"auto"});
-    register_handlers(target.kernels, devices.client().plugin());
-  }
-  const auto run = make_run(recipe, repository.config(), "config.json", target);
+  const auto run = make_run(recipe, repository.config(), "config.json", training_target(devices, options.kernels));
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.batch.sequences,
@@ -87,7 +93,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     const StepOutcome outcome =
         run_step(devices, run, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
-      --s;  // is run again with a smaller scale, as training does
+      --s;  // runs again with a smaller scale, as in training
       continue;
     }
     result.losses.push_back(outcome.loss);
@@ -103,7 +109,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   return result;
 }
 
-// Each number within `relative` of the other list's.
+// Expects each number to be within `relative` of the other list's.
 inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
                                const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;

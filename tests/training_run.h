@@ -1,4 +1,4 @@
-// Defines TrainingRun: a run over the reference rows that a test takes step by step, as finetune() does.
+// Defines TrainingRun: a run over the reference rows that a test steps through, as finetune() does.
 #pragma once
 
 #include "resolve_run.h"
@@ -9,11 +9,11 @@ namespace fettle {
 
 class TrainingRun {
  public:
-  // From a checkpoint's state, or from the start.
+  // Starts from a checkpoint's state, or from the beginning.
   explicit TrainingRun(const Recipe& recipe, StateReader* from = nullptr)
       : devices(cpu_devices(device_count(recipe))),
         repository(ModelRepository::open(recipe.model_name_or_path)),
-        run(make_run(recipe, repository.config(), "config.json", devices.count())),
+        run(make_run(recipe, repository.config(), "config.json", training_target(devices))),
         batches(rows_, {.micro_batches = recipe.gradient_accumulation_steps,
                         .sequences = run.rows_per_micro_batch(),
                         .max_length = 40,
@@ -65,7 +65,7 @@ inline Recipe run_recipe(const std::filesystem::path& output, const std::string&
   return recipe;
 }
 
-// What lies in the trained arrays now, by name.
+// Returns the current content of the trained arrays by name.
 inline std::map<std::string, HostArray> trained_values(const Run& run, const TrainState& state) {
   std::map<std::string, HostArray> out;
   for (const StateArray& array : trained_arrays(run)) out.emplace(array.name, state.buffers.at(array.name).download());

@@ -1,5 +1,5 @@
 # Writes questions with four choices about the sections of held-out packages: one {"question", "choices", "answer"} per
-# line, with a number to sort by in front. The records are read twice; the first pass gathers the sections.
+# line, preceded by a number to sort by. Reads the records twice; the first pass gathers the sections.
 
 pass == 1 {
   if (!($2 in seen)) sections[count++] = $2

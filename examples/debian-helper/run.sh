@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tunes the example's base model on questions about this machine's packages and shows what changed: figures before and
-# after, also for what was not taught, and three questions to both models.
+# Tunes the example's base model on questions about this machine's packages and shows what changed: metrics before and
+# after, also on tasks that were not trained, and three questions to both models.
 # Usage: run.sh [key=value ...]   (overrides keys of tune.yaml)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -32,7 +32,7 @@ say "the base model on held-out questions"
 "$fettle" eval "$recipe" "$@"
 say "training"
 "$fettle" train "$recipe" "$@"
-say "base and tuned model: held-out questions, sections to choose, and what the base could do before"
+say "base and tuned model: held-out questions, choices of sections, and the base model's earlier abilities"
 "$fettle" eval "$recipe" adapter_name_or_path="$tuned" \
   eval_dataset="$work/eval.jsonl,$work/sections.jsonl,$work/descriptions.jsonl" "$@"
 say "three questions"

@@ -1,4 +1,4 @@
-# Functions that the scripts beside this file share: a hash of a package's name, and JSON strings. All text is bytes
+# Functions that the scripts in this folder share: a hash of a package's name, and JSON strings. All text is bytes
 # (LC_ALL=C).
 
 BEGIN {

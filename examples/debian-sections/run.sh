@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the encoder, makes the rows, tunes, and measures on held-out packages: figures of each label and the confusion
-# table.
+# Fetches the encoder, makes the rows, tunes, and evaluates on held-out packages: metrics of each label and the
+# confusion table.
 # Usage: run.sh [RECIPE.yaml] [key=value ...]      RECIPE: tune.yaml (all weights) or lora.yaml
 set -euo pipefail
 cd "$(dirname "$0")/../.."

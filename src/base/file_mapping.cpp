@@ -81,7 +81,7 @@ void FileMapping::Range::on_bus_error(int, siginfo_t* info, void*) {
     errno = saved_errno;
     if (zeros != MAP_FAILED) return;
   }
-  // Not a mapping of ours: the read is tried again and fails as it would have without this handler.
+  // The address is not in a FileMapping. The read happens again with the earlier handler and fails as usual.
   sigaction(SIGBUS, &previous, nullptr);
   errno = saved_errno;
 }

@@ -28,11 +28,12 @@ void check_map(const StoredTensor& stored, const std::string& name, const std::v
   const HostArray map = stored.file->read(*stored.entry);
   for (size_t i = 0; i < wanted.size(); ++i)
     if (std::abs(map.as<float>()[i] - wanted[i]) > 1e-6f)
-      throw UserError("{}: '{}' has {} for code {}, where bitsandbytes' map has {}; other maps are not supported",
-                      stored.file->path().string(), name, map.as<float>()[i], i, wanted[i]);
+      throw UserError(
+          "{}: '{}' has the value {} for code {}, but bitsandbytes' map has {}; other maps are not supported",
+          stored.file->path().string(), name, map.as<float>()[i], i, wanted[i]);
 }
 
-// The settings in a ".quant_state" tensor.
+// Reads the settings from a ".quant_state" tensor.
 nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   nlohmann::json state;
   stored.file->with_bytes(*stored.entry, [&](std::span<const std::byte> bytes) {
@@ -44,7 +45,8 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   return state;
 }
 
-// 1 to 3 are bitsandbytes' tiles for one kind of GPU each. Its first versions wrote no format, and rows.
+// Values 1 to 3 are tiled orders for one kind of GPU each. The first versions of bitsandbytes wrote no format; they
+// stored rows.
 void check_row_major(const FindTensor& find, const std::string& name) {
   StoredTensor stored;
   try {
@@ -54,7 +56,7 @@ void check_row_major(const FindTensor& find, const std::string& name) {
   }
   check_dtype_and_elements(stored, name, DType::kU8, 1);
   if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
-    throw UserError("{}: '{}' is {}: codes in another order than by rows (0); save the model again with bitsandbytes",
+    throw UserError("{}: '{}' is {}: its codes are not in row-major order (0); save the model again with bitsandbytes",
                     stored.file->path().string(), name, format);
 }
 
@@ -91,7 +93,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   auto expect = [&](const char* key, const nlohmann::json& wanted) {
     const nlohmann::json found = state.value(key, nlohmann::json());
     if (found != wanted)
-      throw UserError("{}: '{}' has {} {}, wanted {}; other forms are not supported",
+      throw UserError("{}: '{}' has {} {}, wanted {}; other formats are not supported",
                       stored_state.file->path().string(), state_name, key, found.dump(), wanted.dump());
   };
   expect("quant_type", type);
@@ -103,7 +105,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   check_dtype_and_elements(out.nested_absmax, name + ".nested_absmax", DType::kF32, blocks_of(blocks, kNestedBlock));
   check_map(get(name + ".nested_quant_map"), name + ".nested_quant_map", nested_values());
   if (const auto offset = state.find("nested_offset"); offset == state.end() || !offset->is_number())
-    throw UserError("{}: '{}' has no number nested_offset", stored_state.file->path().string(), state_name);
+    throw UserError("{}: '{}' has no nested_offset, wanted a number", stored_state.file->path().string(), state_name);
   out.nested_offset = state["nested_offset"].get<float>();
   return out;
 }

@@ -1,8 +1,8 @@
-// Defines the reading of weights that a checkpoint holds in bitsandbytes' few-bit forms.
+// Defines the reading of weights that a checkpoint stores in bitsandbytes' 4-bit and 8-bit formats.
 //
-// Beside "<weight>" (codes) there are, in 4 bits, "<weight>.absmax", ".quant_map", ".quant_state.bitsandbytes__nf4"
-// (JSON in bytes) and, nested, ".nested_absmax" and ".nested_quant_map"; in 8 bits "<module>.SCB" and
-// "<module>.weight_format".
+// A 4-bit weight has its codes in "<weight>", and also "<weight>.absmax", ".quant_map" and
+// ".quant_state.bitsandbytes__nf4" (JSON in bytes); nested ones have ".nested_absmax" and ".nested_quant_map". An 8-bit
+// weight has "<module>.SCB" and "<module>.weight_format".
 #pragma once
 
 #include <set>
@@ -15,13 +15,13 @@ namespace fettle {
 
 struct StoredQuantised {
   StoredTensor codes, absmax;
-  StoredTensor nested_absmax{};  // nullptrs unless nested
+  StoredTensor nested_absmax{};  // null pointers unless nested
   float nested_offset = 0;
-  std::set<std::string> names;  // of all its tensors
+  std::set<std::string> names;  // names of all its tensors
 };
 
-// The tensors of the weight `name`, which has param.stored_dims(). Throws UserError when one is missing or is not of
-// the format: another type, block size, map or shape.
+// Returns the tensors of the weight `name`, which has param.stored_dims(). Throws UserError when a tensor is missing or
+// differs from the format in type, block size, map or shape.
 StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
                                const Quantisation& format);
 

@@ -20,7 +20,7 @@ void convert(const std::byte* source, std::byte* target, int64_t count, Convert 
   }
 }
 
-// A table beats converting bit by bit where the processor has no f16.
+// On processors without f16 instructions, a table is faster than converting bit by bit.
 const std::vector<float>& f16_values() {
   static const std::vector<float> kValues = [] {
     std::vector<float> values(1 << 16);

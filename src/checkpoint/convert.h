@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Copies `count` elements, converting between float dtypes (round to nearest even); equal dtypes are plain bytes.
-// Neither pointer need be aligned; they must not overlap. Throws InternalError on other pairs.
+// Copies `count` elements and converts them between float dtypes (round to nearest even). Equal dtypes are copied as
+// bytes. The pointers need not be aligned; the ranges must not overlap. Throws InternalError for other dtypes.
 void convert_elements(const std::byte* source, DType from, std::byte* target, DType to, int64_t count);
 
 }  // namespace fettle

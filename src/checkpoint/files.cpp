@@ -31,26 +31,26 @@ std::string remedy(int error_number, const fs::path& path) {
       std::error_code code;
       const fs::space_info space = fs::space(path.parent_path().empty() ? "." : path.parent_path(), code);
       return code ? std::string("free some space or choose another disk")
-                  : fmt::format("{:.2f} GB are free there: free some space or choose another disk",
+                  : fmt::format("that disk has {:.2f} GB left: free some space or choose another disk",
                                 static_cast<double>(space.available) / 1e9);
     }
     case EDQUOT: return "your quota is used up: free some space or choose another disk";
     case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
-    case EISDIR: return "it is a folder: give a file";
+    case EISDIR: return "it is a folder, wanted a file";
     case EMFILE: return "raise the limit of open files (ulimit -n)";
     case EFBIG: return "the file system or ulimit -f does not allow files of this size";
     default: return "check the disk";
   }
 }
 
-// Reads a byte of each page.
+// Reads one byte of each page.
 void touch(std::span<const std::byte> bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   for (size_t at = 0; at < bytes.size(); at += page) (void)*static_cast<const volatile std::byte*>(&bytes[at]);
   if (!bytes.empty()) (void)*static_cast<const volatile std::byte*>(&bytes.back());
 }
 
-// Grows the range to whole pages, which madvise wants.
+// Extends the range to whole pages, as madvise requires.
 void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
   if (bytes <= 0 || file.empty()) return;
   const int64_t page = sysconf(_SC_PAGESIZE);
@@ -87,7 +87,7 @@ void MappedFile::check() const {
   throw UserError(
       "{}: the file became shorter, or its disk failed, while Fettle was reading it; stop the program that writes to "
       "it, "
-      "fetch the file again and start again (dmesg shows disk errors)",
+      "download the file again, then restart (dmesg shows disk errors)",
       path_.string());
 }
 
@@ -102,9 +102,9 @@ OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_file_error("write", path_, errno);
   if (bytes > 0) {
-    // Asked first: a reservation that fails would fill the disk for a moment.
+    // Checks first, because a failing reservation would fill the disk for a moment.
     if (bytes > free_bytes(path_)) fail(ENOSPC);
-    // File systems without fallocate find a full disk only when writing.
+    // Without fallocate, a full disk shows only when writing.
     const int error_number = fallocate(fd_, 0, 0, bytes) == 0 ? 0 : errno;
     if (error_number != 0 && error_number != EOPNOTSUPP && error_number != ENOSYS) fail(error_number);
     if (error_number != 0 && ftruncate(fd_, bytes) != 0) fail(errno);
@@ -134,7 +134,8 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t n = pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT && !touched) {
-      // The bytes come from a mapped file that lost them. Reading them here marks that mapping (base/file_mapping.h).
+      // The bytes come from a mapped file that has become shorter. Reading them here marks that mapping
+      // (base/file_mapping.h).
       touch(bytes);
       touched = true;
       continue;
@@ -194,21 +195,21 @@ int64_t free_bytes(const fs::path& path) {
   fs::path at = fs::absolute(path);
   while (!fs::exists(at, code) && at != at.root_path()) at = at.parent_path();
   struct statvfs status {};
-  if (statvfs(at.c_str(), &status) != 0) throw_file_error("look at the disk of", at, errno);
+  if (statvfs(at.c_str(), &status) != 0) throw_file_error("read the free space of", at, errno);
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
 void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view what) {
   const int64_t available = free_bytes(path);
   if (available >= bytes) return;
-  throw DoesNotFit("{}: {} needs {} of disk and {} are free; free some space or choose another disk", path.string(),
-                   what, size_text(bytes), size_text(available));
+  throw DoesNotFit("{}: {} needs {} of disk space, but {} are free; free some space or choose another disk",
+                   path.string(), what, size_text(bytes), size_text(available));
 }
 
 void sync_path(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw_file_error("flush", path, errno);
-  // Some network file systems cannot flush a folder; they do so on their own.
+  // Some network file systems cannot flush a folder; they flush it themselves.
   const int error_number = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
   ::close(fd);
   if (error_number != 0) throw_file_error("flush", path, error_number);

@@ -1,4 +1,5 @@
-// Defines MappedFile and OutputFile, and reads and writes small files whole, with errors a user can act on.
+// Defines MappedFile and OutputFile, and functions that read or write small files as a whole. Errors include the
+// remedy.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,14 @@ namespace fettle {
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);  // throws UserError: missing, a folder, not readable
+  // Throws UserError when `path` is missing, a folder or not readable.
+  explicit MappedFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return path_; }
-  // Call check() after reading these bytes and before using what was read.
+  // Call check() after reading these bytes and before using the values.
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
-  // Throws UserError when bytes that were read may be wrong: the file was cut short meanwhile, or its disk failed.
+  // Throws UserError when the bytes may be wrong because the file became shorter or its disk failed.
   void check() const;
-  // Starts reading [offset, offset + bytes) ahead, and gives its pages back to the system after use.
+  // will_need() starts reading [offset, offset + bytes) ahead; release() returns its pages to the system.
   void will_need(int64_t offset, int64_t bytes) const;
   void release(int64_t offset, int64_t bytes) const;
 
@@ -31,11 +33,11 @@ class MappedFile {
   FileMapping mapping_;
 };
 
-// A new file, written at any offset. Move-only; removed again unless finish() was called.
+// A new file, written at any offset. Move-only. The destructor removes it unless finish() was called.
 class OutputFile {
  public:
-  // Creates or overwrites `path` and reserves `bytes` on the disk. Throws UserError when not writable or the disk is
-  // full, as every member does.
+  // Creates or overwrites `path` and reserves `bytes` on the disk. All members throw UserError when the file is not
+  // writable or the disk is full.
   explicit OutputFile(std::filesystem::path path, int64_t bytes = 0);
   OutputFile(OutputFile&&) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -53,22 +55,22 @@ class OutputFile {
 };
 
 std::string read_file(const std::filesystem::path& path);
-// Writes under a temporary name, flushes and renames: `path` is the old file or the new one, never a part.
+// Writes under a temporary name, flushes and renames. `path` is always the complete old or the complete new file.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when it is missing, unreadable or not JSON,
-// naming the file and the place (base/json_text.h).
+// Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing, unreadable or not JSON;
+// the message names the file and the place (base/json_text.h).
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
-// As Hugging Face's libraries write JSON: keys sorted, ASCII only, a newline at the end.
+// Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& value, int indent = 2);
 
-// Bytes this user can still write on the file system of `path` (or of its nearest existing parent).
+// Returns the bytes that this user can still write on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const std::filesystem::path& path);
-// Throws UserError naming both figures when fewer than `bytes` are free; `what` says what is to be written.
+// Throws UserError with both figures when fewer than `bytes` are free. `what` names the thing to be written.
 void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::string_view what);
 
-// Flushes a file's or folder's content to the disk.
+// Flushes a file or folder to the disk.
 void sync_path(const std::filesystem::path& path);
 
 // Throws UserError for a failed file operation: `action` ("write") on `path`, the system's reason, the remedy.

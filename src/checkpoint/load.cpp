@@ -27,7 +27,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In (0, 1], a function of key and index.
+// Returns a number in (0, 1] that depends only on key and index.
 double uniform(uint64_t key, uint64_t index) {
   return static_cast<double>((mix(key + index * 0x9e3779b97f4a7c15ull) >> 11) + 1) * 0x1p-53;
 }
@@ -60,19 +60,19 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
   const Dims& dims = stored.entry->shape.dims;
   if (param.of_classifier() && dims.size() == param.dims.size() && dims != param.dims)
     throw UserError(
-        "{}: '{}' is a head of {} labels, this run wants {}; set num_labels: {}, or take the model without "
+        "{}: '{}' is a head of {} labels, but this run has {}; set num_labels: {}, or use the model without "
         "that head",
         stored.file->path().string(), name, dims[0], param.dims[0], dims[0]);
   if (stored.entry->shape.dims != param.stored_dims())
-    throw UserError("{}: '{}' is {}, but config.json makes it {}; the weights and the config are not of one model",
+    throw UserError("{}: '{}' is {}, but config.json implies {}; the weights and the config belong to different models",
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
                     to_string(param.stored_dims()));
   if (!is_float(stored.entry->shape.dtype))
-    throw UserError("{}: '{}' holds {}, which is not a float type and, by config.json, not quantised",
+    throw UserError("{}: '{}' has dtype {}, but config.json describes an unquantised float weight",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
 }
 
-// The tensor as the parameter has it: fused parts apart, over the same bytes.
+// Returns the entry with the parameter's dims over the same bytes: the parts of a fused module are separate.
 TensorEntry as_param(TensorEntry entry, const Param& param) {
   entry.shape.dims = param.dims;
   if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
@@ -105,7 +105,7 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
   BufferBuilder builder(client, shape, layout, memory_kind);
   const size_t lead = shape.dims.size() - layers[0].entry.shape.dims.size();
   const std::vector<BoxPiece> pieces = pieces_of(builder.parts(), byte_size(shape.dtype), lead, kPieceBytes);
-  std::vector<std::atomic<int64_t>> left(layers.size());  // pieces to be read of each
+  std::vector<std::atomic<int64_t>> left(layers.size());  // pieces of each layer that are not read yet
   auto number_of = [&](const BoxPiece& piece) {
     int64_t number = 0;
     for (size_t d = 0; d < lead; ++d) number = number * shape.dims[d] + piece.box.start[d];
@@ -207,8 +207,8 @@ void check_weights(const ModelRepository& repository, const Model& model) {
                              }));
     if (!used.contains(name) && !harmless)
       throw UserError(
-          "{}: tensor '{}' has no place in a {} model with this config.json; the weights and the config are "
-          "not of one model",
+          "{}: tensor '{}' does not belong to a {} model with this config.json; the weights and the config belong to "
+          "different models",
           repository.folder().string(), name, model.family->model_type);
   }
 }

@@ -15,16 +15,16 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kCodesBlock = Quantisation::kBlock;
-constexpr int64_t kCodeBytes = int64_t{512} << 10;  // of a piece; its f32 values are eight times as many
+constexpr int64_t kCodeBytes = int64_t{512} << 10;  // bytes of a piece's codes; its f32 values have eight times as many
 
-// A piece's values from the file, and its codes; each a thread's own.
+// Buffers of each thread: for a piece's values from the file, and for its codes.
 std::span<float> values_memory(int64_t count) {
   thread_local std::vector<float> memory;
   memory.resize(static_cast<size_t>(count));
   return memory;
 }
 
-// Writes what the builder's parts have of layer `number`, whose elements lie in `whole`.
+// Writes the builder's parts of layer `number`. `whole` holds all elements of the layer.
 void write_layer(BufferBuilder& builder, const Shape& shape, size_t lead, int64_t number, const std::byte* whole) {
   const int64_t width = byte_size(shape.dtype);
   for (size_t part = 0; part < builder.parts().size(); ++part) {
@@ -66,9 +66,9 @@ class Quantiser {
   }
 
  private:
-  // A layer at work.
+  // A layer that is being quantised.
   struct Layer {
-    std::atomic<int64_t> left{0};  // pieces
+    std::atomic<int64_t> left{0};  // pieces that are not done
     std::mutex begin;
     std::vector<float> absmax;  // of all blocks or rows
   };
@@ -85,7 +85,7 @@ class Quantiser {
       layer.absmax.resize(static_cast<size_t>(product(absmax_dims)));
     }
     const Box codes = inner_box(piece.box, lead_);
-    // The elements that the codes are of, and their absmax.
+    // The elements of the codes' box, and their absmax.
     Box elements = codes, absmax = codes;
     if (!weight_.by_rows()) {
       elements = Box::whole(weight_.base.dims);
@@ -93,7 +93,7 @@ class Quantiser {
     } else if (weight_.format.four_bits()) {
       for (int64_t* of : {&elements.start.back(), &elements.size.back()}) *of *= 2;
       for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kCodesBlock / 2;
-    } else {  // rows are whole, whatever part of them is wanted
+    } else {  // int8 needs whole rows, even for a part of a row
       elements.start.back() = 0;
       elements.size.back() = weight_.base.dims.back();
       absmax.start.pop_back();
@@ -149,7 +149,7 @@ class Quantiser {
   std::vector<Layer> work_;
 };
 
-// The checkpoint's own codes.
+// Loads the codes that the checkpoint stores.
 std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind) {

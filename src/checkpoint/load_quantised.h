@@ -1,5 +1,5 @@
-// Defines the streamed load of quantised weights: floats become codes on their way to the devices, so that the weight
-// in full precision never exists beyond a piece a thread; codes of a checkpoint go as they are.
+// Defines the streamed load of quantised weights. Floats become codes on their way to the devices, one piece per thread
+// at a time. The full-precision weight is never held in memory. Codes of a checkpoint are copied.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The stacked parts of the weight in their order, laid out as `layouts`. Of a layer at work the absmax are held in host
-// memory (a 16th of its elements in f32). Throws UserError as find_layers and find_quantised do.
+// Returns the stacked parts of the weight in their order, with the given `layouts`. For each layer in progress, host
+// memory holds the absmax (f32, a 16th of the weight's elements). Throws UserError like find_layers and find_quantised.
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,
                                          const LoadProgress& progress, const std::string& memory_kind = "");

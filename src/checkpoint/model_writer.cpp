@@ -11,7 +11,7 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-// Fills shards greedily in order; a tensor larger than a shard has one of its own.
+// Fills shards in order, each as far as possible. A tensor larger than a shard gets its own shard.
 std::vector<NamedShapes> split(const NamedShapes& tensors, int64_t shard_bytes) {
   std::vector<NamedShapes> shards;
   NamedShapes current;
@@ -61,7 +61,7 @@ ModelWriter::ModelWriter(fs::path folder, const NamedShapes& tensors, int64_t sh
 
 void ModelWriter::write(const std::string& name, std::span<const std::byte> bytes, int64_t at) {
   const auto found = shard_of_.find(name);
-  internal_check(found != shard_of_.end(), "ModelWriter: there is to be no tensor '{}'", name);
+  internal_check(found != shard_of_.end(), "ModelWriter: tensor '{}' was not declared", name);
   shards_[found->second].write(name, bytes, at);
 }
 

@@ -1,4 +1,4 @@
-// Defines ModelWriter: writes a model's weights as Hugging Face's save_pretrained lays them out.
+// Defines ModelWriter, which writes a model's weights in the layout of Hugging Face's save_pretrained.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,17 @@
 
 namespace fettle {
 
-// model.safetensors when all fits into one shard; else model-00001-of-0000N.safetensors and
-// model.safetensors.index.json. Memory is what the caller passes.
+// Writes model.safetensors when everything fits into one shard; otherwise model-00001-of-0000N.safetensors and
+// model.safetensors.index.json. It allocates no memory for tensors; it writes the caller's bytes.
 class ModelWriter {
  public:
-  // Shards are filled in the order of `tensors`, each up to `shard_bytes` of tensor bytes (a larger tensor has a shard
-  // of its own). Reserves all disk space: throws UserError when the folder is not writable or the disk is full.
+  // Shards are filled in the order of `tensors`, each with up to `shard_bytes` bytes of tensors (a larger tensor gets
+  // its own shard). Reserves all disk space. Throws UserError when the folder is not writable or the disk is full.
   ModelWriter(std::filesystem::path folder, const NamedShapes& tensors, int64_t shard_bytes);
 
-  // As SafetensorsWriter::write: any order, in pieces.
+  // Like SafetensorsWriter::write: in any order, in pieces.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
-  void finish();  // flushes, writes the index; throws InternalError naming a tensor that is not complete
+  void finish();  // flushes and writes the index; throws InternalError that names an incomplete tensor
 
   int64_t total_bytes() const { return total_bytes_; }
   size_t shard_count() const { return shards_.size(); }
@@ -33,7 +33,7 @@ class ModelWriter {
   int64_t total_bytes_ = 0, total_elements_ = 0;
 };
 
-// Names of the files in `folder` that are called as ModelWriter calls its own.
+// Returns the files in `folder` that have ModelWriter's file names.
 std::vector<std::string> weight_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

@@ -5,7 +5,8 @@
 namespace fettle {
 namespace {
 
-// Appends the pieces of `box`, which may be split along the dims from `d` on; `single` dims must have one index each.
+// Appends the pieces of `box`, which may be split along the dims from `d` on. The `single` dims have one index per
+// piece.
 void cut(const Box& box, size_t d, size_t single, int64_t width, int64_t most, BoxPiece& next,
          std::vector<BoxPiece>& pieces) {
   const int64_t bytes = box.elements() * width;

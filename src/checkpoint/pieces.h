@@ -1,4 +1,4 @@
-// Defines the pieces in which device arrays are filled: contiguous stretches of a builder's parts.
+// Defines the pieces in which device arrays are filled. Each is a contiguous range of a part of a builder.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ struct BoxPiece {
   Box box;         // in the global array
 };
 
-// All of `parts` in pieces of at most `most` bytes, where a dim allows it, in the order they lie in the global array,
-// so that files are read through once. The first `single` dims of a piece have one index each; elements are `width`
+// Splits `parts` into pieces of at most `most` bytes where a dim allows it. Pieces come in the order of the global
+// array, so that files are read sequentially. The first `single` dims have one index per piece. Elements have `width`
 // bytes.
 std::vector<BoxPiece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most);
 
-// A box without its first `lead` dims.
+// Returns the box without its first `lead` dims.
 Box inner_box(const Box& box, size_t lead);
 
-// Memory of this thread's own, until its next call.
+// Returns a buffer of the calling thread. It is valid until the thread's next call.
 std::span<std::byte> staging(int64_t bytes);
 
 }  // namespace fettle

@@ -34,10 +34,10 @@ void check_folder(const fs::path& folder) {
     const std::string text = folder.string();
     if (looks_like_hub_id(text))
       throw UserError(
-          "there is no folder '{}': Fettle reads local model folders; download the model first (hf download {} "
+          "the folder '{}' does not exist: Fettle reads local model folders; download the model first (hf download {} "
           "--local-dir {}) and give that folder as model_name_or_path",
           text, text, text.substr(text.find('/') + 1));
-    throw UserError("there is no model folder '{}'; check model_name_or_path", text);
+    throw UserError("the model folder '{}' does not exist; check model_name_or_path", text);
   }
   if (code) throw_file_error("read", folder, code.value());
   if (status.type() != fs::file_type::directory)
@@ -49,7 +49,7 @@ void check_folder(const fs::path& folder) {
 
 Json read_object(const fs::path& path) {
   Json value = read_json_file(path);
-  if (!value.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), value.type_name());
+  if (!value.is_object()) throw UserError("{}: contains a JSON {}, wanted an object", path.string(), value.type_name());
   return value;
 }
 
@@ -61,7 +61,7 @@ bool has_file_ending(const fs::path& folder, std::string_view start, std::string
   return false;
 }
 
-// Names of `names` that share the longest tail with `name`, for an error message.
+// Returns the names that share the longest end with `name`, for an error message.
 std::vector<std::string> near_names(const std::vector<std::string>& names, std::string_view name) {
   std::vector<std::pair<size_t, std::string>> scored;
   for (const std::string& other : names) {
@@ -86,7 +86,7 @@ TensorFile open_tensors(const fs::path& path) {
   return SafetensorsFile::open(path);
 }
 
-// The classes that `auto_map` names, as "modeling_x.X" or "user/repository--modeling_x.X", with null among them.
+// Adds the modules that `auto_map` names, as "modeling_x.X" or "user/repository--modeling_x.X". Ignores null.
 void add_modules(const Json& named, std::vector<std::string>& modules) {
   if (named.is_structured())
     for (const Json& item : named) add_modules(item, modules);
@@ -96,7 +96,7 @@ void add_modules(const Json& named, std::vector<std::string>& modules) {
   modules.push_back(name.substr(0, name.find('.')));
 }
 
-// The modules beside a Python file that it imports: "name" for each line "from .name import ...".
+// Returns the modules that a Python file imports from its own folder: "name" for each line "from .name import ...".
 std::vector<std::string> relative_imports(std::string_view text) {
   constexpr std::string_view kBlanks = " \t";
   auto skip_blanks = [&](std::string_view line) {
@@ -119,7 +119,8 @@ std::vector<std::string> relative_imports(std::string_view text) {
   return modules;
 }
 
-// The files of remote code: those that auto_map in the configs names, and those that they import from beside them.
+// Returns the files of remote code: those named by auto_map in the configs, and those that they import from their
+// folder.
 std::set<std::string> remote_code(const fs::path& folder) {
   std::vector<std::string> modules;
   for (const char* name : {"config.json", "tokenizer_config.json"}) {
@@ -182,15 +183,15 @@ void ModelRepository::open_weights() {
   } else if (fs::exists(folder_ / "pytorch_model.bin.index.json")) {
     open_shards(folder_ / "pytorch_model.bin.index.json");
   } else if (has_file_ending(folder_, "", ".gguf")) {
-    throw UserError("{} holds GGUF weights, which Fettle does not read; download the model's safetensors",
+    throw UserError("{} contains GGUF weights, which Fettle does not read; download the model's safetensors",
                     folder_.string());
   } else if (has_file_ending(folder_, "model-", ".safetensors")) {
-    throw UserError("{} has shards but no model.safetensors.index.json; fetch that file too", folder_.string());
+    throw UserError("{} has shards but no model.safetensors.index.json; download that file too", folder_.string());
   } else if (has_file_ending(folder_, "pytorch_model-", ".bin")) {
-    throw UserError("{} has shards but no pytorch_model.bin.index.json; fetch that file too", folder_.string());
+    throw UserError("{} has shards but no pytorch_model.bin.index.json; download that file too", folder_.string());
   } else {
     throw UserError(
-        "{} has no weights: neither model.safetensors nor pytorch_model.bin nor an index of either; fetch them, or "
+        "{} has no weights: neither model.safetensors nor pytorch_model.bin nor an index of either; download them, or "
         "train from random weights (train_from_scratch: true)",
         folder_.string());
   }
@@ -201,25 +202,25 @@ void ModelRepository::open_shards(const fs::path& index_file) {
   const Json index = read_object(index_file);
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object())
-    throw UserError("{}: has no object 'weight_map'; fetch the file again", index_file.string());
+    throw UserError("{}: it has no object 'weight_map'; download the file again", index_file.string());
   std::set<std::string> shards;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string()) throw UserError("{}: the file of '{}' is not a string", index_file.string(), name);
     const std::string shard = file.get<std::string>();
     if (shard.empty() || shard.find('/') != std::string::npos || shard == "..")
-      throw UserError("{}: '{}' is in '{}', wanted the name of a file in the same folder", index_file.string(), name,
-                      shard);
+      throw UserError("{}: '{}' has the file '{}', wanted the name of a file in the same folder", index_file.string(),
+                      name, shard);
     shards.insert(shard);
   }
   for (const std::string& shard : shards) {
     if (!fs::exists(folder_ / shard))
-      throw UserError("{}: names the shard {}, which is missing; fetch it", index_file.string(), shard);
+      throw UserError("{}: the shard {} is missing; download it", index_file.string(), shard);
     add_file(open_tensors(folder_ / shard));
   }
   for (const auto& [name, file] : map->items()) {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || files_[found->second.file].path().filename() != file.get<std::string>())
-      throw UserError("{}: says that '{}' is in {}, but it is not; fetch index and shards from one place",
+      throw UserError("{}: '{}' should be in {}, but that file lacks it; download index and shards from the same place",
                       index_file.string(), name, file.get<std::string>());
   }
 }
@@ -229,7 +230,7 @@ void ModelRepository::add_file(TensorFile file) {
     const TensorEntry& entry = file.entries()[i];
     const auto [place, added] = tensors_.emplace(entry.name, Place{files_.size(), i});
     if (!added)
-      throw UserError("the tensor '{}' is both in {} and in {}; remove the shard that does not belong to the model",
+      throw UserError("both {1} and {2} have the tensor '{0}'; remove the shard that does not belong to the model",
                       entry.name, files_[place->second.file].path().string(), file.path().string());
     total_bytes_ += entry.shape.bytes();
   }
@@ -263,8 +264,10 @@ const ModelRepository::Place* ModelRepository::look_up(std::string_view name) co
 StoredTensor ModelRepository::find(std::string_view name) const {
   const Place* found = look_up(name);
   if (found == nullptr)
-    throw UserError("{} has no tensor '{}' among its {}; near names: {}. Are config.json and the weights of one model?",
-                    folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
+    throw UserError(
+        "{} has no tensor '{}' among its {}; similar names: {}. Do config.json and the weights belong to the same "
+        "model?",
+        folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
   const TensorFile& file = files_[found->file];
   return {&file, &file.entries()[found->entry]};
 }

@@ -1,4 +1,4 @@
-// Defines ModelRepository: a Hugging Face model folder, its config and its tensors by name over all shards.
+// Defines ModelRepository: a Hugging Face model folder with its config and the tensors of all shards by name.
 #pragma once
 
 #include <filesystem>
@@ -24,9 +24,10 @@ class ModelRepository {
   enum class Weights { kRequired, kIgnored };
 
   // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
-  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index. Throws UserError
-  // with the remedy: folder missing (also when it looks like a hub id), config.json missing or broken (line, column),
-  // no weights, a shard missing, a tensor not in the shard that the index names, the same tensor twice.
+  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index. Throws UserError with
+  // the remedy when the folder is missing (also when it looks like a hub id), when config.json is missing or broken
+  // (with line and column), when there are no weights, when a shard is missing, when a tensor is not in the shard that
+  // the index names, and when two shards have the same tensor.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -34,10 +35,11 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // A tensor is found under its name or another that checkpoints have for it: without the first part, where the base
-  // model was saved alone ("encoder.layer..." of "bert.encoder.layer..."), and of a LayerNorm `gamma` and `beta`.
+  // A tensor is found under its name or under another name that checkpoints use for it. These are the name without its
+  // first part, where the base model was saved alone ("encoder.layer..." for "bert.encoder.layer..."), and `gamma` and
+  // `beta` of a LayerNorm.
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
-  // Throws UserError naming the folder and near names when there is no such tensor.
+  // Throws UserError with the folder and similar names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }
@@ -60,10 +62,10 @@ class ModelRepository {
   int64_t total_bytes_ = 0;
 };
 
-// Copies what a tokenizer needs (tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat
-// templates, ...) from one model folder to another; with copy_model_files also config.json, generation_config.json and
-// remote code (the *.py that auto_map names and what these import beside them). Files that are not there are skipped.
-// Throws UserError when one cannot be read or written.
+// Copies the tokenizer's files (tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat
+// templates, ...) from one model folder to another. copy_model_files also copies config.json, generation_config.json
+// and remote code (the *.py files that auto_map names and those that they import from the folder). Skips missing files.
+// Throws UserError when a file cannot be read or written.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -15,7 +15,7 @@ namespace fettle {
 namespace {
 
 using Json = nlohmann::json;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the format
 
 struct RawEntry {
   std::string name;
@@ -23,7 +23,7 @@ struct RawEntry {
   std::optional<std::vector<int64_t>> shape, offsets;
 };
 
-// Takes the header event by event: a hostile one can neither nest deeply nor repeat a name unseen.
+// Reads the header event by event, so that a hostile one can neither nest deeply nor repeat a name unnoticed.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   std::vector<RawEntry> entries;
@@ -106,7 +106,7 @@ bool HeaderReader::start_object(std::size_t) {
 
 bool HeaderReader::key(string_t& text) {
   if (at_ == At::kNames) {
-    if (!names_.insert(text).second) return fail("the name '{}' is there twice", text);
+    if (!names_.insert(text).second) return fail("the name '{}' occurs twice", text);
     if (text == "__metadata__") {
       at_ = At::kMetadataValue;
     } else {
@@ -116,7 +116,7 @@ bool HeaderReader::key(string_t& text) {
     return true;
   }
   if (at_ == At::kMetadata) {
-    if (metadata.count(text) != 0) return fail("the key '{}' is there twice", text);
+    if (metadata.count(text) != 0) return fail("the key '{}' occurs twice", text);
     metadata_key_ = text;
     at_ = At::kMetadataText;
     return true;
@@ -126,7 +126,7 @@ bool HeaderReader::key(string_t& text) {
   if (text != "dtype" && text != "shape" && text != "data_offsets")
     return fail("unknown field '{}'; known are dtype, shape and data_offsets", text);
   if ((text == "dtype" && entry.dtype) || (text == "shape" && entry.shape) || (text == "data_offsets" && entry.offsets))
-    return fail("'{}' is there twice", text);
+    return fail("'{}' occurs twice", text);
   field_ = text;
   at_ = At::kField;
   return true;
@@ -159,14 +159,14 @@ bool HeaderReader::end_array() {
   return true;
 }
 
-// Throws UserError about the header of `path`; the remedy is the same for every lie.
+// Throws UserError about the header of `path`. The remedy is the same for every fault.
 template <typename... Args>
 [[noreturn]] void refuse_file(const std::filesystem::path& path, fmt::format_string<Args...> format, Args&&... args) {
-  throw UserError("{}: not a sound safetensors file: {}; fetch or save it again", path.string(),
+  throw UserError("{}: the safetensors file is damaged: {}; download or save it again", path.string(),
                   fmt::format(format, std::forward<Args>(args)...));
 }
 
-// `data_start` is where the tensors' bytes begin in the file.
+// `data_start` is the position of the tensors' first byte in the file.
 TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_t data_start, int64_t data_bytes) {
   const int64_t begin = (*raw.offsets)[0], end = (*raw.offsets)[1];
   TensorEntry entry{std::move(raw.name), {DType::kF32, std::move(*raw.shape)}, begin, end - begin};
@@ -175,7 +175,8 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
   } catch (const UserError& error) {
     throw UserError("{}: tensor '{}': {}", path.string(), entry.name, error.what());
   }
-  if (begin > end) refuse_file(path, "tensor '{}': data_offsets [{}, {}] run backwards", entry.name, begin, end);
+  if (begin > end)
+    refuse_file(path, "tensor '{}': data_offsets [{}, {}] end before they begin", entry.name, begin, end);
   if (end > data_bytes)
     refuse_file(path, "tensor '{}': data_offsets [{}, {}] end beyond the {} bytes of data that the file has (cut off?)",
                 entry.name, begin, end, data_bytes);
@@ -190,7 +191,7 @@ TensorEntry check_entry(const std::filesystem::path& path, RawEntry& raw, int64_
   return entry;
 }
 
-// The tensors must fill the data without holes and overlaps.
+// Checks that the tensors fill the data without holes and overlaps.
 void check_cover(const std::filesystem::path& path, const std::vector<TensorEntry>& entries, int64_t data_start,
                  int64_t data_bytes) {
   int64_t covered = 0;

@@ -1,7 +1,7 @@
 // Defines SafetensorsFile: one mapped, checked .safetensors file.
 //
-// Format: 8 bytes header length (little endian), a JSON header, then the bytes of the tensors without holes
-// (https://huggingface.co/docs/safetensors). The header is not trusted: every claim is checked at open.
+// Format: 8 bytes with the header's length (little endian), a JSON header, then the tensors' bytes without holes
+// (https://huggingface.co/docs/safetensors). open() checks everything that the header states.
 #pragma once
 
 #include <map>
@@ -14,8 +14,9 @@ namespace fettle {
 // Move-only.
 class SafetensorsFile : public TensorFile {
  public:
-  // Throws UserError naming the file, the tensor and the offset when the file is missing, truncated or lies: header
-  // length, JSON, duplicate names, unknown dtypes, negative or overflowing dims, sizes, offsets, overlaps, holes.
+  // Throws UserError that names the file, the tensor and the offset when the file is missing, truncated or malformed:
+  // header length, JSON, duplicate names, unknown dtypes, negative or overflowing dims, sizes, offsets, overlaps,
+  // holes.
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// The library's own order of dtypes; files have the last ones first.
+// The library's order of dtypes; files have those with the highest rank first.
 int rank_of(DType dtype) {
   constexpr std::array kOrder{DType::kPred, DType::kU8,   DType::kI8,  DType::kI16, DType::kU16,
                               DType::kF16,  DType::kBF16, DType::kI32, DType::kU32, DType::kF32,
@@ -75,7 +75,7 @@ SafetensorsWriter::SafetensorsWriter(Layout layout, std::filesystem::path path)
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes, int64_t at) {
   const auto found = index_.find(name);
-  internal_check(found != index_.end(), "{}: there is to be no tensor '{}'", path().string(), name);
+  internal_check(found != index_.end(), "{}: tensor '{}' was not declared", path().string(), name);
   const TensorEntry& entry = entries_[found->second];
   const int64_t count = static_cast<int64_t>(bytes.size());
   internal_check(

@@ -1,4 +1,4 @@
-// Defines TensorFile: a mapped file that holds tensors, and where each of them lies.
+// Defines TensorFile: a mapped file of tensors, and the place of each tensor in it.
 #pragma once
 
 #include <filesystem>
@@ -18,29 +18,30 @@ namespace fettle {
 struct TensorEntry {
   std::string name;
   Shape shape;
-  int64_t offset = 0;  // of the first byte, from the start of the file; may be unaligned
+  int64_t offset = 0;  // of the first byte in the file; may be unaligned
   int64_t bytes = 0;   // from there to the end of the last element
   Dims strides;        // in elements; empty: dense, row-major
 
   bool dense() const { return strides.empty(); }
 };
 
-// Move-only; entries and spans live as long as it does. Const members may be called from any thread. The reader of a
-// format (SafetensorsFile, TorchFile) makes it from entries that it has checked.
+// Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
+// formats (SafetensorsFile, TorchFile) construct it from entries that they have checked.
 class TensorFile {
  public:
   const std::filesystem::path& path() const { return map_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with a dense tensor's mapped bytes: little endian, possibly unaligned, valid during the call. Then
-  // throws UserError when the file lost bytes meanwhile, as every reading member does: what `use` made is wrong then.
+  // Calls use(bytes) with a dense tensor's mapped bytes: little endian, possibly unaligned, valid during the call. Like
+  // every reading member, it then throws UserError if the file became shorter meanwhile; the result of `use` is wrong
+  // in that case.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
     use(dense_bytes(entry));
     map_.check();
   }
-  // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes convert; else equal dtypes only).
+  // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes are converted; others must be equal).
   // Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
   void read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const;
   void read_slice(const TensorEntry& entry, const Box& box, std::byte* out) const {

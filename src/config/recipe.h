@@ -19,7 +19,7 @@ struct Recipe {
   // Model.
   std::string model_name_or_path;                 // a Hugging Face model folder
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from
-  bool train_from_scratch = false;                // start from random weights: config.json without weights
+  bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
 
   // Method.
@@ -127,7 +127,7 @@ struct Recipe {
 
   // Export.
   std::string export_dir;
-  double export_size = 5;    // GB of a shard
+  double export_size = 5;    // GB per shard
   std::string export_dtype;  // empty: that of the base
 
   // Generation.

@@ -110,8 +110,8 @@ class Loader {
     return rows;
   }
 
-  // As many rows as wanted: each row as often as all of them fit, the rest chosen by the seed; in the order of the
-  // file.
+  // Returns `wanted` rows in the order of the file. Repeats the whole set as often as it fits and chooses the remaining
+  // rows by the seed.
   Examples sampled(const Examples& all, int64_t wanted) const {
     const int64_t count = units(all);
     if (count == 0) return all;

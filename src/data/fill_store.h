@@ -16,8 +16,8 @@ namespace fettle {
 
 inline constexpr int64_t kNotesOfAKind = 5;
 
-// What a store remembers about the rows it was made from. It names files by number, so that it stays right when they
-// move.
+// Facts about the rows that a store was made from. Files have numbers instead of names, so that the facts stay valid
+// when files move.
 struct Tally {
   struct Note {
     std::string kind, what;

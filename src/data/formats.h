@@ -31,8 +31,8 @@ struct Sample {
 // system, history), prompt and completion (texts or messages), text (text or content). Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
-// is_conversation tells by the source's format or the row's columns; read_turns reads that conversation (kChat), which
-// may end with any turn. Throws BadRow.
+// is_conversation() looks at the source's format or the row's columns. read_turns() reads such a conversation (kChat),
+// which may end with any turn. Throws BadRow.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);
 Sample read_turns(const nlohmann::ordered_json& row, const DataSource& source);
 

@@ -22,7 +22,7 @@
 
 namespace fettle {
 
-// What became of one row.
+// The result for one row.
 struct Outcome {
   std::vector<Example> examples;  // one; two for a preference pair; several for a long text that continues
   std::string bad;                // why the row cannot be used
@@ -41,7 +41,7 @@ class RowTokeniser {
 
   // Safe to call from several threads. `where` is the row's "file:line". Never throws: errors are in Outcome.
   Outcome operator()(Row& row, const DataSource& source, const std::string& where) const;
-  // What the chat template met in all rows so far.
+  // The chat template's counts for all rows so far.
   ChatTemplate::Counts counts() const;
 
  private:

@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = Quantisation::kBlock;
-constexpr int64_t kPiece = int64_t{1} << 20;  // elements quantised at a time
+constexpr int64_t kPiece = int64_t{1} << 20;  // elements that are quantised at a time
 
 FindTensor find_in(const ModelRepository& repository) {
   return [&repository](const std::string& name) { return repository.find(name); };
@@ -32,7 +32,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           quantised[name] = &param;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
-  std::map<std::string, std::string> of_params;  // by what they are stored as
+  std::map<std::string, std::string> of_params;  // keyed by the parameter's stored name
   if (names == TensorNames::kOfParams)
     for (const Param& param : model.params)
       for (int64_t i = 0; i < param.stored_count(); ++i)
@@ -64,7 +64,7 @@ void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
 const BaseTensor& BaseTensors::find(const std::string& name) const {
   const auto at = index_.find(name);
   if (at != index_.end()) return all_[at->second];
-  repository_.find(name);  // says which are near
+  repository_.find(name);  // its error lists similar names
   throw UserError("{}: '{}' is a part of a quantised weight", repository_.folder().string(), name);
 }
 
@@ -81,11 +81,12 @@ void ValueReader::quantise() {
   const auto& [file, entry] = tensor_.stored;
   const Dims& dims = tensor_.shape.dims;
   const int64_t n = product(dims), columns = dims.back(), rows = n / columns;
-  internal_check(dims.size() == 2, "{}: {} is no matrix", tensor_.name, to_string(dims));
+  internal_check(dims.size() == 2, "{}: only matrices can be quantised, its shape is {}", tensor_.name,
+                 to_string(dims));
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
   absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
-  // As many rows at a time as make whole blocks.
+  // Reads the number of rows that makes whole blocks.
   int64_t step = std::max<int64_t>(1, kPiece / columns);
   while (format_.four_bits() && step * columns % kBlock != 0) ++step;
   std::vector<float> values;

@@ -1,4 +1,4 @@
-// Defines BaseTensors: what an export reads of its base, as floats also where the model holds them in few bits.
+// Defines BaseTensors, the tensors that an export reads from its base. Quantised tensors are read as floats.
 #pragma once
 
 #include <map>
@@ -13,26 +13,27 @@ namespace fettle {
 
 struct BaseTensor {
   std::string name;
-  Shape shape;  // of the floats, where there are only codes of them
+  Shape shape;  // shape of the floats, also for a quantised weight
   StoredTensor stored;
-  const Param* quantised = nullptr;  // of a weight that goes through codes
+  const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
 };
 
-// All tensors as they are stored, or those of the model's parameters, under their names (of a classifier that is
-// made of another model).
+// kStored: all tensors under their stored names. kOfParams: the tensors of the model's parameters, under the
+// parameters' names (for a classifier that was made from another model).
 enum class TensorNames { kStored, kOfParams };
 
-// Refers to the repository and the model. `format`: of the linear layers, in the checkpoint or by the recipe.
+// Keeps references to the repository and the model. `format` is the format of the linear layers, in the checkpoint or
+// by the recipe.
 class BaseTensors {
  public:
   BaseTensors(const ModelRepository& repository, const Model& model, const std::optional<Quantisation>& format,
               TensorNames names = TensorNames::kStored);
-  // One that the repository lacks; what it is stored in outlives this.
+  // Adds a tensor that the repository lacks. The file of `stored` must outlive this object.
   void add(const std::string& name, const StoredTensor& stored);
   bool contains(const std::string& name) const { return index_.contains(name); }
 
-  const std::vector<BaseTensor>& all() const { return all_; }  // as they are stored
-  // Throws UserError when there is none.
+  const std::vector<BaseTensor>& all() const { return all_; }  // in the order of the files
+  // Throws UserError when the base has no such tensor.
   const BaseTensor& find(const std::string& name) const;
 
  private:
@@ -44,12 +45,12 @@ class BaseTensors {
   std::map<std::string, size_t> index_;
 };
 
-// Reads one tensor's values; of a weight in few bits it holds the codes. Values made of codes are those of the
-// checkpoint's dtype, as a forward pass has them.
+// Reads the values of one tensor. For a quantised weight, it keeps the codes in memory and rounds the values to the
+// checkpoint's dtype, as the forward pass does.
 class ValueReader {
  public:
   ValueReader(const BaseTensors& tensors, const BaseTensor& tensor);
-  // f32, dense. The box of a weight in few bits has whole rows.
+  // Writes the box's values to `out`, f32, dense. For a quantised weight, the box must consist of whole rows.
   void read(const Box& box, float* out) const;
 
  private:
@@ -60,7 +61,7 @@ class ValueReader {
   Quantisation format_;
   DType held_;
   std::vector<std::byte> codes_;
-  std::vector<float> absmax_;  // of a block, or of a row
+  std::vector<float> absmax_;  // per block, or per row for int8
 };
 
 }  // namespace fettle

@@ -20,7 +20,7 @@
 namespace fettle {
 namespace {
 
-// What is written are plain weights, whatever the base is held in.
+// Writes config.json without quantization_config: exported weights are never quantised.
 void write_config(const ModelRepository& base, std::optional<DType> dtype, const std::optional<nlohmann::json>& other,
                   const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
@@ -31,7 +31,8 @@ void write_config(const ModelRepository& base, std::optional<DType> dtype, const
   write_json_file(folder / "config.json", config);
 }
 
-// Labels of the classifier that is exported: the adapters' head tells, or else config.json; 0 of a language model.
+// Returns the number of labels of the exported classifier: from the adapters' head, else from config.json. Returns 0
+// for a language model.
 int64_t exported_labels(const Family& family, const nlohmann::json& config, const std::string& file,
                         const std::vector<AdapterFolder>& adapters) {
   int64_t labels = read_taught_labels(config, file).count();
@@ -40,23 +41,26 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
     const std::string name = family.classifier.modules.back() + ".weight";
     const TensorEntry* head = adapter.find(name, AdapterPart::kSaved);
     if (head == nullptr)
-      throw UserError("{}: a classifier's adapter (task_type SEQ_CLS) without '{}'; save it again with that module",
-                      adapter.file.path().string(), name);
+      throw UserError(
+          "{}: the adapter is a classifier's (task_type SEQ_CLS) but has no '{}'; save it again with that module",
+          adapter.file.path().string(), name);
     if (head->shape.rank() != 2 || head->shape.elements() == 0)
       throw UserError("{}: '{}' is {}, wanted [labels, hidden]; save the adapter again", adapter.file.path().string(),
                       name, head->shape.to_string());
     labels = head->shape.dims[0];
   }
-  return labels == 0 && family.encoder ? 1 : labels;  // an encoder alone is copied whatever its head may be
+  // An encoder without a head is exported as it is; any number of labels will do.
+  return labels == 0 && family.encoder ? 1 : labels;
 }
 
-// Not so where the base model was saved alone: adapters call modules as the whole model does.
+// Returns whether the base's tensors have the parameters' names. A base model that was saved without its head has other
+// names, but adapters always use the parameters' names.
 bool named_as_params(const ModelRepository& base, const Model& model) {
   const std::string name = model.params.front().stored_name(0);
   return base.find(name).entry->name == name;
 }
 
-// The head that the base lacks comes from the last adapter that has it.
+// Adds the head that the base lacks, from the last adapter that has it.
 void add_head(BaseTensors& tensors, const Model& model, const std::vector<AdapterFolder>& adapters) {
   for (const Param& param : model.params) {
     if (!param.of_classifier() || tensors.contains(param.hf_name)) continue;
@@ -70,12 +74,12 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
         break;
       }
     if (found == nullptr)
-      throw UserError("neither the base nor {} has '{}'; train the adapter with it in additional_target",
+      throw UserError("neither the base nor {} has '{}'; train the adapter with that module in additional_target",
                       adapters.back().file.path().string(), param.hf_name);
   }
 }
 
-// config.json of base and adapters: labels are named by the recipe, else as they were taught.
+// Returns config.json of the merged model. The recipe names the labels; without it, base or adapter does.
 nlohmann::json merged_config(const Request& request, const Model& model) {
   const LabelRequest asked = request.label_request();
   const TaughtLabels taught = request.taught_labels();
@@ -110,10 +114,10 @@ ExportReport run_export(const Request& request) {
   std::optional<AdapterMerge> merge;
   if (merges) {
     devices.emplace(request.devices());
-    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses what cannot be compared
+    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // refuses models that cannot be compared
     merge.emplace(model, std::move(adapters));
   } else {
-    info("no adapter_name_or_path: {} is exported as it is", request.model_folder());
+    info("adapter_name_or_path is not set; {} is exported without changes", request.model_folder());
   }
 
   AtomicFolder folder(spec.folder, AtomicFolder::Existing::kRefuse);
@@ -128,11 +132,11 @@ ExportReport run_export(const Request& request) {
   if (merge) {
     if (!count.nonzero)
       throw UserError(
-          "{}: the adapter is zero: it changes nothing, so there is nothing to merge. Is it trained? Leave "
-          "adapter_name_or_path away to export the base",
+          "{}: the adapter is zero, so there is nothing to merge. Was it trained? Remove "
+          "adapter_name_or_path to export the base",
           merge->names());
     if (count.tensors == 0)
-      throw UserError("{}: every change vanishes when the merged weights are rounded to {}; set export_dtype: float32",
+      throw UserError("{}: rounding the merged weights to {} removes every change; set export_dtype: float32",
                       merge->names(), hf_name(count.narrowest));
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }

@@ -15,15 +15,15 @@
 namespace fettle {
 namespace {
 
-// Logits of the fixed prompts.
+// The logits of the fixed prompts.
 struct Logits {
-  HostArray with, without;  // the adapter; `with` is empty without one
+  HostArray with, without;  // with and without the adapter; `with` is empty when there is none
 };
 
-// Nothing when the forward pass does not fit the device.
+// Returns nullopt when the forward pass does not fit the device.
 std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
   Run run = request.resolve(target_of(devices), Purpose::kInference);
-  // Merging rounds to the dtype that weights are held in; what is exported was merged in f32.
+  // Merging in memory rounds to the weights' dtype, but the export merged in f32.
   if (!run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
   const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
   const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, run.model.config.max_position_embeddings)}};
@@ -69,12 +69,13 @@ double largest_difference(const HostArray& x, const HostArray& y) {
   double largest = 0;
   for (int64_t i = 0; i < x.shape().elements(); ++i) {
     const double difference = std::abs(static_cast<double>(x.as<float>()[i]) - y.as<float>()[i]);
-    if (!(difference <= largest)) largest = difference;  // NaN stays
+    if (!(difference <= largest)) largest = difference;  // keeps NaN
   }
   return largest;
 }
 
-// How much of `change` (from `base`) is in `shown`: the least-squares factor, which rounding noise hardly moves.
+// Returns which share of the adapter's change of the logits is in `shown`: the least-squares factor, which rounding
+// noise hardly affects.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown) {
   double product = 0, square = 0;
   for (int64_t i = 0; i < base.shape().elements(); ++i) {
@@ -85,7 +86,8 @@ double share_kept(const HostArray& base, const HostArray& changed, const HostArr
   return product / square;
 }
 
-// Largest difference from base + adapter allowed, as a share of the largest logit: rounding of the written weights.
+// Returns the largest allowed difference from base + adapter, as a share of the largest logit. It allows for rounding
+// of the written weights.
 double tolerance(DType dtype) {
   return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : 1e-3;
 }
@@ -104,20 +106,22 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   out.difference_from_adapter = largest_difference(merged->without, reference->with);
   out.difference_from_base = largest_difference(merged->without, reference->without);
   out.bound = tolerance(dtype) * out.scale;
-  // A weak adapter left out altogether would pass the bound; without rounding there is no excuse.
+  // For f32, the bound is tighter, because nothing was rounded. Otherwise a merge that ignores a weak adapter would
+  // pass.
   if (dtype == DType::kF32 || dtype == DType::kF64)
     out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
   if (!std::isfinite(out.scale))
     throw UserError("{}: base and adapter give logits that are not finite; the adapter is broken",
                     request.adapters()[0]);
   if (effect == 0)
-    throw UserError("{}: the adapter changes no logit of the base; is it trained?", request.adapters()[0]);
+    throw UserError("{}: the adapter does not change the base's logits; was it trained?", request.adapters()[0]);
   out.kept = share_kept(reference->without, reference->with, merged->without);
   const bool rounds = byte_size(dtype) < 4;
   if (rounds && out.kept < 0.5)
     throw UserError(
-        "only {:.0f}% of what the adapter does survives rounding the merged weights to {}: its changes are "
-        "smaller than the weights' precision. Set export_dtype: float32, or use the adapter beside its base",
+        "only {:.0f}% of the adapter's effect remains after rounding the merged weights to {}: its changes are "
+        "smaller than the weights' precision. Set export_dtype: float32, or do not merge: use the base with the "
+        "adapter",
         100 * out.kept, hf_name(dtype));
   if (!(out.difference_from_adapter <= out.bound) || out.difference_from_base == 0 || out.kept > 1.5)
     throw InternalError(
@@ -126,7 +130,7 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
         "nothing was written",
         out.difference_from_adapter, out.bound, out.difference_from_base, 100 * out.kept);
   if (out.kept < 0.9)
-    warn("{:.0f}% of what the adapter does is left after rounding to {}; export_dtype: float32 keeps all of it",
+    warn("{:.0f}% of the adapter's effect remains after rounding to {}; export_dtype: float32 keeps all of it",
          100 * out.kept, hf_name(dtype));
   return out;
 }

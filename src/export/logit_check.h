@@ -1,4 +1,4 @@
-// Defines check_logits: whether a merged model computes what its base does with the adapter beside it.
+// Defines check_logits: whether a merged model computes the same as its base with the adapter.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace fettle {
 
 inline constexpr int64_t kCheckedPrompts = 4, kCheckedLength = 32;
 
-// Largest differences of logits over fixed prompts, in f32 from the files on disk. `scale` is the largest logit of base
-// + adapter, `bound` what difference_from_adapter had to stay under, `kept` how much of the adapter's change of the
-// logits the merged model shows (1 = all; less when rounding swallowed it).
+// The largest differences of logits over fixed prompts, computed in f32 from the files on disk. `scale` is the largest
+// logit of base + adapter. `bound` is the upper limit of difference_from_adapter. `kept` is the share of the adapter's
+// change of the logits that the merged model has (1 = all; less when rounding removed some).
 struct LogitCheck {
   double difference_from_adapter = 0, difference_from_base = 0, scale = 0, bound = 0, kept = 0;
 };
 
-// Compares the merged model in `written`, whose weights are at least as narrow as `dtype`, with base and adapter of the
-// request. `labels` of the classifier; 0: a language model. Returns nothing, with a warning, when a forward pass does
-// not fit the device. Throws UserError for an adapter that is broken, changes nothing or is lost in the dtype's
-// rounding; InternalError when the merge is wrong.
+// Compares the merged model in `written` with the request's base + adapter. `dtype` is the narrowest dtype of the
+// written weights. `labels` is the classifier's number of labels; 0: a language model. Returns nullopt, with a warning,
+// when a forward pass does not fit the device. Throws UserError for an adapter that is broken, changes nothing or is
+// lost by rounding; InternalError when the merge is wrong.
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels);
 

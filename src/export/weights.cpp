@@ -12,9 +12,9 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of f32, merged at a time
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // f32 bytes that are merged at a time
 
-// The finite value farthest from zero.
+// Returns the finite value with the largest magnitude.
 template <typename T>
 double farthest(std::span<const T> values) {
   T found = 0;
@@ -28,13 +28,13 @@ bool fits(double value, DType dtype) {
   return std::isfinite(one.to(dtype).to(DType::kF64).as<double>()[0]);
 }
 
-// `value` is the farthest from zero of the tensor's.
+// `value` is the tensor's value with the largest magnitude.
 void check_range(const std::string& name, double value, DType dtype) {
   if (fits(value, dtype)) return;
   const char* remedy = dtype == DType::kF16   ? "set export_dtype: bfloat16 or float32"
-                       : dtype == DType::kF32 ? "no dtype of export_dtype holds it"
+                       : dtype == DType::kF32 ? "no export_dtype can represent it"
                                               : "set export_dtype: float32";
-  throw UserError("'{}' has the value {:.6g}, which {} cannot hold and would make infinite; {}", name, value,
+  throw UserError("'{}' has the value {:.6g}, which {} cannot represent: it would become infinite; {}", name, value,
                   hf_name(dtype), remedy);
 }
 
@@ -42,14 +42,14 @@ void check_merged(const std::string& name, const HostArray& before, const HostAr
   const std::span<const float> was = before.as<float>(), is = after.as<float>();
   for (size_t i = 0; i < is.size(); ++i)
     if (std::isfinite(was[i]) && !std::isfinite(is[i]))
-      throw UserError("'{}': the merge makes {} of the value {:.6g}: what the adapter adds is not finite, it is broken",
+      throw UserError("'{}': the merge gives {} for the value {:.6g}; the adapter has weights that are not finite",
                       name, is[i], was[i]);
 }
 
-// Rows of a box are shared out to the cores.
+// Distributes the rows of a box over the cores.
 void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, std::span<float> values) {
   const int64_t rows = box.size[0], columns = box.elements() / rows;
-  const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // less is not worth a thread
+  const int64_t worth = std::clamp<int64_t>(box.elements() / 65536, 1, rows);  // fewer elements are not worth a thread
   const int64_t parts = std::min<int64_t>(copy_threads(), worth);
   parallel_for(parts, static_cast<int>(parts), [&](int64_t part) {
     const int64_t first = rows * part / parts, end = rows * (part + 1) / parts;
@@ -59,7 +59,7 @@ void apply_to_rows(const TensorMerge& merge, const Box& box, const Dims& dims, s
   });
 }
 
-// Copies one tensor, changed or converted a block of rows at a time.
+// Copies one tensor, a block of rows at a time, merging or converting it if needed.
 void write_tensor(const BaseTensors& base, const BaseTensor& from, const AdapterMerge* merge, DType dtype,
                   ModelWriter& writer, MergeCount& count) {
   const auto& [file, entry] = from.stored;
@@ -135,7 +135,7 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std
     }
     const int64_t counted = count.tensors;
     write_tensor(base, from, merge, written_dtype(tensor, dtype), writer, count);
-    // A saved tensor that later adapters add to counts once.
+    // Counts a replaced tensor once, also when later adapters change it.
     if (saved && count.tensors == counted) ++count.tensors;
     done += tensor.shape.bytes();
     live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));

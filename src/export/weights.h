@@ -1,4 +1,4 @@
-// Defines write_weights: a base's tensors as they are exported, changed or converted on the way.
+// Defines write_weights, which writes a base's tensors to the export and merges or converts them.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,19 @@
 
 namespace fettle {
 
-// What the merge did to the weights.
+// The changes that the merge made to the weights.
 struct MergeCount {
-  int64_t tensors = 0;            // changed on disk
-  bool nonzero = false;           // the adapters change something
-  DType narrowest = DType::kF64;  // of what was merged, as written
+  int64_t tensors = 0;            // tensors whose written bytes changed
+  bool nonzero = false;           // the adapters have a change that is not zero
+  DType narrowest = DType::kF64;  // narrowest dtype of the merged tensors, as written
 };
 
-// Names and shapes of what write_weights will write. `dtype`: of floats; nothing keeps each tensor's own.
+// Returns the names and shapes that write_weights will write. `dtype` is that of the floats; nullopt keeps each
+// tensor's own.
 NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
 
-// Writes all tensors of the base in the order they are stored in, in memory what run_export says; `merge` may be
-// null. Throws UserError for a value that was finite and that merging, or its dtype, makes infinite.
+// Writes all tensors of the base in their stored order. run_export() describes the memory use; `merge` may be null.
+// Throws UserError when merging, or the written dtype, makes a finite value infinite.
 MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, std::optional<DType> dtype,
                          ModelWriter& writer);
 

@@ -64,8 +64,8 @@ class Conversation {
     const std::vector<int32_t> ids = prompt();
     if (static_cast<int64_t>(ids.size()) > session_.max_length()) {
       history_.pop_back();
-      remarks_ << "(the conversation would have " << ids.size() << " tokens, the model takes " << session_.max_length()
-               << ": /clear starts afresh, or ask something shorter)\n";
+      remarks_ << "(the conversation would have " << ids.size() << " tokens, but the model takes at most "
+               << session_.max_length() << "; enter /clear, or ask something shorter)\n";
       return;
     }
     const InterruptScope interrupts;
@@ -86,7 +86,7 @@ class Conversation {
       case ReplyEnd::kCaller: remarks_ << "(stopped)\n"; return;
       case ReplyEnd::kMaxNewTokens: remarks_ << "(stopped at max_new_tokens)\n"; return;
       case ReplyEnd::kMaxPositions:
-        remarks_ << "(stopped: the model takes " << session_.max_length() << " tokens; /clear starts afresh)\n";
+        remarks_ << "(stopped: the model takes at most " << session_.max_length() << " tokens; enter /clear)\n";
     }
   }
 
@@ -100,7 +100,7 @@ class Conversation {
 }  // namespace
 
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
-  // The conversation adds the system message, so that /system can take it away.
+  // The conversation adds the system message, so that /system can remove it.
   Session session(request, Session::Template::kRequired, Session::SystemMessage::kByCaller);
   session.load();
   Conversation conversation(session, request.data().default_system, out, remarks);

@@ -7,10 +7,10 @@
 
 namespace fettle {
 
-// Each line of `in` is a message of the user; replies stream to `out`, a newline after each; everything else
-// (the prompt sign when `in_is_terminal`, remarks) goes to `remarks`. The conversation is kept until /clear; /system
-// TEXT sets the system message, /exit or the end of `in` ends. SIGINT during a reply stops that reply, which stays in
-// the conversation as far as it came. Returns the exit code: 0, or 128 + signal when SIGTERM came during a reply.
+// Each line of `in` is a message of the user. Replies stream to `out`, each followed by a newline. The prompt sign
+// (when `in_is_terminal`) and remarks go to `remarks`. The conversation continues until /clear. /system TEXT sets the
+// system message; /exit or the end of `in` ends the command. SIGINT during a reply stops that reply; the conversation
+// keeps the part that was written. Returns the exit code: 0, or 128 + signal when SIGTERM arrived during a reply.
 // Throws UserError when the model has no chat template and the request names none.
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512, kSmallestCapacity = 64;
 
-// The same weights' shardings for one row.
+// The same run, with the shardings of a batch of one row.
 Run for_one_row(Run run) {
   run.sharding = run.sharding.for_one_row();
   return run;
@@ -28,8 +28,9 @@ Partition cache_partition(const Run& run, const Shape& shape) {
   return run.sharding.partition({"layers", "batch", "", "act_kv_heads", ""}, shape.dims, "the key-value cache");
 }
 
-// How many positions the next piece of `left` tokens takes: padded to the next length when that fits in `room`, else
-// the longest that needs no padding. Padding is overwritten by what follows, and never seen.
+// Returns how many positions the next piece of `left` tokens takes: the next piece length, with padding, when that fits
+// in `room`; else the longest one that needs no padding. Later pieces overwrite the padding, and no token attends to
+// it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;
@@ -39,9 +40,9 @@ int64_t piece_length(int64_t left, int64_t room) {
   return length >= kShortestPiece ? length : 1;
 }
 
-// Inputs: weights, tokens i32 [1, length], filled and last (i32: positions in the cache, place of the last real token
-// in the piece), where rope depends on it total (i32 [1]: tokens in all), cache/keys, cache/values (donated). Outputs:
-// the cache, logits f32 [V] after the last real token.
+// Inputs: the weights, tokens i32 [1, length], filled (i32: positions in the cache), last (i32: place of the piece's
+// last real token), total where rope depends on it (i32 [1]: tokens of the whole sequence), cache/keys and cache/values
+// (donated). Outputs: the cache, and the logits f32 [V] after the last real token.
 Program build_piece(const Run& run, int64_t length, int64_t capacity) {
   Program program(run.sharding.mesh());
   BuildScope scope(program.block());
@@ -110,7 +111,7 @@ void Generator::make_room(Cache& cache, int64_t positions) {
     cache.values = std::move(grown.at("cache/values"));
     return;
   }
-  cache = {};  // the old one's memory is free before the new one is made
+  cache = {};  // frees the old cache before the new one is allocated
   const Shape shape = cache_shape(run_, capacity);
   const Layout layout = layout_of(cache_partition(run_, shape), shape.dims, run_.sharding.mesh());
   cache.keys = DeviceBuffer::zeros(devices_.client(), shape, layout);
@@ -143,19 +144,19 @@ DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, in
 
 std::vector<float> Generator::logits(std::span<const int32_t> ids) {
   const auto count = static_cast<int64_t>(ids.size());
-  if (count == 0) throw UserError("there is no token to continue from: the prompt is empty");
+  if (count == 0) throw UserError("the prompt is empty; give at least one token to continue");
   if (count > max_length())
-    throw UserError("{} tokens are more than the model's max_position_embeddings of {}; shorten the prompt", count,
+    throw UserError("the prompt has {} tokens, more than the model's max_position_embeddings of {}; shorten it", count,
                     max_length());
   for (const int32_t id : ids)
     if (id < 0 || id >= run_.model.config.vocab_size)
-      throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer another model's?", id,
+      throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,
                       run_.model.config.vocab_size);
-  Cache cache = std::exchange(cache_, {});  // comes back when all went well
-  // Keys of the other rope frequencies are of no use.
+  Cache cache = std::exchange(cache_, {});  // restored only after success
+  // Keys that were rotated with other rope frequencies cannot be reused.
   const auto held = static_cast<int64_t>(cache.ids.size()), turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) cache.ids.clear();
-  // The last token is always run: its logits are asked for.
+  // The last token always runs, because the caller wants its logits.
   const auto known = std::mismatch(ids.begin(), ids.end() - 1, cache.ids.begin(), cache.ids.end()).first;
   cache.ids.resize(static_cast<size_t>(known - ids.begin()));
   DeviceBuffer logits;

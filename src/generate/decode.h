@@ -1,4 +1,5 @@
-// Defines Generator: logits of the next token, with keys and values of the tokens before kept on the devices.
+// Defines Generator, which computes the logits of the next token. It keeps the keys and values of earlier tokens on the
+// devices.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,26 @@
 
 namespace fettle {
 
-// One sequence at a time. Its programs are compiled when first needed: one for each pair of a piece's length (1, 16,
-// 32,
-// ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
+// Generates one sequence at a time. It compiles a program at its first use, one for each combination of a piece's
+// length (1, 16, 32, ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
 //
-// The cache lies in run.compute as [layers, 1, capacity, key heads, head_dim], split over tp by heads. It remembers
-// which tokens it holds: continuing a sequence costs the new tokens only, going back to an earlier point nothing.
+// The cache has dtype run.compute and shape [layers, 1, capacity, key heads, head_dim]; tp splits its heads. It
+// remembers which tokens it contains. Continuing a sequence computes only the new tokens; going back to an earlier
+// point computes nothing.
 class Generator {
  public:
-  // Reads frozen/* and trained/* of `state`, which must outlive it, as must `devices`.
+  // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
   Generator(Devices& devices, const Run& run, TrainState& state);
 
-  // f32 logits [vocab_size] of the token after `ids`. Throws UserError when there is no id, one outside of the
-  // vocabulary or more than max_length(); DeviceError or DoesNotFit of the run, after which the cache is empty.
+  // Returns the f32 logits [vocab_size] of the token after `ids`. Throws UserError when `ids` is empty, has an id
+  // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when the run fails;
+  // the cache is then empty.
   std::vector<float> logits(std::span<const int32_t> ids);
 
-  // Room for `length` positions (at most max_length()) from the next call on, so that the cache need not grow on the
-  // way.
+  // From the next call on, allocates the cache for at least `length` positions (at most max_length()), so that it need
+  // not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
-  // Forgets all tokens; for when the weights have changed.
+  // Forgets all tokens. Call it when the weights have changed.
   void clear() { cache_ = {}; }
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
@@ -41,7 +43,7 @@ class Generator {
  private:
   struct Cache {
     DeviceBuffer keys, values;
-    std::vector<int32_t> ids;  // whose keys and values are the first ones
+    std::vector<int32_t> ids;  // the tokens of the first positions
 
     int64_t capacity() const { return keys.empty() ? 0 : keys.shape().dims[2]; }
   };
@@ -51,7 +53,7 @@ class Generator {
   const Executable& growth_program(int64_t from, int64_t to);
 
   Devices& devices_;
-  Run run_;  // with a batch of one, which no mesh axis splits
+  Run run_;  // with a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
   Cache cache_;

@@ -20,7 +20,7 @@ struct Asked {
   std::string where;
 };
 
-// The sample up to its last answer.
+// Returns the sample up to its last answer, as tokens.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
     case Sample::Kind::kChat:
@@ -63,7 +63,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   return asked;
 }
 
-// Answers what it is given, one after another.
+// Writes the replies to prompts, one after another.
 class Answering {
  public:
   Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}
@@ -113,7 +113,7 @@ void run_generate(const Request& request, std::istream& in, bool in_is_terminal,
   if (!in_is_terminal || data.sets.empty()) answer_lines(session, in, answering);
   if (answering.count() > 0) return;
   if (data.sets.empty())
-    throw UserError("nothing to answer: give prompt=TEXT, lines on standard input, or rows with `dataset`");
+    throw UserError("there is no prompt; give prompt=TEXT, lines on standard input, or rows with `dataset`");
   const std::vector<Asked> rows = ask_rows(session, data);
   if (rows.empty()) throw UserError("dataset: {} has no row to answer", fmt::join(data.sets, ", "));
   info("no prompt: answering {} rows of dataset", rows.size());

@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostReserved = 1024;  // positions of the reply the cache has room for from the start
+constexpr int64_t kMostReserved = 1024;  // the most positions that the cache reserves for a reply at its start
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Defines write_reply: tokens after a prompt, drawn one by one and told as text while they come.
+// Defines write_reply, which draws the tokens after a prompt one by one and passes their text on as it is drawn.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace fettle {
 struct ReplyOptions {
   int64_t max_new_tokens = 512;
   SamplingOptions sampling;
-  std::vector<int32_t> stop_ids;  // end the reply; not part of it
+  std::vector<int32_t> stop_ids;  // end the reply and are not part of it
 };
 
 enum class ReplyEnd { kStopToken, kMaxNewTokens, kMaxPositions, kCaller };
@@ -26,10 +26,10 @@ struct Reply {
   ReplyEnd end = ReplyEnd::kStopToken;
 };
 
-// Told the text of each token, which may be empty: never half a character. False ends the reply.
+// Gets the text of each token. The text may be empty and never ends within a character. Returning false ends the reply.
 using OnText = std::function<bool(const std::string& text)>;
 
-// The draw of a token depends on the seed and its position, so the same prompt gets the same reply. Throws what
+// A draw depends only on the seed and the token's position, so the same prompt gets the same reply. Throws what
 // Generator::logits throws.
 Reply write_reply(Generator& generator, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                   const ReplyOptions& options, const OnText& on_text);

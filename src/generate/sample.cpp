@@ -26,7 +26,7 @@ int32_t largest(const std::vector<float>& logits) {
   return static_cast<int32_t>(at - logits.begin());
 }
 
-// Keeps those at or above the k-th largest.
+// Keeps the tokens whose logits are at least the k-th largest.
 void keep_top_k(const std::vector<float>& logits, int64_t k, std::vector<int32_t>& ids) {
   if (k <= 0 || k >= static_cast<int64_t>(ids.size())) return;
   std::vector<float> order(logits);
@@ -34,7 +34,8 @@ void keep_top_k(const std::vector<float>& logits, int64_t k, std::vector<int32_t
   std::erase_if(ids, [&, least = order[k - 1]](int32_t id) { return logits[id] < least; });
 }
 
-// From the unlikeliest up, drops tokens while all dropped ones together have at most 1 - p; the likeliest stays.
+// Drops the least likely tokens as long as all dropped ones together have at most probability 1 - p. Keeps at least the
+// most likely one.
 void keep_top_p(double p, std::vector<Candidate>& sorted) {
   if (p >= 1) return;
   double dropped = 0;
@@ -75,7 +76,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   double sum = 0;
   for (const Candidate& c : list)
     if ((sum += c.probability) > u) return c.id;
-  return list.front().id;  // only when rounding left the sum below u
+  return list.front().id;  // reached only when rounding left the sum below u
 }
 
 double uniform(uint64_t seed, uint64_t index) {

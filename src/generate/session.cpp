@@ -19,7 +19,7 @@ std::vector<int32_t> generation_stops(const ModelRepository& repository) {
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer())
-      throw UserError("{}: eos_token_id is {}, wanted a token id or a list of them",
+      throw UserError("{}: eos_token_id is {}, wanted a token id or a list of token ids",
                       (repository.folder() / "generation_config.json").string(), at->dump());
     ids.push_back(id.get<int32_t>());
   }
@@ -28,8 +28,9 @@ std::vector<int32_t> generation_stops(const ModelRepository& repository) {
 
 void require_text(const Request& request) {
   if (request.stage().head != Head::kTokens)
-    throw UserError("{}: a model of stage: {} gives labels or scores and writes no text; `fettle eval` measures it",
-                    request.config_file(), request.stage().name);
+    throw UserError(
+        "{}: a model of stage: {} gives labels or scores and cannot generate text; evaluate it with `fettle eval`",
+        request.config_file(), request.stage().name);
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system)
 Session::~Session() = default;
 
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json) const {
-  internal_check(template_.has_value(), "messages without a chat template");
+  internal_check(template_.has_value(), "prompt() of messages needs a chat template");
   const bool has_system = !messages.empty() && messages[0].role == "system";
   if (!default_system_.empty() && !has_system)
     messages.insert(messages.begin(), Message{.role = "system", .content = default_system_, .extra_json = ""});
@@ -85,8 +86,9 @@ std::vector<int32_t> Session::prompt(const std::string& text) const {
 void Session::check_prompt(const std::vector<int32_t>& ids, const std::string& where) const {
   if (ids.empty()) throw UserError("{}: the prompt is empty; give some text to continue", where);
   if (static_cast<int64_t>(ids.size()) > max_length())
-    throw UserError("{}: the prompt has {} tokens, but the model takes {} (max_position_embeddings of {}); shorten it",
-                    where, ids.size(), max_length(), request_.config_file());
+    throw UserError(
+        "{}: the prompt has {} tokens, but the model takes at most {} (max_position_embeddings of {}); shorten it",
+        where, ids.size(), max_length(), request_.config_file());
 }
 
 void Session::load() {

@@ -1,5 +1,5 @@
-// Defines Session: a request's model made ready to answer. Its text side is there at once, its weights when first
-// needed.
+// Defines Session, which makes a request's model ready to answer. The constructor loads the tokenizer and the template;
+// the weights are loaded at first use.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace fettle {
 
-// The base model, with its adapters when there are some.
+// The base model, with its adapters if it has some.
 class Session {
  public:
   enum class Template { kRequired, kIfThere };
-  // Whether prompts without a system message get the recipe's default_system, or the caller adds its own.
+  // kDefault: prompts without a system message get the recipe's default_system. kByCaller: the caller adds its own.
   enum class SystemMessage { kDefault, kByCaller };
 
-  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, stage pt has no
-  // template, nor has a model that brings none when the recipe names none. Throws UserError.
+  // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, the template is
+  // absent in stage pt, and when neither the model nor the recipe has one. Throws UserError.
   explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault);
   ~Session();
 
@@ -33,19 +33,20 @@ class Session {
   bool has_template() const { return template_.has_value(); }
   int64_t vocab_size() const { return model_.config.vocab_size; }
   int64_t max_length() const { return model_.config.max_position_embeddings; }
-  // What ends a reply: the template's, config.json's and generation_config.json's.
+  // The token ids that end a reply: those of the template, of config.json and of generation_config.json.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
-  // The prompt for the next reply; default_system is put first unless there is a system message.
+  // Returns the prompt for the next reply. Puts default_system first when there is no system message.
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "") const;
-  // One question: through the template, or the text itself to be continued.
+  // Returns the prompt of one question. Without a template, it is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
-  // Throws UserError naming `where` when a prompt is empty or leaves no position for a reply.
+  // Throws UserError that begins with `where` when a prompt is empty or leaves no position for a reply.
   void check_prompt(const std::vector<int32_t>& ids, const std::string& where) const;
 
-  // Takes the devices and loads the weights, unless that is done. Shows progress.
+  // Opens the devices and loads the weights at the first call. Shows progress.
   void load();
-  // By the request's generation keys; `number` tells prompts apart that get draws of their own. Loads.
+  // Writes a reply with the request's generation keys. Prompts with different `number` get different random numbers.
+  // Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
 
  private:

@@ -18,7 +18,7 @@ struct AssumedTarget {
   bool mesh_is_auto = false;  // then `mesh` has all devices on fsdp; every other choice gives as many rows a step
 };
 
-// What was read, and for which batches. Keeps all of it by reference.
+// The data that was read, and the batches that it is for. Stores references only.
 struct DataReading {
   const DataSpec& spec;
   const Datasets& data;

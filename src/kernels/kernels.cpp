@@ -12,7 +12,8 @@ namespace fettle {
 namespace {
 
 constexpr std::array kRows{
-    KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::register_attention},
+    KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
+              cpu::register_attention},
 };
 
 }  // namespace
@@ -52,7 +53,7 @@ ChooseKernel choose_among(KernelSet kernels) {
   if (kernels.empty()) return {};
   return [kernels = std::move(kernels)](const CompositeSite& site) -> std::optional<Kernel> {
     for (const KernelRow* row : kernels)
-      if (row->composite == site.name)
+      if (row->composite == site.name && (row->pays == nullptr || row->pays(site)))
         if (std::optional<Kernel> kernel = row->build(site)) return kernel;
     return std::nullopt;
   };

@@ -21,6 +21,9 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Gives the kernel for dtypes, shapes and partitions that it takes; nothing for others.
   std::optional<Kernel> (*build)(const CompositeSite& site);
+  // Whether it is faster than the body at these shapes, as benchmarks/ has measured. Null: always. Checks run the
+  // kernel at any shape.
+  bool (*pays)(const CompositeSite& site);
   // Makes its custom calls known to the plugin. Null: the plugin has them.
   void (*register_handlers)(const Plugin& plugin);
 
@@ -40,7 +43,7 @@ void require_kernel_names(const std::vector<std::string>& wanted, std::string_vi
 // Rows for other platforms are left out.
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted);
 
-// Chooses the first row that takes a composite. Empty for an empty set.
+// Chooses the first row that pays at a composite's shapes and takes it. Empty for an empty set.
 ChooseKernel choose_among(KernelSet kernels);
 
 // Names and versions, as a checkpoint records them: "cpu_attention/1".

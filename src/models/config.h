@@ -83,8 +83,7 @@ struct ModelConfig {
   double initializer_range = 0.02;
   int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
   int64_t type_vocab_size = 0;  // number of token types (encoders)
-  int64_t first_position =
-      0;  // first position used in the table of learned positions; those before it are for padding (roberta)
+  int64_t first_position = 0;   // in the table of learned positions; those before it are for padding (roberta)
   RopeParameters rope;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, when it differs
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it

@@ -17,7 +17,7 @@ std::optional<FitBy> fit_by(const std::string& word) {
   if (word.empty()) return std::nullopt;
   if (word == "batch") return FitBy::kBatch;
   if (word == "seq") return FitBy::kSequence;
-  throw UserError("--fit: '{}' is neither batch nor seq", word);
+  throw UserError("--fit: '{}' is unknown; use batch or seq", word);
 }
 
 int show_shards(const Request& request, const PlanOptions& options, std::ostream& out) {

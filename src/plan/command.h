@@ -1,4 +1,4 @@
-// Defines the plan command: the recipe's step compiled, its memory and time told, before any weight is read.
+// Defines the plan command: it compiles the recipe's step and prints its memory and time, without reading weights.
 #pragma once
 
 #include <ostream>
@@ -10,13 +10,13 @@ namespace fettle {
 
 struct PlanOptions {
   bool json = false;
-  bool shards = false;  // only show how the step's arrays lie over the devices: compiles nothing
-  bool colour = false;  // of that picture
-  std::string fit;      // "batch", "seq": the largest that fits; empty: the recipe's own
+  bool shards = false;  // only show how the step's arrays are split over the devices; compiles nothing
+  bool colour = false;  // use terminal colours in that picture
+  std::string fit;      // "batch" or "seq": search for the largest that fits; empty: use the recipe's own
 };
 
-// Needs only config.json, no weights and no data. Returns 0, or 3 when the step does not fit (with what would make it
-// fit). Results go to `out`, what is tried on the way to stderr.
+// Reads only config.json, no weights and no data. Returns 0, or 3 when the step does not fit (and then prints
+// remedies). Writes results to `out`, and progress to stderr.
 int run_plan(const Request& request, const PlanOptions& options, std::ostream& out);
 
 }  // namespace fettle

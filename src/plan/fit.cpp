@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kMostRows = 65536;  // a batch larger than any that is trained with
+constexpr int64_t kMostRows = 65536;  // upper limit of the search
 constexpr int64_t kPadding = 8;       // rows are padded to a multiple of this
 
 const char* key_of(FitBy by) {
@@ -25,7 +25,7 @@ Variant with_size(Variant variant, FitBy by, int64_t size) {
   return variant;
 }
 
-// Sequences are compared at 64 sizes between a power of two and the next.
+// Between a power of two and the next, the search tries up to 64 sequence lengths.
 int64_t sequence_grain(int64_t length, int64_t splits) {
   const int64_t fine = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length))) / 64;
   return std::max(fine, kPadding * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));
@@ -61,8 +61,8 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
     const double slope =
         static_cast<double>(tried.needed_bytes - before->needed_bytes) / static_cast<double>(tried.size - before->size);
     const double room = static_cast<double>(tried.limit_bytes - tried.needed_bytes);
-    // Where memory does not grow with the size (or shrinks), the middle is the better guess; without an upper end,
-    // twice.
+    // Where memory does not grow with the size, the guess is the middle of the remaining range; without an upper end,
+    // twice the size.
     const double guess = slope > 0 ? static_cast<double>(tried.size) + room / slope
                                    : static_cast<double>(high ? (least + greatest) / 2 : tried.size * 2);
     next = std::clamp(on_grain(guess), least, greatest);

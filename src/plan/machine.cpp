@@ -50,8 +50,8 @@ Machine Machine::of(const Request& request) {
   const std::shared_ptr<const Plugin> plugin =
       Plugin::load(request.devices().plugin.empty() ? target.plugin : request.devices().plugin);
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
-    throw UserError("target: {} is compiled for by plugin {}, not by {}; leave `plugin` out of the recipe",
-                    target.title, target.plugin, plugin->name());
+    throw UserError("target: {} needs plugin {}, but the recipe sets {}; remove `plugin` from the recipe", target.title,
+                    target.plugin, plugin->name());
   Machine there(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
   there.kernels_ = select_kernels(plugin->vendor().name, request.devices().kernels);
   return there;
@@ -75,7 +75,7 @@ const MemoryShare& Machine::memory() const {
 
 std::optional<Machine> Machine::grown(int64_t times) const {
   if (here_ != nullptr) return std::nullopt;
-  constexpr int64_t kHostDevices = 8;  // what the makers' servers hold
+  constexpr int64_t kHostDevices = 8;  // devices of one of the makers' servers
   int64_t per_host = per_host_;
   while (times % 2 == 0 && hosts_ == 1 && per_host * 2 <= kHostDevices) {
     per_host *= 2;
@@ -88,7 +88,7 @@ std::optional<Machine> Machine::grown(int64_t times) const {
 
 namespace {
 
-// Kernels run one after the other, so the largest workspace counts. The compiler does not see it.
+// Kernels run one after the other, so only the largest workspace counts. The compiler does not know about it.
 CompiledStep with_workspace(CompiledStep step, const Program& program) {
   int64_t workspace = 0;
   for (const KernelUse& use : program.kernels()) workspace = std::max(workspace, use.cost.workspace);

@@ -1,4 +1,4 @@
-// Defines Machine: the devices that a step is compiled for, whether or not they are here.
+// Defines Machine: the devices that a step is compiled for. They need not be present on this machine.
 #pragma once
 
 #include <memory>
@@ -14,41 +14,42 @@
 
 namespace fettle {
 
-// How many devices the request's target has, and what they are called ("8 x AMD Instinct MI300X"): loads no plugin
-// unless the devices are this machine's. Throws UserError as Machine::of.
+// The number of devices of the request's target and their title ("8 x AMD Instinct MI300X"). `of` loads a plugin only
+// when the target is this machine. Throws UserError as Machine::of does.
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
   std::string title;
-  std::string capability;  // of a device, as DeviceInfo has it
+  std::string capability;  // of a device, as in DeviceInfo
   int64_t count() const { return hosts * per_host; }
 };
 MachineSize machine_size(const Request& request);
 
-// What the compiler made of a program.
+// The compiler's output for a program.
 struct CompiledStep {
-  MemoryStats memory;     // with the workspace of the kernels
+  MemoryStats memory;     // includes the kernels' workspace
   std::string optimized;  // bytes for read_hlo()
 };
 
 // Move-only.
 class Machine {
  public:
-  // The request's target as NAME[:DEVICES | :HOSTSxDEVICES] or a target file's path; this machine's devices when it is
-  // empty or "this". A target without a count has as many devices as the recipe's mesh (or device_count) asks for, else
-  // one. Throws UserError on malformed words, unknown names, or a plugin of another vendor than the target's;
-  // DeviceError when the plugin will not load or cannot compile for what is not there.
+  // Returns the request's target, given as NAME[:DEVICES | :HOSTSxDEVICES] or as the path of a target file; this
+  // machine's devices when it is empty or "this". A target without a count has as many devices as the recipe's mesh (or
+  // device_count) asks for, else one. Throws UserError on malformed text, unknown names, or a plugin of another vendor
+  // than the target's; DeviceError when the plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
-  // Devices that are here, already opened.
+  // Uses devices of this machine that are already open.
   explicit Machine(Devices& devices);
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t devices_per_host() const { return per_host_; }
   std::string title() const;              // "8 x AMD Instinct MI300X"
-  const std::string& capability() const;  // of a device, as DeviceInfo has it
+  const std::string& capability() const;  // of a device, as in DeviceInfo
   RunTarget run_target() const;
   const MemoryShare& memory() const;                               // of one device
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
-  // The same kind of device, `times` as many (hosts first). None for devices that are here.
+  // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
+  // devices of this machine.
   std::optional<Machine> grown(int64_t times) const;
 
   CompiledStep compile(const Program& program, bool tf32) const;

@@ -13,11 +13,11 @@
 namespace fettle {
 namespace {
 
-constexpr int kCompiled = 4;          // candidates that are compiled when the first ones fit
-constexpr int kMostCompiled = 8;      // and at most, when they do not
-constexpr double kLikeBounds = 0.02;  // bounds so near are one
+constexpr int kCompiled = 4;          // candidates that are compiled when at least one of them fits
+constexpr int kMostCompiled = 8;      // the most that are compiled when none fits
+constexpr double kLikeBounds = 0.02;  // bounds within 2 % count as equal
 
-// Rates of a machine that says nothing: those of a usual server, in the proportions that decide.
+// Rates for a machine without known rates: those of a typical server, whose ratios decide the choice.
 struct Rates {
   double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
 };
@@ -29,9 +29,9 @@ Rates rates_of(const Machine& machine) {
           std::max(1.0, target.network_gb_per_s) * 1e9};
 }
 
-// Seconds of a step from sizes alone: arithmetic or the reading of weights, whichever takes longer, and the transfers
-// after it. A weight is used three times a micro-batch (forward, forward again, backward), an fsdp shard is gathered
-// for two of them; tp adds up the activations twice a layer and pass; sp gathers keys and values.
+// Estimates the seconds of a step from sizes alone: the longer of arithmetic and reading the weights, plus the
+// transfers. A micro-batch uses each weight three times (forward, forward again, backward) and gathers an fsdp shard
+// for two of them. tp sums the activations twice per layer and pass. sp gathers keys and values.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;
@@ -45,11 +45,12 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   for (const QuantisedWeight& weight : run.quantised)
     weights += static_cast<double>(product(weight.base.dims) * weight.base.layer_count()) *
                (weight.format.bits() / 8 - static_cast<double>(byte_size(run.frozen_dtype))) / tp;
-  const double tokens = static_cast<double>(run.rows_per_device * length) / sp;  // of a device, a micro-batch
+  const double tokens = static_cast<double>(run.rows_per_device * length) / sp;  // per device and micro-batch
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // Axes from the outside in: an axis crosses hosts when the devices inside it do not fill one.
+  // Axes from the innermost to the outermost. An axis crosses hosts when the devices inside it and its own do not fit
+  // in one host.
   const double per_host = static_cast<double>(machine.devices_per_host());
   auto rate = [&](double inside, double ways) { return inside * ways > per_host ? rates.network : rates.link; };
 
@@ -68,11 +69,11 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
 
 struct Enumerated {
   std::vector<MeshCandidate> candidates;
-  int64_t smallest_held = 0;  // of those that divide but hold too much
-  std::string why_not;        // the last one's reason
+  int64_t smallest_held = 0;  // among those that divide but do not fit
+  std::string why_not;        // why the last mesh did not divide
 };
 
-// All devices on fsdp.
+// Returns the variant with all devices on fsdp.
 Variant one_axis(int64_t devices) {
   Variant variant;
   variant.mesh = std::map<std::string, int64_t>{{"fsdp", devices}};
@@ -142,9 +143,10 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
                     found.why_not);
   MeshChoice choice{std::move(found.candidates)};
   int compiled = 0, fitting = 0;
-  std::string refusal;  // the compiler's last
+  std::string refusal;  // the compiler's last error
   for (MeshCandidate& candidate : choice.candidates) {
-    const bool usual = candidate.variant.mesh->at("fsdp") == machine.count();  // what an empty `mesh` means: to compare
+    // The mesh of an empty `mesh` is always compiled, for comparison.
+    const bool usual = candidate.variant.mesh->at("fsdp") == machine.count();
     if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
       candidate.verdict = "not compiled";
       continue;
@@ -153,7 +155,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
     ++compiled;
     try {
       candidate.plan = plan_step(request, candidate.variant, machine);
-    } catch (const DeviceError& error) {  // one mesh that the compiler cannot do leaves the others
+    } catch (const DeviceError& error) {  // the compiler may refuse one mesh and accept others
       warn("{}: {}", candidate.text, error.what());
       candidate.verdict = "the compiler refused it";
       refusal = error.what();
@@ -166,7 +168,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   auto least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
     return fits(a) != fits(b) ? fits(a) : fits(a) && bound(a) < bound(b);
   });
-  if (!fits(*least)) {  // the plan of the smallest then says what would help
+  if (!fits(*least)) {  // then the smallest plan is returned, from which remedies are found
     least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
       return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value()
                                                       : a.plan && a.plan->memory.peak < b.plan->memory.peak;

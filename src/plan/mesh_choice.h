@@ -1,18 +1,18 @@
-// Defines the choice of a mesh (`mesh: auto`): several are compiled, the fastest that fits is taken.
+// Defines the choice of a mesh (`mesh: auto`): it compiles the step for several meshes and takes the fastest that fits.
 #pragma once
 
 #include "plan/step_plan.h"
 
 namespace fettle {
 
-// One way to lay the devices out. All candidates of a choice train on the same rows a step.
+// One possible mesh. All candidates of a choice train on the same rows per step.
 struct MeshCandidate {
-  Variant variant;               // mesh and rows a device of this candidate
+  Variant variant;               // mesh and rows per device of this candidate
   std::string text;              // "mesh fsdp 2 x tp 4"
-  int64_t held_bytes = 0;        // of one device: weights, optimizer state, batch
-  double guessed_seconds = 0;    // of a step, from sizes alone (guess_seconds); to order the candidates
-  std::optional<StepPlan> plan;  // of those that were compiled
-  std::string verdict;           // "taken", "does not fit", why it was not compiled
+  int64_t held_bytes = 0;        // weights, optimizer state and batch, per device
+  double guessed_seconds = 0;    // seconds of a step by guess_seconds; used to order the candidates
+  std::optional<StepPlan> plan;  // present for compiled candidates
+  std::string verdict;           // "taken", "does not fit", or why it was not compiled
 };
 
 struct MeshChoice {
@@ -20,21 +20,23 @@ struct MeshChoice {
   const MeshCandidate& taken() const { return candidates.front(); }
 };
 
-// Every split of the machine's devices over dp, fsdp, tp and sp that the model's sizes divide by, those that hold too
-// much left out, ordered by the guess; the first four (more while none fits) and all on fsdp are compiled and the one
-// with the least bound is taken, the schedule's estimate deciding between bounds within 2 %. The recipe's
-// per_device_train_batch_size counts every device: tp and sp leave fewer, larger shares, so the candidate's own is
-// larger. When none that was compiled fits, the smallest of them comes first. Throws DoesNotFit when the weights alone
-// fit on none, UserError when none divides.
+// Chooses among all splits of the machine's devices over dp, fsdp, tp and sp that divide the model's sizes and whose
+// weights, state and batch fit. Orders them by the guess and compiles the first four (more while none fits) and the one
+// with all devices on fsdp. Takes the one with the smallest lower bound; between bounds within 2 %, the schedule's
+// estimate decides. The recipe's per_device_train_batch_size is for a mesh that splits rows over all devices. With tp
+// and sp, fewer devices split the rows, so the candidate's own value is larger. When no compiled candidate fits, the
+// one with the least memory comes first. Throws DoesNotFit when the weights alone do not fit on any mesh, UserError
+// when no mesh divides the model's sizes.
 MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
-// The candidates without compiling, best guess first; those that hold too much are left out.
+// Returns the candidates without compiling, best guess first, leaving out those that do not fit.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
-// With `mesh: auto` the mesh and batch that are chosen for these devices, saying so; else nothing is changed.
+// With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. Otherwise returns a variant
+// without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
-// A table for people: mesh, batch, memory, seconds, verdict.
+// Formats a table for people: mesh, batch, memory, seconds, verdict.
 std::string format_choice(const MeshChoice& choice);
 
 }  // namespace fettle

@@ -16,7 +16,7 @@ class Search {
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
-    if (held_fits) {  // else no change of the activations helps
+    if (held_fits) {  // otherwise smaller activations do not help
       if (run.remat != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";
@@ -36,7 +36,7 @@ class Search {
   }
 
  private:
-  // True when it fits; a change that the model's sizes do not allow is none.
+  // Returns true when the change fits. A change that the model's sizes do not allow counts as not fitting.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);
@@ -54,7 +54,7 @@ class Search {
     }
   }
 
-  // Temporaries grow with the rows: the share that fits, then one row.
+  // Temporaries grow with the rows. Tries the share of the rows that should fit, then one row.
   void fewer_rows() {
     const int64_t rows = plan_.run.rows_per_device;
     const auto room = static_cast<double>(plan_.memory.head_room() + plan_.memory.temporaries);
@@ -82,7 +82,7 @@ class Search {
     }
   }
 
-  // The optimizer's state first, which is read and written once a step; weights are read twice.
+  // Tries the optimizer state first: a step reads and writes it once, but reads the weights twice.
   void offload() {
     Variant changed = plan_.variant;
     const std::string state = size_text(plan_.memory.optimizer);

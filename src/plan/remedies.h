@@ -1,4 +1,4 @@
-// Defines what would make a step fit that does not, each way compiled and seen to fit.
+// Defines find_remedies: changes that make a step fit. Each is compiled to prove that it fits.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -7,12 +7,13 @@ namespace fettle {
 
 struct Remedy {
   std::string change;  // "per_device_train_batch_size: 2 (gradient_accumulation_steps: 4 keeps the rows of a step)"
-  MemoryTable memory;  // with it
+  MemoryTable memory;  // with the change
 };
 
-// Changes of the recipe or the machine, the mildest first, that let `plan` (which does not fit) fit: full
-// rematerialisation, fewer rows at a time, shorter rows, more devices, lora instead of full. One at a time; those that
-// sizes alone rule out are not compiled. Empty when none of them suffices alone. Compiles up to about six times.
+// Returns changes of the recipe or the machine that make `plan` (which does not fit) fit, those with the smallest
+// drawbacks first: full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices, lora instead
+// of full. Each change is tried alone. Changes whose sizes already exceed the memory are not compiled. Returns an empty
+// list when no single change is enough. Compiles up to about six times.
 std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine);
 
 }  // namespace fettle

@@ -56,10 +56,10 @@ std::string format_time(const StepPlan& plan) {
     text += fmt::format("    {:>10}  {} at {}\n", seconds_text(t.largest[i].exposed_seconds), t.largest[i].work,
                         t.largest[i].op_name);
   if (!t.unknown_loops.empty())
-    text += fmt::format("  counted once, since the compiler does not say how often they run: {}\n",
-                        fmt::join(t.unknown_loops, ", "));
+    text += fmt::format("  loops with an unknown trip count, counted once: {}\n", fmt::join(t.unknown_loops, ", "));
   if (!t.unknown_kernels.empty())
-    text += fmt::format("  without their arithmetic, which is not known: {}\n", fmt::join(t.unknown_kernels, ", "));
+    text += fmt::format("  kernels with unknown arithmetic, which is not counted: {}\n",
+                        fmt::join(t.unknown_kernels, ", "));
   return text;
 }
 
@@ -178,9 +178,8 @@ std::string format_plan(const StepPlan& plan) {
 }
 
 std::string format_remedies(const std::vector<Remedy>& remedies) {
-  if (remedies.empty())
-    return "it does not fit, and no single change of batch, length or devices that was compiled makes it fit\n";
-  std::string text = "it does not fit; each of these alone was compiled and does:\n";
+  if (remedies.empty()) return "the step does not fit, and none of the changes that were compiled makes it fit\n";
+  std::string text = "the step does not fit; it was compiled with each of these changes alone and then fits:\n";
   for (const Remedy& remedy : remedies)
     text += fmt::format("  {}: {} of {} on each device\n", remedy.change, size_text(remedy.memory.peak),
                         size_text(remedy.memory.share.limit));

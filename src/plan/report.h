@@ -1,4 +1,4 @@
-// Defines how a plan is told: as text for people, as JSON for scripts.
+// Formats a plan: as text for people, as JSON for scripts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,14 +10,14 @@
 
 namespace fettle {
 
-// What the command found: the plan, how its mesh was chosen (mesh: auto), and remedies when it does not fit.
+// The command's results: the plan, how its mesh was chosen (mesh: auto), and remedies when it does not fit.
 struct PlanResult {
   StepPlan plan;
   std::optional<MeshChoice> choice;
   std::vector<Remedy> remedies;
 };
 
-// The keys are a contract: see docs/plan.md.
+// The keys are a stable interface, described in docs/plan.md.
 nlohmann::json to_json(const PlanResult& result);
 std::string format_plan(const StepPlan& plan);
 std::string format_remedies(const std::vector<Remedy>& remedies);

@@ -1,4 +1,4 @@
-// Defines StepPlan: what one training step needs and costs on a machine, read off the compiled program.
+// Defines StepPlan: the memory and time of one training step on a machine, read from the compiled program.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,24 +16,24 @@ namespace fettle {
 
 struct StepPlan {
   Run run;
-  Variant variant;  // of the request, that was compiled
+  Variant variant;  // the variant of the request that was compiled
   MeshAxes mesh;
-  int64_t rows = 0;    // of a step: over all devices and micro-batches
-  int64_t length = 0;  // positions of a row
+  int64_t rows = 0;    // per step, over all devices and micro-batches
+  int64_t length = 0;  // positions per row
   MemoryTable memory;
-  int64_t flops = 0;  // of a step, over all devices: matrix products, recomputation included
+  int64_t flops = 0;  // per step over all devices: matrix products, including recomputation
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
-  std::optional<Timeline> timeline;  // none when the machine's rates are not known
+  std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known
   double compile_seconds = 0;
 
   int64_t tokens() const { return rows * length; }
-  // The hardware cannot go below: the longest of arithmetic, memory, links and the host's link, at data sheets' rates.
-  // 0: not known.
+  // Returns the lower bound of the step's seconds: the longest of arithmetic, memory, links and host link, at data
+  // sheet rates. 0: not known.
   double seconds_bound() const;
 };
 
-// Compiles the very step that `train` would run. Needs no weights. Throws what resolve and the compiler throw.
+// Compiles the same step that `train` would run. Reads no weights. Throws the errors of resolve() and of the compiler.
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine);
 
 }  // namespace fettle

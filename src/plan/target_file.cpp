@@ -21,21 +21,21 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct FilePlace {
   std::string file;
-  // "figures.yaml:3", or the file alone where the line is not known.
+  // Returns "figures.yaml:3", or the file alone when the line is not known.
   std::string at(const YAML::Node& node) const {
     return node.Mark().line < 0 ? file : fmt::format("{}:{}", file, node.Mark().line + 1);
   }
 };
 
-// A key and the member it sets; numbers lie between `least` and `most`.
+// A key and the member that it sets. Numbers must lie between `least` and `most`.
 template <typename Struct>
 struct Key {
   std::string_view name;
   std::variant<std::string Struct::*, double Struct::*, int Struct::*, int64_t Struct::*> member;
   double least = 0, most = 0;
-  double unit = 1;        // of the file's number, in the member's
-  const char* form = "";  // a regular expression that text must be
-  bool required = true;   // when there is no `like`
+  double unit = 1;        // factor from the file's number to the member
+  const char* form = "";  // a regular expression that text must match
+  bool required = true;   // required when there is no `like`
 };
 
 const std::vector<Key<Target>> kFigures = {
@@ -88,8 +88,8 @@ void set(Struct& to, const Key<Struct>& key, const YAML::Node& node, const FileP
   if (const auto large = std::get_if<int64_t Struct::*>(&key.member)) to.*(*large) = static_cast<int64_t>(value);
 }
 
-// Sets what the map gives; `others` are keys that someone else reads. With `all`, every key must be there but those
-// that need not.
+// Sets the members for the map's keys. Ignores `others`, which the caller reads. With `all`, throws when a required key
+// is missing.
 template <typename Struct>
 void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<std::string_view>& others,
           const YAML::Node& map, bool all, const FilePlace& place) {
@@ -102,14 +102,14 @@ void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<st
       set(to, *key, entry.second, place);
     } else if (std::find(others.begin(), others.end(), name) == others.end()) {
       const auto near = nearest(name, names);
-      throw UserError("{}: '{}' is no key of a target{}; see docs/targets.md", place.at(entry.first), name,
+      throw UserError("{}: '{}' is not a key of a target{}; see docs/targets.md", place.at(entry.first), name,
                       near ? fmt::format("; did you mean {}?", *near) : "");
     }
   }
   if (!all) return;
   for (const Key<Struct>& key : keys) {
     if (key.required && !map[std::string(key.name)])
-      throw UserError("{}: {} is missing; give it, or `like: mi300x` for a known target to take it from", place.at(map),
+      throw UserError("{}: {} is missing; give it, or set `like: mi300x` to take it from a known target", place.at(map),
                       key.name);
   }
 }
@@ -117,13 +117,13 @@ void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<st
 YAML::Node load(const std::filesystem::path& file) {
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(file, unreadable))
-    throw UserError("{}: is no file; wanted one that describes a target (docs/targets.md)", file.string());
+    throw UserError("{}: the file does not exist; wanted a target description (docs/targets.md)", file.string());
   try {
     YAML::Node root = parse_yaml(read_file(file));
     if (!root.IsMap()) throw UserError("{}: wanted keys and values that describe a target", file.string());
     return root;
   } catch (const YAML::ParserException& error) {
-    throw UserError("{}:{}: no yaml: {}", file.string(), error.mark.line + 1, error.msg);
+    throw UserError("{}:{}: invalid yaml: {}", file.string(), error.mark.line + 1, error.msg);
   }
 }
 
@@ -143,7 +143,7 @@ Target read_target(const std::filesystem::path& file) {
     target.title = "";
   }
   target.name = file.stem().string();
-  target.config = "";  // made anew from the figures
+  target.config = "";  // computed again from the figures
   read(target, kFigures, {"like", "chip"}, root, !like, place);
   if (target.title.empty()) target.title = target.name;
   const Vendor* vendor = vendor_named(target.plugin);
@@ -151,16 +151,16 @@ Target read_target(const std::filesystem::path& file) {
     throw UserError("{}: plugin is '{}', wanted one that compiles for devices that are not here: {}",
                     place.at(root["plugin"]), target.plugin, fmt::join(vendors_with_targets(), " or "));
   const YAML::Node chip = root["chip"];
-  if (chip && !chip.IsMap()) throw UserError("{}: chip is no map of figures", place.at(chip));
+  if (chip && !chip.IsMap()) throw UserError("{}: chip is not a map of figures", place.at(chip));
   if (chip && !target.config.empty())
-    throw UserError("{}: chip and config say the same in two ways; give one", place.at(chip));
+    throw UserError("{}: chip and config are alternatives; remove one of them", place.at(chip));
   if (!chip && target.config.empty() && !like)
-    throw UserError("{}: neither chip nor config is there; give one, or `like: mi300x`", place.at(root));
+    throw UserError("{}: chip and config are both missing; give one of them, or `like: mi300x`", place.at(root));
   if (chip) read(target.chip, kChip, {}, chip, !like, place);
   if (target.config.empty()) {
-    // The plugin ends the process on a chip of the other vendor.
+    // The plugin ends the process when it gets a chip of another vendor.
     if (vendor_of_capability(target.chip.capability) != vendor)
-      throw UserError("{}: capability {} is none of plugin {}; give a chip of that plugin, or take plugin out",
+      throw UserError("{}: capability {} does not belong to plugin {}; give a chip of that plugin, or remove plugin",
                       place.at(root), target.chip.capability, target.plugin);
     target.config = config_text(target);
   }

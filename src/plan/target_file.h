@@ -1,4 +1,4 @@
-// Defines read_target: an accelerator that a yaml (or json) file describes. The keys are in docs/targets.md.
+// Defines read_target, which reads an accelerator from a yaml (or json) file. docs/targets.md describes the keys.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,12 @@
 
 namespace fettle {
 
-// What is not given is that of the target that `like` names, or is missed with an error. Throws UserError with
-// file:line on unknown keys, values out of range, and what is missing.
+// Missing keys are taken from the target that `like` names. Throws UserError with file:line on unknown keys, values out
+// of range, and missing keys when there is no `like`.
 Target read_target(const std::filesystem::path& file);
 
-// A file when the words hold a '/' or end in .yaml, .yml or .json, else a known name. Throws UserError.
+// Reads a file when the argument contains '/' or ends in .yaml, .yml or .json; otherwise returns the known target of
+// that name. Throws UserError.
 Target find_target(const std::string& name_or_file);
 
 }  // namespace fettle

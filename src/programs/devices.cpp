@@ -14,8 +14,8 @@
 namespace fettle {
 namespace {
 
-// What the devices' memory leaves to this program. The plugin takes one fraction for all devices, so the fullest one
-// decides. Nothing is known without the driver.
+// Returns how much memory of a device this program may take. The plugin takes one fraction for all devices, so the
+// device with the least free memory decides. Without the driver, the result is unknown.
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
@@ -28,11 +28,12 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   }
   if (least.total == 0) return least;
   if (least.limit == 0)
-    throw DoesNotFit("a device of plugin {} has {}, of which other programs hold {}: nothing is left; end them",
-                     plugin.name(), size_text(least.total), size_text(least.others));
+    throw DoesNotFit(
+        "a device of plugin {} has {}, and other programs use {} of it, so no memory is left; end those programs",
+        plugin.name(), size_text(least.total), size_text(least.others));
   if (least.others > 0 && least.limit < least.asked())
     info(
-        "gpu_memory_utilization: {:g} of a device's {} is asked for, but other programs hold {} of it: this one takes "
+        "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
         "{} ({:.2f})",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
   return least;
@@ -54,15 +55,16 @@ Devices::Devices(const DeviceRequest& request)
       client_(make_client(plugin_, request, memory_)),
       tf32_(request.tf32),
       kernels_(request.kernels) {
-  if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0) memory_.limit = limit;  // the allocator's own
+  if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0)
+    memory_.limit = limit;  // the allocator's own limit
   if (!plugin_->vendor().has_memory_options && !request.memory_utilization_at.empty())
-    warn("{}: gpu_memory_utilization has no effect: plugin {} has no memory of its own to share",
+    warn("{}: gpu_memory_utilization has no effect: plugin {} has no separate device memory",
          request.memory_utilization_at, plugin_->name());
   count_ = static_cast<int64_t>(client_.devices().size());
   if (request.count > 0) {
     if (request.count > count_)
-      throw UserError("{} devices are asked for (device_count or mesh), but {} has {}", request.count,
-                      client_.platform_name(), count_);
+      throw UserError("device_count or mesh asks for {} devices, but {} has {}", request.count, client_.platform_name(),
+                      count_);
     count_ = request.count;
   }
   if (request.compile_cache != "off")
@@ -80,8 +82,8 @@ namespace {
 
 UserError no_host_memory(const Client& client) {
   return UserError(
-      "offload_optimizer and offload_param need arrays in pinned memory of the host, which plugin {} does not have or "
-      "cannot compile for; remove the keys, or take a newer plugin (`make setup`, `make plugins`)",
+      "offload_optimizer and offload_param need arrays in pinned host memory. Plugin {} does not support them or "
+      "cannot compile for them; remove the keys, or use a newer plugin (`make setup`, `make plugins`)",
       client.plugin().name());
 }
 
@@ -105,7 +107,7 @@ Executable Devices::compile(const Program& program) {
     if (cache_) return cache_->compile(client_, text, signature_of(program), options);
     return client_.compile(text, signature_of(program), options);
   } catch (const DeviceError& error) {
-    // Plugins of before 2026 have the memory but not the op, or not on several devices.
+    // Plugins from before 2026 have the memory but lack the op, or support it on one device only.
     if (std::string(error.what()).find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     throw;
   }
@@ -115,7 +117,7 @@ std::map<std::string, DeviceBuffer> run_program(const Executable& executable, co
   std::vector<DeviceBuffer*> arguments;
   for (const ArgInfo& info : executable.signature().inputs) {
     const auto at = inputs.find(info.name);
-    internal_check(at != inputs.end(), "no device array for the program's input '{}'", info.name);
+    internal_check(at != inputs.end(), "the program's input '{}' has no device array", info.name);
     arguments.push_back(at->second);
   }
   std::vector<DeviceBuffer> outputs = executable.run(arguments);

@@ -1,4 +1,4 @@
-// Defines Devices: the devices of a plugin that a run uses, the programs compiled for them, and how a program is run.
+// Defines Devices: the devices of a plugin that a run uses. It compiles programs for them; run_program runs them.
 #pragma once
 
 #include <map>
@@ -15,23 +15,23 @@
 
 namespace fettle {
 
-// Which devices to open, and how to compile for them.
+// The devices to open, and options for compiling.
 struct DeviceRequest {
-  std::string plugin;         // cpu, cuda, rocm or a file; empty: the best there is
-  int64_t count = 0;          // devices to use; 0: all. The CPU plugin makes as many
+  std::string plugin;         // cpu, cuda, rocm or a file; empty: the best available one
+  int64_t count = 0;          // devices to use; 0: all. The CPU plugin makes this many
   bool tf32 = false;          // f32 products may use TF32
-  std::string compile_cache;  // a folder; empty: the default one; "off": none
+  std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: nowhere
-  std::vector<std::string> kernels = {"off"};  // that programs may call: names, or the word auto or off
+  std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: not set
+  std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
 };
 
 class Devices {
  public:
-  // Loads the plugin and takes the devices; of a GPU's memory what is asked for, or, when other programs leave less,
-  // that, which is said. Throws UserError when there are fewer devices than asked for, DoesNotFit when other programs
-  // leave no memory, DeviceError when the plugin does not load.
+  // Loads the plugin and opens the devices. Takes the requested share of a GPU's memory; when other programs leave
+  // less, takes what is left and prints a message. Throws UserError when there are fewer devices than requested,
+  // DoesNotFit when other programs leave no memory, DeviceError when the plugin does not load.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
@@ -42,29 +42,29 @@ class Devices {
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }
   const std::string& capability() const { return client_.devices()[0].capability; }
 
-  // Throws UserError when the plugin cannot keep arrays in the host's memory.
+  // Throws UserError when the plugin does not support arrays in host memory.
   void require_host_memory() const;
-  // Compiles, or takes from the compile cache.
+  // Compiles the program, or reads it from the compile cache.
   Executable compile(const Program& program);
 
  private:
   std::shared_ptr<const Plugin> plugin_;
-  MemoryShare memory_;  // settled before the client, which takes it
+  MemoryShare memory_;  // settled before the client, whose constructor needs it
   Client client_;
   int64_t count_;
   bool tf32_;
   std::vector<std::string> kernels_;
-  int compiled_ = 0;  // programs so far, for the names of FETTLE_DUMP
+  int compiled_ = 0;  // number of compiled programs, for the file names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };
 
 // Device arrays by program input name.
 using Bindings = std::map<std::string, DeviceBuffer*>;
 
-// Runs the program with its inputs taken by name. Throws InternalError when one is missing.
+// Runs the program with its inputs found by name. Throws InternalError when one is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
-// A value every device holds whole.
+// Uploads a value of which every device gets all.
 DeviceBuffer replicate(const Devices& devices, const HostArray& value);
 DeviceBuffer replicate(const Devices& devices, float value);
 

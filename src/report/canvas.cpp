@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kScale = 2;
 
-// cairo numbers the surfaces of a process; the file is to be the same every time.
+// cairo numbers the surfaces of a process. Removing the number makes files reproducible.
 std::string without_surface_number(const std::string& svg) {
   static const Pattern kNumbered("\"surface[0-9]+\"");
   return kNumbered.replace_all(svg, "\"plot\"");
@@ -30,7 +30,7 @@ void check(cairo_status_t status) {
   internal_check(status == CAIRO_STATUS_SUCCESS, "cairo cannot draw the picture: {}", cairo_status_to_string(status));
 }
 
-// Draws on `surface`, takes what `finish` then makes of it, and destroys it.
+// Draws on `surface`, passes it to `finish`, and destroys it.
 void draw_on(cairo_surface_t* surface, double scale, const std::function<void(Canvas&)>& draw,
              const std::function<cairo_status_t(cairo_surface_t*)>& finish) {
   const std::unique_ptr<cairo_surface_t, void (*)(cairo_surface_t*)> owner(surface, cairo_surface_destroy);
@@ -93,7 +93,7 @@ void Canvas::title(double x, double y, std::string title, double most) {
   font(17, true);
   std::string shown = title;
   while (!title.empty() && width_of(shown) > most) {
-    while ((title.back() & 0xc0) == 0x80) title.pop_back();  // a whole UTF-8 character
+    while ((title.back() & 0xc0) == 0x80) title.pop_back();  // removes a whole UTF-8 character
     title.pop_back();
     shown = title + "…";
   }
@@ -108,7 +108,7 @@ double Canvas::width_of(const std::string& text) {
 
 void Canvas::path(const std::vector<std::pair<double, double>>& at, Colour c, double width) {
   if (at.size() == 1) return dot(at[0].first, at[0].second, 4, c);
-  cairo_new_path(cairo_);  // showing text leaves a current point
+  cairo_new_path(cairo_);  // text leaves a current point behind
   for (const auto& [x, y] : at) cairo_line_to(cairo_, x, y);
   stroke(c, width);
 }

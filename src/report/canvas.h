@@ -1,4 +1,4 @@
-// Defines Canvas and write_picture: what the pictures of a run are drawn with.
+// Defines Canvas and write_picture, which draw the pictures of a run.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ struct Colour {
 };
 constexpr Colour kInk{0.13, 0.15, 0.19}, kFaint{0.42, 0.45, 0.5}, kGrid{0.9, 0.91, 0.93};
 
-// Draws in points, from the left upper corner.
+// Draws in points; the origin is the top left corner.
 class Canvas {
  public:
   explicit Canvas(cairo_t* cairo);
@@ -25,10 +25,10 @@ class Canvas {
   void line(double x0, double y0, double x1, double y1, Colour c, double width);
   void box(double x, double y, double width, double height, Colour c);
   void dot(double x, double y, double radius, Colour c);
-  // `along`: 0 begins at x, 0.5 is centred on it, 1 ends there.
+  // `along` aligns the text: 0 begins at x, 0.5 is centred on x, 1 ends at x.
   void text(double x, double y, const std::string& text, double along, double size, Colour c, bool bold = false);
   void text_upwards(double x, double y, const std::string& text, double size, Colour c, double along = 0.5);
-  // Cut with an ellipsis to be no wider than `most`.
+  // Shortens the title with an ellipsis to at most `most` points.
   void title(double x, double y, std::string title, double most);
   double width_of(const std::string& text);
   void path(const std::vector<std::pair<double, double>>& at, Colour c, double width);
@@ -40,7 +40,7 @@ class Canvas {
   cairo_t* cairo_;
 };
 
-// Writes STEM.png, two pixels a point, and STEM.svg. Throws UserError when a file is not writable.
+// Writes STEM.png (two pixels per point) and STEM.svg. Throws UserError when a file is not writable.
 void write_picture(const std::filesystem::path& stem, double width, double height,
                    const std::function<void(Canvas&)>& draw);
 

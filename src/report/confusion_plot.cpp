@@ -10,13 +10,13 @@ namespace fettle {
 namespace {
 
 constexpr Colour kRightColour{0.11, 0.31, 0.85}, kWrongColour{0.92, 0.35, 0.05}, kWhite{1, 1, 1};
-constexpr double kCellsTop = 56, kMargin = 24, kLetter = 6.6;  // a letter of 12 points is about so wide
-constexpr size_t kLongest = 24;                                // letters of a name
+constexpr double kCellsTop = 56, kMargin = 24, kLetter = 6.6;  // points; kLetter: width of a 12-point letter
+constexpr size_t kLongest = 24;                                // longest name, in letters
 
 std::string shortened(const std::string& name) {
   if (name.size() <= kLongest) return name;
   size_t end = kLongest - 1;
-  while (end > 0 && (name[end] & 0xc0) == 0x80) --end;  // a whole UTF-8 character
+  while (end > 0 && (name[end] & 0xc0) == 0x80) --end;  // keeps whole UTF-8 characters
   return name.substr(0, end) + "…";
 }
 

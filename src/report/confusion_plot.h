@@ -1,4 +1,4 @@
-// Draws which labels were taken for which (confusion.png and .svg).
+// Draws the confusion matrix of a classifier (confusion.png and .svg).
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace fettle {
 
 struct Confusion {
   std::string title;
-  std::vector<std::string> names;  // of the labels
-  std::vector<int64_t> counts;     // [true label, said label], row-major
+  std::vector<std::string> names;  // the labels
+  std::vector<int64_t> counts;     // [true label, predicted label], row-major
 };
 
-// Writes STEM.png and STEM.svg: a line for each true label, a column for each said one. A cell is the darker the larger
-// its share of the line is, blue where it is right and orange where it is wrong, with its count where there is room.
-// Same counts, same bytes. Throws UserError when a file is not writable.
+// Writes STEM.png and STEM.svg: one line per true label, one column per predicted label. The darker a cell, the larger
+// its share of the line. Correct cells are blue, wrong ones orange. A cell shows its count where there is room. Equal
+// counts give equal bytes. Throws UserError when a file is not writable.
 void write_confusion_plot(const std::filesystem::path& stem, const Confusion& confusion);
 
 }  // namespace fettle

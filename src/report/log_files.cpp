@@ -44,7 +44,7 @@ Json optional_json(const auto& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Python's json has NaN, ours does not: such values are left out rather than read back as text.
+// Leaves out values that are not finite: Python's json can represent them, but ours cannot.
 Json to_json_row(const LogRecord& record) {
   Json row{{"step", record.step}, {"epoch", record.epoch}};
   for (const auto& [name, value] : record.values)
@@ -83,7 +83,8 @@ std::string to_json(const TrainerState& state) {
 
 TrainerState read_trainer_state(const fs::path& file) {
   const Json fields = read_json_file(file);
-  if (!fields.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", file.string(), fields.type_name());
+  if (!fields.is_object())
+    throw UserError("{}: contains a JSON {}, wanted an object", file.string(), fields.type_name());
   TrainerState state;
   read_field(file, fields, "global_step", state.global_step);
   read_field(file, fields, "max_steps", state.max_steps);

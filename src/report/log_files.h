@@ -1,5 +1,5 @@
-// Writes the log files of a run: trainer_state.json and *_results.json as Hugging Face's Trainer, trainer_log.jsonl as
-// LLaMA-Factory. Pure functions on structs; resuming continues both logs.
+// Writes the log files of a run. trainer_state.json and *_results.json have the format of Hugging Face's Trainer,
+// trainer_log.jsonl that of LLaMA-Factory. Pure functions on structs; a resumed run continues both logs.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct TrainerState {
   double total_flos = 0;
   std::optional<double> best_metric;
   std::optional<int64_t> best_global_step;
-  std::string best_model_checkpoint;  // empty: none
+  std::string best_model_checkpoint;  // empty when there is none
   std::vector<LogRecord> log_history;
 };
 
 std::string to_json(const TrainerState& state);
-// Fields that are not there keep their defaults; other fields are dropped. Throws UserError naming file and field.
+// Missing fields keep their defaults; unknown fields are ignored. Throws UserError that names file and field.
 TrainerState read_trainer_state(const std::filesystem::path& file);
 void write_trainer_state(const std::filesystem::path& file, const TrainerState& state);
-// Drops what comes after `step`, so that a resumed run continues the log.
+// Removes records after `step`, so that a resumed run continues the log.
 void cut_after(TrainerState& state, int64_t step);
 
 // One line of trainer_log.jsonl.
@@ -46,7 +46,7 @@ struct ProgressRecord {
   int64_t current_steps = 0, total_steps = 0;
   std::optional<double> loss, eval_loss, lr, epoch;
   double elapsed_seconds = 0, remaining_seconds = 0;
-  std::optional<double> throughput;  // tokens a second
+  std::optional<double> throughput;  // tokens per second
   std::optional<int64_t> total_tokens;
 };
 

@@ -14,7 +14,7 @@ using Points = std::vector<LossCurves::Point>;
 
 constexpr double kWidth = 800, kHeight = 500;
 constexpr double kLeft = 72, kRight = 24, kTop = 56, kBottom = 56;
-constexpr size_t kMostPoints = 2000;  // more would only make the svg large
+constexpr size_t kMostPoints = 2000;  // more would only enlarge the svg
 
 constexpr Colour kRaw{0.15, 0.39, 0.92, 0.28}, kSmooth{0.11, 0.31, 0.85}, kEvaluation{0.92, 0.35, 0.05};
 
@@ -25,7 +25,7 @@ Points finite(const Points& points) {
   return out;
 }
 
-// The smallest and largest of each run of points, so that spikes stay.
+// Keeps the smallest and largest of each group of consecutive points, so that spikes remain visible.
 Points thin(const Points& points) {
   if (points.size() <= kMostPoints) return points;
   const size_t run = (2 * points.size() + kMostPoints - 1) / kMostPoints;
@@ -47,11 +47,11 @@ struct Axis {
       out.push_back(i * tick + 0.0);  // never -0
     return out;
   }
-  // Where `value` lies between the ends, 0..1.
+  // Returns where `value` lies between the ends, 0..1.
   double at(double value) const { return (value - low) / (high - low); }
 };
 
-// 1, 2 or 5 times a power of ten, so that about `wanted` ticks fit.
+// Returns 1, 2 or 5 times a power of ten, so that about `wanted` ticks fit.
 double tick_for(double span, int wanted) {
   const double rough = span / wanted, power = std::pow(10, std::floor(std::log10(rough)));
   for (double factor : {1.0, 2.0, 5.0})
@@ -66,7 +66,7 @@ Axis step_axis(const LossCurves& curves) {
   if (low > high) return {0, 1, 1};
   if (low == high) --low, ++high;
   Axis axis{static_cast<double>(low), static_cast<double>(high), 1};
-  if (axis.low < 0.1 * axis.high) axis.low = std::min(axis.low, 0.0);  // a run shown from its start
+  if (axis.low < 0.1 * axis.high) axis.low = std::min(axis.low, 0.0);  // shows a run that starts near 0 from 0
   axis.tick = std::max(1.0, tick_for(axis.high - axis.low, 8));
   return axis;
 }

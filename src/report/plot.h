@@ -19,14 +19,15 @@ struct LossCurves {
   std::vector<Point> training, evaluation;
 };
 
-// "loss" and "eval_loss" of a run's log_history.
+// Returns "loss" and "eval_loss" of a run's log_history.
 LossCurves loss_curves(const std::vector<LogRecord>& history, std::string title);
 
-// The exponential moving average LLaMA-Factory draws: the more values there are, the smoother.
+// Returns the exponential moving average that LLaMA-Factory draws. The more values there are, the smoother it is.
 std::vector<double> smooth(const std::vector<double>& values);
 
-// Writes STEM.png (1600 x 1000) and STEM.svg: the raw training loss light, the smoothed one bold, evaluations as dots.
-// Points whose loss is not finite are left out. Same curves, same bytes. Throws UserError when a file is not writable.
+// Writes STEM.png (1600 x 1000) and STEM.svg: the training loss as a light line, its average as a bold line,
+// evaluations as dots. Leaves out points whose loss is not finite. Equal curves give equal bytes. Throws UserError when
+// a file is not writable.
 void write_loss_plot(const std::filesystem::path& stem, const LossCurves& curves);
 
 }  // namespace fettle

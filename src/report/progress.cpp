@@ -17,7 +17,7 @@
 namespace fettle {
 namespace {
 
-// Letters and digits alone, lower case.
+// Keeps only letters and digits, in lower case.
 std::string plain(std::string_view text) {
   std::string out;
   for (unsigned char c : text)
@@ -25,7 +25,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// The best of a few n x n x n products on one device.
+// Returns the FLOP/s of the fastest of a few n x n x n products on one device.
 double measure_product(const Devices& devices, int64_t n, DType dtype) {
   Program program;
   BuildScope scope(program.block());
@@ -146,14 +146,14 @@ ProgressView Progress::view() const {
 double data_sheet_flops(const std::string& kind, DType compute) {
   if (compute != DType::kBF16 && compute != DType::kF16) return 0;
   const std::string device = plain(kind);
-  // Cards of the same name with other speeds than the ones in the table.
+  // Cards with the same name but other speeds than those in the table.
   for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
     if (device.find(other) != std::string::npos) return 0;
   const Target* best = nullptr;
   size_t length = 0;
   for (const Target& target : targets()) {
     const std::string name =
-        plain(target.name.substr(0, target.name.find('-')));  // "a100-80": the memory is not the speed
+        plain(target.name.substr(0, target.name.find('-')));  // "a100-80": the memory size does not change the speed
     if (device.find(name) != std::string::npos && name.size() > length) best = &target, length = name.size();
   }
   return best == nullptr ? 0 : best->bf16_tflops * 1e12;
@@ -164,7 +164,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
   if (compute != DType::kF32) ways.push_back(DType::kF32);
   double best = 0;
   for (const DType dtype : ways) {
-    // Many cores need large matrices to be busy, few cores small ones to be done in time.
+    // Large matrices keep many cores busy; small ones finish in time on few cores.
     for (int64_t n : {512, 1024, 2048}) {
       const double seconds = seconds_of(n, dtype);
       best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);

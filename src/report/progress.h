@@ -1,7 +1,7 @@
-// Defines Progress: what a run shows while it goes, and the banners before and after it.
+// Defines Progress, which shows the progress of a run, and the banners before and after it.
 //
-// Tokens are real ones (padding does not count). Times leave out steps that compiled something, and what goes on
-// between steps (evaluation, saving).
+// Tokens do not include padding. Times do not include steps that compiled something, or work between steps (evaluation,
+// saving).
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@
 
 namespace fettle {
 
-// One progress line's values; what is not there is not shown.
+// The values of one progress line. Absent values are not shown.
 struct ProgressView {
   int64_t step = 0, total_steps = 0;
   std::optional<double> epoch, loss, learning_rate, grad_norm;
   std::optional<double> tokens_per_second;
-  std::optional<double> share;                 // of the possible speed, 0..1
-  int64_t memory_bytes = 0, memory_limit = 0;  // of one device; 0 = not known
+  std::optional<double> share;                 // of the peak speed, 0..1
+  int64_t memory_bytes = 0, memory_limit = 0;  // per device; 0 = not known
   std::optional<double> seconds_left;
 };
 
@@ -34,36 +34,36 @@ struct ProgressOptions {
   int64_t total_steps = 0;
   int64_t logging_steps = 10;
   double peak_flops = 0;                       // of all devices together, per second; 0 = not known
-  int64_t memory_bytes = 0, memory_limit = 0;  // of one device: the step's peak, and what there is
+  int64_t memory_bytes = 0, memory_limit = 0;  // per device: the step's peak, and the device's limit
 };
 
-// One step's outcome.
+// The outcome of one step.
 struct StepReport {
-  int64_t step = 0;  // steps done, this one included
+  int64_t step = 0;  // steps done, including this one
   double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
   int64_t real_tokens = 0;
   int64_t flops = 0;  // Program::flops() of the step; 0 = not known
-  bool warm = true;   // false: the step compiled a program; it is not timed
+  bool warm = true;   // false: the step compiled a program and is not timed
 };
 
-// Shows the live line on a terminal, else a plain line each logging_steps and at the last step. The first step of a run
-// is never timed.
+// Shows a live line on a terminal; otherwise prints a line every logging_steps steps and after the last step. Never
+// times the first step of a run.
 class Progress {
  public:
   explicit Progress(const ProgressOptions& options);
 
-  // Around the work of each step, fetching its batch included.
+  // Call these before and after each step. Fetching the batch is part of the step.
   void start_step();
   void finish_step(const StepReport& report);
 
-  // Over the timed steps since the last call of mark(); nothing when there is none.
+  // These two cover the timed steps since the last call of mark(). nullopt when there is none.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
-  std::optional<double> share() const;  // likewise
-  void mark() { marked_ = all_; }       // a new span begins (after a log record)
+  std::optional<double> share() const;  // of the peak speed
+  void mark() { marked_ = all_; }       // starts a new span (after a log record)
 
   double elapsed_seconds() const;                         // since construction
   double seconds_left() const;                            // 0 until a step was timed
-  int64_t total_tokens() const { return total_tokens_; }  // real ones of all steps, timed or not
+  int64_t total_tokens() const { return total_tokens_; }  // of all steps, timed or not, without padding
   int64_t total_flops() const { return total_flops_; }
   ProgressView view() const;  // of the latest step
 
@@ -82,33 +82,33 @@ class Progress {
   Sums all_, marked_;  // of timed steps
 };
 
-// FLOP/s of matrix products of one GPU by its maker's data sheet, from DeviceInfo::kind; 0 when not known.
+// Returns the FLOP/s of one GPU's matrix products from its maker's data sheet, by DeviceInfo::kind; 0 when not known.
 double data_sheet_flops(const std::string& kind, DType compute);
 
-// FLOP/s of the fastest way to multiply matrices of `compute`, by `seconds_of`, which times an n x n x n product of one
-// dtype. A CPU without arithmetic in 16 bits is faster when it widens to f32, so both are timed.
+// Returns the FLOP/s of the fastest way to multiply matrices of dtype `compute`. `seconds_of` times an n x n x n
+// product of a dtype. A CPU without 16-bit arithmetic is faster with f32, so both dtypes are timed.
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
 
-// FLOP/s all devices in use can do in `compute`: for GPUs the maker's data sheet, for CPUs the best of a few matrix
-// products measured here (about 0.3 s). 0 when not known.
+// Returns the peak FLOP/s of all devices in use for `compute`. For GPUs, it comes from the maker's data sheet. For
+// CPUs, it is the best of a few matrix products measured here (about 0.3 s). 0 when not known.
 double peak_flops(const Devices& devices, DType compute);
 
-// What the banner says, as Hugging Face's Trainer says it.
+// The figures of the start banner, which has the text of Hugging Face's Trainer.
 struct RunFigures {
   int64_t examples = 0;
   double epochs = 0;
   int64_t batch_per_device = 0, total_batch = 0, accumulation = 1;
   int64_t total_steps = 0;
   int64_t trainable_parameters = 0, all_parameters = 0;
-  int64_t resumed_step = 0;  // 0: from the start
+  int64_t resumed_step = 0;  // 0: a new run
   std::string devices;       // Devices::title()
 };
 
-// "***** Running training *****" and a line per figure; no newline at the end.
+// Formats "***** Running training *****" and a line per figure; no newline at the end.
 std::string format_banner(const RunFigures& figures);
 
-// "***** train metrics *****" and a line per metric, as Trainer.log_metrics: names sorted, *_runtime as a duration,
-// *_flos in GF. No newline at the end.
+// Formats "***** train metrics *****" and a line per metric, like Trainer.log_metrics: sorted by name, *_runtime as a
+// duration, *_flos in GF. No newline at the end.
 std::string format_metrics(const std::string& split, const std::map<std::string, double>& metrics);
 
 }  // namespace fettle

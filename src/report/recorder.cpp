@@ -56,7 +56,7 @@ void Recorder::write_lines() {
     unwritten_.clear();
     if (waiting > 1) info("trainer_log.jsonl is written again, with the {} lines that waited", waiting - 1);
   } catch (const Error& error) {
-    if (waiting == 1) warn("{}; the line waits for the next one, and training goes on", error.what());
+    if (waiting == 1) warn("{}; the line waits for the next one, and training continues", error.what());
   }
 }
 
@@ -106,7 +106,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
 
 void Recorder::overflow(int64_t step, double loss_scale) {
   ++record_.sums.overflows;
-  info("step {}: gradients overflowed float16; run again with the loss scale {}", step, loss_scale);
+  info("step {}: gradients overflowed float16; the step runs again with the loss scale {}", step, loss_scale);
 }
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {

@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// What the recipe asks of the labels.
+// Returns the recipe's keys about labels.
 LabelRequest label_request(const Recipe& recipe);
 
 // Whether the rows may be read to learn their labels. A plan needs only their number.

@@ -60,10 +60,10 @@ class Request {
   std::string config_file() const;  // the name of its config.json, for messages
   const std::string& model_folder() const;
   const std::vector<std::string>& adapters() const;
-  // The model's folder with the adapters' behind it: "base + adapter".
+  // The names of the model's folder and the adapters' folders: "base + adapter".
   std::string model_title() const;
-  // Of a stage that trains labels; read from the rows at the first call when nothing else tells them. A plan reads no
-  // rows when their number is known.
+  // The labels of a stage that trains labels. The first call reads them from the rows if neither recipe nor model names
+  // them. A plan reads no rows when the number of labels is known.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
 
@@ -88,7 +88,7 @@ class Request {
 
   // Whether the model, or one of the adapters, was taught labels or scores.
   bool has_taught_head() const;
-  // What the recipe asks of the labels, and what the model was taught.
+  // The recipe's keys about labels, and the labels that the model was trained with.
   LabelRequest label_request() const;
   TaughtLabels taught_labels() const;
 

@@ -113,7 +113,7 @@ class Resolving {
     const int64_t heads = run_.model.config.num_attention_heads, key_heads = run_.model.config.num_key_value_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
-    // More devices than key heads share them: each then holds the heads that its query heads read.
+    // When there are more devices than key heads, each device stores the key heads that its query heads read.
     if (key_heads % tp != 0 && tp % key_heads != 0)
       throw UserError("mesh: tp {} neither divides num_key_value_heads ({}) of {} nor is a multiple of it", tp,
                       key_heads, config_.file);
@@ -130,7 +130,7 @@ class Resolving {
     coefficient = *recipe_.moe_aux_loss_coef;
   }
 
-  // Which parameters are trained and which frozen.
+  // Decides which parameters are trained and which are frozen.
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
     if (trains_ && recipe_.finetuning_type == "full" && adapted)
@@ -198,13 +198,13 @@ class Resolving {
       return;
     }
     run_.reference = run_.trained;
-    // A new adapter starts as nothing.
+    // A new adapter has no effect at the start, so the reference needs no copy of it.
     if (run_.lora && run_.adapter.empty())
       std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
 
-  // In which memory each parameter lies: under offload_param the layers' in the host's, under offload_optimizer the
-  // masters. Last, since it asks for all the rest.
+  // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
+  // offload_optimizer. It runs last, because it needs all the other values.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
@@ -250,7 +250,7 @@ class Resolving {
     run_.pissa_iterations = recipe_.pissa_iter;
   }
 
-  // What LoRA leaves alone of the base is frozen, the rest is trained beside its pairs.
+  // Trains the LoRA weights and the saved modules. Freezes the rest of the base.
   void divide_for_lora() {
     run_.trained = lora_params(run_.model, *run_.lora);
     const std::vector<Param> saved = saved_params(run_.model, *run_.lora);

@@ -42,7 +42,7 @@ struct UpdateSpec {
   double max_grad_norm = 1;  // 0: no clipping
 };
 
-// What a command leaves behind.
+// The files that a command writes.
 struct OutputSpec {
   std::string folder;  // output_dir
   bool overwrite = false;
@@ -66,8 +66,8 @@ struct Run {
   int64_t pissa_iterations = 16;           // power iterations of that; -1: until it is exact
   std::vector<Param> frozen, trained;      // trained: the adapter's with LoRA, else every weight
   std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
-  // What the reference model has other than the trained one does: frozen copies of these. A new adapter is not among
-  // them, since its reference is the base alone.
+  // The parameters of which the reference model has frozen copies. A new adapter is not among them, because the
+  // reference is then the base alone.
   std::vector<Param> reference;
   std::string reference_folder;   // ref_model; empty: the model as the run starts
   std::string reference_at;       // where ref_model was set, for messages
@@ -99,13 +99,13 @@ struct Run {
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
   int64_t rows_per_micro_batch() const;  // of data, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // elements; of `frozen` those behind codes too
-  // Numbers of the layers whose tensors the parameter stands for: those it holds, or for a LoRA pair those that have
-  // one; {0} outside of the layers.
+  int64_t count(const std::vector<Param>& params) const;  // elements, including those of quantised weights
+  // Returns the numbers of the layers whose tensors the parameter contains; for LoRA weights only the layers that have
+  // some. Returns {0} outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
   Partition partition(const Param& param) const;  // of the stacked array
-  // A trained f32 matrix of the layers that the step computes with in 16 bits. With its optimizer state in the host's
-  // memory it lies there too, and each step makes itself a copy in 16 bits on the device. Not beside a reference model.
+  // True for a master weight: a trained f32 matrix of the layers that the step uses in 16 bits. With offload_optimizer,
+  // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
   bool has_master(const Param& param) const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Weight decay leaves out biases and norms, as is usual with PyTorch.
@@ -115,7 +115,7 @@ struct Run {
 // Names of program inputs and outputs.
 std::string frozen_input(const Param& param);
 std::string trained_input(const Param& param);
-std::string start_array(const Param& param);  // what was taken off the base for a PiSSA pair
+std::string start_array(const Param& param);  // PiSSA's initial A or B, subtracted from the base
 std::string reference_input(const Param& param);
 
 // Name of the loss scale's state, in programs of runs that scale the loss.
@@ -124,7 +124,7 @@ inline const std::string kLossScale = "loss_scale";
 // The trained parameter as the update rule sees it.
 OptimWeight optim_weight(const Run& run, const Param& param);
 
-// An array that the optimizer keeps beside a trained parameter; `name` is that of the program input and of the output.
+// An array of optimizer state for a trained parameter. `name` is the name of the program's input and output.
 struct StateArray {
   std::string name;  // "m/model.layers.{}.mlp.up_proj.weight"
   Shape shape;

@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// What compiled programs and findings about devices depend on: the plugin file's content and version, the number and
-// kind of devices, and on CPUs the instruction sets of this machine.
+// Returns a text of everything on which compiled programs and findings about devices depend: the plugin file's content
+// and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
 // Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the

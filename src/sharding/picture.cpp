@@ -10,13 +10,14 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kShown = 8;  // boxes in a direction; more are cut in the middle
+constexpr int64_t kShown = 8;  // boxes in one direction; more are left out in the middle
 
 std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
 }
 
-// Which of a dim's parts the device holds; the axes are major first, devices are numbered row-major over the mesh.
+// Returns which of a dim's parts the device stores. The axes are major first; devices are numbered row-major over the
+// mesh.
 int64_t part_of(const std::vector<std::string>& axes, const MeshAxes& mesh, int64_t device) {
   int64_t part = 0;
   for (const std::string& axis : axes) {
@@ -35,7 +36,7 @@ int64_t parts(const std::vector<std::string>& axes, const MeshAxes& mesh) {
   return count;
 }
 
-// "0-3,6", "0,2..14": runs of a like distance are shortened.
+// Formats device numbers as "0-3,6" or "0,2..14": runs with equal steps are shortened.
 std::string devices_text(const std::vector<int64_t>& devices) {
   std::vector<std::string> words;
   for (size_t i = 0; i < devices.size();) {
@@ -67,11 +68,12 @@ std::string centred(const std::string& text, size_t width) {
 }
 
 std::string coloured(const std::string& text, int64_t part) {
-  constexpr int kFills[] = {110, 150, 180, 139, 174, 109, 186, 146};  // of 256, light enough for black text
+  // Terminal colours (0 to 255) on which black text is readable.
+  constexpr int kFills[] = {110, 150, 180, 139, 174, 109, 186, 146};
   return fmt::format("\x1b[30;48;5;{}m{}\x1b[0m", kFills[part % std::size(kFills)], text);
 }
 
-// The parts that are drawn; -1 stands for those left out.
+// Returns the parts that are drawn; -1 stands for the omitted ones.
 std::vector<int64_t> shown_parts(int64_t count) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) {
@@ -81,7 +83,7 @@ std::vector<int64_t> shown_parts(int64_t count) {
   return out;
 }
 
-// The dims that are split, without an unsplit layer dim before them; "" when none is.
+// Describes how the array is split, leaving out a leading layer dim that is not split. Returns "" when no dim is split.
 std::string likeness(const PlacedArray& array) {
   Partition partition = array.partition;
   if (!partition.dims.empty() && array.axes[0] == "layers" && partition.dims[0].empty())
@@ -90,7 +92,7 @@ std::string likeness(const PlacedArray& array) {
   return whole ? "" : to_string(partition);
 }
 
-// Arrays of a kind that lie alike.
+// Arrays of a kind that are split in the same way.
 struct Group {
   std::string likeness;
   Partition partition;
@@ -115,7 +117,7 @@ std::vector<Kind> kinds_of(const std::vector<PlacedArray>& arrays) {
   return kinds;
 }
 
-// "a, b, c" in lines of at most about 100 characters.
+// Formats "a, b, c" in lines of at most about 100 characters.
 std::string wrapped(const std::vector<std::string>& words, const std::string& indent) {
   std::string text = indent;
   size_t line = indent.size();
@@ -172,7 +174,7 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
   std::vector<std::string> down, across;
   if (split.size() == 1) (partition.dims.back().empty() ? down : across) = split[0];
   if (split.size() > 1) down = split[0];
-  for (size_t d = 1; d < split.size(); ++d)  // a third and further dims side by side with the second
+  for (size_t d = 1; d < split.size(); ++d)  // a third and further dims stand beside the second
     across.insert(across.end(), split[d].begin(), split[d].end());
   const int64_t columns = parts(across, mesh);
   std::vector<std::vector<int64_t>> holders(static_cast<size_t>(parts(down, mesh) * columns));

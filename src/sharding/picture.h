@@ -1,4 +1,4 @@
-// Defines how shardings are shown: arrays as boxes that name the devices holding them, a table, and JSON.
+// Defines how shardings are shown: arrays as boxes with the numbers of the devices that store them, a table, and JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,9 +9,9 @@
 
 namespace fettle {
 
-// One array of a program with its place on a mesh.
+// One array of a program and its partition on a mesh.
 struct PlacedArray {
-  std::string kind;   // arrays of a kind stand and are shown together: "frozen weights"
+  std::string kind;   // arrays of one kind are shown together: "frozen weights"
   std::string name;   // "model.layers.{}.mlp.up_proj.weight"
   std::string label;  // short, for the picture: "mlp.up_proj"
   Shape shape;        // global
@@ -23,18 +23,19 @@ struct PlacedArray {
   int64_t bytes_per_device(const MeshAxes& mesh) const;
 };
 
-// One box a part, with the numbers of the devices that hold it. The first split dim goes down and the second across; a
-// single one goes across when it is the last dim. Further split dims share a box. More than 8 boxes in a direction are
-// cut in the middle. Lines end in newlines; `colour` fills the boxes with terminal colours.
+// Draws one box per part, with the numbers of the devices that store it. The first split dim goes down and the second
+// across. A single split dim goes across when it is the array's last dim. Further split dims share a box. If there are
+// more than 8 boxes in a direction, those in the middle are left out. Each line ends in a newline. `colour` fills the
+// boxes with terminal colours.
 std::string draw_partition(const Partition& partition, const MeshAxes& mesh, bool colour);
 
-// "[-, tp+fsdp]": each dim's mesh axes.
+// Formats each dim's mesh axes: "[-, tp+fsdp]".
 std::string to_string(const Partition& partition);
 
-// Pictures by kind, one for all of its arrays that lie alike, then the table.
+// Formats one picture per kind for all of its arrays that are split in the same way, then the table.
 std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh, bool colour);
-// {"mesh": [{"axis", "size"}], "arrays": [{"kind", "name", "shape", "dtype", "axes", "partition", "bytes_per_device",
-// "bytes", "note"}]}; the note only where there is one.
+// Returns {"mesh": [{"axis", "size"}], "arrays": [{"kind", "name", "shape", "dtype", "axes", "partition",
+// "bytes_per_device", "bytes", "note"}]}; "note" is absent when it is empty.
 nlohmann::json placed_json(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh);
 
 }  // namespace fettle

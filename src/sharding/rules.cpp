@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
-// An axis goes to the first dim that names it. So fsdp splits the first, slowest dim of a layer's matrices: gathering
-// along it moves contiguous memory, where a later dim makes compilers transpose whole stacks of layers.
+// A mesh axis splits the first dim whose rule names it. So fsdp splits the first, slowest dim of a layer's matrices.
+// Gathering along that dim moves contiguous memory; for a later dim, compilers transpose whole stacks of layers.
 const std::map<std::string, std::vector<std::string>> kDefaults{
     {"vocab", {"tp"}},
     {"embed", {"fsdp"}},
@@ -38,11 +38,11 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"act_vocab", {"tp"}},
 };
 
-// Dims that some devices may hold whole: their sizes are the model's, and no layer's work hangs on splitting them.
+// Dims that need not be split: the model sets their sizes, and no layer's computation requires the split.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// ep is there for the experts; rows are split over it where they can be.
+// ep exists for the experts. It also splits rows, where their number divides by it.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
 }

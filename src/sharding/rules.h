@@ -1,6 +1,6 @@
-// Defines ShardingRules: logical axes of weights and activations -> mesh axes.
+// Defines ShardingRules, which map the logical axes of weights and activations to mesh axes.
 //
-// `axis` is a mesh axis (dp, fsdp, ep, tp, sp), `dim` a tensor's; a logical axis names what a dim means.
+// `axis` is a mesh axis (dp, fsdp, ep, tp, sp), `dim` a tensor's dimension. A logical axis names the meaning of a dim.
 #pragma once
 
 #include <map>
@@ -11,28 +11,29 @@
 
 namespace fettle {
 
-// Logical axes of a value's dims, one a dim; "" is never split.
-// Weights: vocab, embed, heads, kv_heads, mlp, experts, layers, rank. Activations: batch, length, act_embed, act_heads,
-// act_kv_heads, act_mlp, act_vocab; act_groups (rows that go to one group of experts), act_experts.
+// The logical axes of a value, one per dim; "" is never split. Weights have the axes vocab, embed, heads, kv_heads,
+// mlp, experts, layers, rank. Activations have batch, length, act_embed, act_heads, act_kv_heads, act_mlp, act_vocab,
+// act_groups (rows whose tokens one group of expert devices computes), act_experts.
 using LogicalAxes = std::vector<std::string>;
 
 class ShardingRules {
  public:
-  // `overrides`: logical axis -> mesh axes joined by '+', or "" for none, over the defaults.
+  // `overrides` replace defaults: logical axis -> mesh axes joined by '+', or "" for none.
   explicit ShardingRules(MeshAxes mesh, const std::map<std::string, std::string>& overrides = {});
 
-  // The same rules, but for activations of one row: rows and positions are whole on every device.
+  // Returns the same rules for activations of one row: every device stores all rows and positions.
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
-  // How a value of `dims` lies. A vocabulary or key heads that do not divide by an axis stay whole on it (GPT-2's 50257
-  // tokens, 8 key heads on 16 devices). Throws UserError with the formula when another dim does not divide.
+  // Returns how a value of `dims` is split. A vocabulary or key heads that do not divide by an axis are not split by it
+  // (GPT-2's 50257 tokens, 8 key heads on 16 devices). Throws UserError with the sizes when another dim does not
+  // divide.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
-  // The same, but any dim may stay whole: for small arrays whose dims are derived from a weight's.
+  // The same, but every dim that does not divide stays whole. For small arrays whose dims are derived from a weight's.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
-  // The mesh axes that would split a dim of this axis and size if it divided by them; those of partition() set aside.
+  // Returns the mesh axes whose rule names this logical axis but by whose size the dim does not divide.
   std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
-  // An activation, held to its rule; the value itself on one device.
+  // Constrains an activation to its rule. On one device, returns the value itself.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;
 
  private:
@@ -42,8 +43,9 @@ class ShardingRules {
   std::map<std::string, std::vector<std::string>> rules_;
 };
 
-// The mesh of a recipe: axes in the order dp, fsdp, ep, tp, sp, with sizes of 1 left out; all devices on fsdp when
-// `mesh` is empty or auto (and nobody chose). Throws UserError on an unknown axis or when the product is not `devices`.
+// Returns the mesh of a recipe: axes in the order dp, fsdp, ep, tp, sp, without those of size 1. When `mesh` is empty,
+// or is auto and no mesh was chosen, all devices are on fsdp. Throws UserError on an unknown axis, and when the product
+// of the sizes is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 // "mesh fsdp 2 x tp 4", or "one device".

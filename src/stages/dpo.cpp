@@ -46,7 +46,7 @@ Tensor margin_loss(const KeyValues& keys, const Tensor& margin) {
 
 // log(1 - exp(x)) for x < 0.
 Tensor log_1m_exp(const Tensor& x) {
-  constexpr double kLeast = 1e-7;  // the precision of f32 beside 1
+  constexpr double kLeast = 1e-7;  // the precision of f32 near 1
   return log(maximum(1.0 - exp(x), constant(kLeast, DType::kF32)));
 }
 

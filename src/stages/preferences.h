@@ -13,7 +13,7 @@ namespace fettle {
 // The first (0) or second (1) sequence of each row: [.., S] -> [.., R].
 Tensor side(const Tensor& x_S, int64_t which);
 
-// What a loss over whole replies is computed of.
+// The inputs of a loss over whole replies.
 struct ReplyLogps {
   Tensor trained_S;    // f32: log-probability of the reply, summed over its tokens; stage rm: the score
   Tensor reference_S;  // the same of the reference model; null without one
@@ -41,22 +41,23 @@ enum PreferenceSum {
   kExtra
 };
 inline constexpr int64_t kPreferenceSums = kExtra + 1;
-// Each term f32 [R], summed over the rows: [kPreferenceSums]. No gradient goes through them.
+// Sums each term (f32 [R]) over the rows and returns [kPreferenceSums]. Gradients do not flow through.
 Tensor preference_sums(const std::vector<Tensor>& terms_R);
 
-// 1 where the predicate holds, else 0: f32.
+// Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
-// 1 for each row of replies, 0 for filler: tokens_S [.., S] -> [.., R].
+// Returns 1 for each row of replies and 0 for filler, [.., R], from tokens_S [.., S].
 Tensor real_rows(const Tensor& tokens_S);
-// The same of a batch.
+// The same for a batch.
 Tensor real_rows_of(const BatchInputs& batch);
 
-// The loss of a batch of replies. `losses` makes the rows' losses of the log-probabilities. When differentiable, the
-// gradient goes through the token losses in chunks: the loss by a token's logits is the loss by its sequence's
-// log-probability times that token's own.
+// Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. When
+// differentiable, the gradient is computed in chunks of tokens by the chain rule: the loss's gradient with respect to a
+// sequence's log-probability, times the gradient of the token's log-probability with respect to its logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// rewards/chosen, rewards/rejected, rewards/margins, logps/chosen, logps/rejected: those whose replies there are.
+// rewards/chosen, rewards/rejected, rewards/margins, logps/chosen, logps/rejected: only those whose replies occur in
+// the batch.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // The keys that every stage of preferences refuses.

@@ -1,7 +1,7 @@
-// Defines Stage: one kind of training as one row of a table.
+// Defines Stage: one kind of training as one table row.
 //
-// Everything that tells one stage from another is in its row: how its data is read and grouped, the model's head, the
-// reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
+// The table row of a stage has everything that distinguishes it: how its data is read and grouped, the model's head,
+// the reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
 //
 // Dims of names: B sequences, T positions, R rows of data (two sequences each for preferences, else one), K labels.
 #pragma once
@@ -22,10 +22,10 @@
 
 namespace fettle {
 
-// What the model ends in.
+// The kind of head that the model has.
 enum class Head {
   kTokens,  // logits of the vocabulary
-  kLabels,  // a classifier's: one logit a label
+  kLabels,  // a classifier's: one logit per label
   kScore,   // a classifier's with one output
 };
 
@@ -52,7 +52,7 @@ struct ModelPass {
   Tensor class_logits() const;  // f32 [B, K]
 };
 
-// What a loss is computed of.
+// The inputs of a loss.
 struct LossInputs {
   const BatchInputs& batch;
   const KeyValues& keys;
@@ -90,13 +90,13 @@ struct Stage {
   // resumed only with the same values.
   std::vector<std::string_view> keys = {};
   std::vector<RefusedKey> refused = {};
-  // Throws UserError for values of the keys that contradict each other. Null: none do.
+  // Throws UserError for values of the keys that contradict each other. Null: no values do.
   void (*check)(const KeyValues& keys) = nullptr;
 
   // Whether the loss compares with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // What each row counts in the mean of the losses, f32 [.., R]: its trained tokens, or 1; 0 for filler. Leading dims
-  // of the batch's arrays are kept.
+  // Returns the weight of each row in the mean of the losses, f32 [.., R]: its trained tokens, or 1; 0 for filler.
+  // Keeps the leading dims of the batch's arrays.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

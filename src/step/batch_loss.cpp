@@ -23,7 +23,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   return {run.model, f, hidden, run.model.classifies() ? Tensor{} : head_of(run.model, model.weights)};
 }
 
-// The reference model's weights: those of the trained one, but for its frozen copies.
+// Returns the weights of the reference model: the trained model's, with frozen copies in place of the trained ones.
 Weights reference_weights(Program& program, const Run& run, const Weights& weights) {
   Weights out = weights;
   for (const Param& param : run.reference)
@@ -63,7 +63,8 @@ Tensor count_of(const Run& run, const BatchInputs& batch) {
 Models add_models(Program& program, const Run& run, const Weights& weights) {
   const ModelInGraph trained{weights, run.lora.has_value(), true};
   if (!run.has_reference()) return {trained, {}};
-  // A new adapter starts as nothing, so the reference has none. One that is trained further is copied.
+  // A new adapter changes nothing at its start, so the reference model has none. An adapter that is trained further is
+  // copied.
   const bool adapted = !run.adapter.empty() && run.reference_folder.empty();
   return {trained, ModelInGraph{reference_weights(program, run, weights), adapted}};
 }
@@ -72,7 +73,8 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
                      const DropoutKey* dropout) {
   const ModelPass trained = run_model(run, models.trained, batch, remat, dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
-  // Sums are divided by the count of all micro-batches later, so that each micro-batch has its share of the mean.
+  // Later, sums are divided by the count of all micro-batches. Multiplying by this micro-batch's count gives its share
+  // of the mean.
   if (trained.forward.router)
     out.sum = out.sum + balance_loss(trained.forward) * run.model.config.router_aux_loss_coef * count_of(run, batch);
   return out;

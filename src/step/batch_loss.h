@@ -1,4 +1,4 @@
-// Defines batch_loss: from the arrays of one batch to the loss of its run's stage.
+// Defines batch_loss: the loss of the run's stage from the arrays of one batch.
 #pragma once
 
 #include <optional>
@@ -8,32 +8,32 @@
 
 namespace fettle {
 
-// The batch's arrays as inputs of the program. `sequences`: the dims before the positions, [B] or [A, B].
+// Adds the batch's arrays as inputs of the program. `sequences` are the dims before the positions, [B] or [A, B].
 BatchInputs add_batch(Program& program, const Run& run, const Dims& sequences, int64_t length);
-// What the losses of a batch are divided by: the sum of Stage::counts. f32 scalar.
+// Returns the divisor of a batch's losses, an f32 scalar: the sum of Stage::counts.
 Tensor count_of(const Run& run, const BatchInputs& batch);
 
-// A model's weights with what its forward pass does beside them.
+// A model's weights and the options of its forward pass.
 struct ModelInGraph {
   Weights weights;
   bool adapted = false;
-  bool balanced = false;  // its routers' balance is a part of the loss
-  Tensor squares = {};    // as fetch_layers takes it
+  bool balanced = false;  // the loss includes its load-balancing loss
+  Tensor squares = {};    // see fetch_layers
 };
 
-// The trained model, and the reference model where the loss compares with one.
+// The trained model, and the reference model when the loss needs one.
 struct Models {
   ModelInGraph trained;
   std::optional<ModelInGraph> reference;
 };
 
-// The trained model has these weights; the reference model's own become inputs.
+// Makes the models. The trained model uses `weights`; the reference model's own weights become inputs.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
-// The stage's loss, of which `sum` may be differentiated; the balancing loss of experts is in it.
+// Returns the stage's loss, including the load-balancing loss of experts. Its `sum` can be differentiated.
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, Remat remat,
                      const DropoutKey* dropout);
-// For evaluation: without dropout and gradients.
+// The same for evaluation: without dropout and gradients.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 
 }  // namespace fettle

@@ -12,10 +12,10 @@ namespace {
 
 struct ProgramRows {
   HostArray loss, tokens;    // f32 [rows]
-  HostArray correct;         // the same; not of preferences
-  HostArray metrics;         // of preferences
-  HostArray logits;          // of classifiers
-  int64_t rows_of_each = 1;  // sequences of the batch
+  HostArray correct;         // f32 [rows]; not for preferences
+  HostArray metrics;         // for preferences
+  HostArray logits;          // for classifiers
+  int64_t rows_of_each = 1;  // sequences of the batch per row
 };
 
 ProgramRows run_rows(const Devices& devices, const Run& run, const Executable& program, TrainState& state,
@@ -69,7 +69,7 @@ std::vector<double> Evaluator::losses(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float loss : rows.loss.as<float>()) out.push_back(loss);
   }
-  out.resize(static_cast<size_t>(batches_.examples()));  // filler stands behind the last
+  out.resize(static_cast<size_t>(batches_.examples()));  // drops filler behind the last example
   return out;
 }
 
@@ -79,7 +79,7 @@ std::vector<float> Evaluator::logits(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits.as<float>()) out.push_back(logit);
   }
-  out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // filler stands behind the last
+  out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // drops filler at the end
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Defines Evaluator: losses of held-out examples, with the weights as they are.
+// Defines Evaluator, which computes the losses of held-out examples with the current weights.
 #pragma once
 
 #include <map>
@@ -11,28 +11,28 @@
 namespace fettle {
 
 struct Evaluation {
-  double loss = 0;  // sum of token losses / trained tokens; of preferences the mean over their rows
+  double loss = 0;  // sum of token losses / trained tokens; for preferences the mean over rows
   double perplexity = 0;
-  double accuracy = 0;                    // share of trained tokens whose likeliest prediction is right
+  double accuracy = 0;                    // share of trained tokens whose most likely prediction is right
   std::map<std::string, double> figures;  // of preferences rewards/chosen, ... (preference.h), of classes accuracy, ...
                                           // (class_evaluation.h); then perplexity and token accuracy are not set
-  int64_t tokens = 0;                     // trained ones; of preferences their rows
+  int64_t tokens = 0;                     // trained tokens; for preferences rows
   int64_t samples = 0;
   double seconds = 0;
 
-  // As Trainer's metrics: eval_loss, eval_perplexity, eval_accuracy, eval_runtime, eval_samples_per_second, ...
+  // Returns Trainer's metrics: eval_loss, eval_perplexity, eval_accuracy, eval_runtime, eval_samples_per_second, ...
   std::map<std::string, double> metrics() const;
 };
 
-// The evaluation programs of a run, compiled once for each length, and the examples in their batches.
+// The evaluation programs of a run, compiled once per length, and the batches of examples.
 class Evaluator {
  public:
-  // Keeps devices and run by reference.
+  // Keeps references to devices and run.
   Evaluator(Devices& devices, const Run& run, const Examples& examples);
   Evaluation run(TrainState& state);
-  // Each example's loss, summed over its trained tokens, in their order. Not of preferences.
+  // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not for preferences.
   std::vector<double> losses(TrainState& state);
-  // Of stage cls: each example's logits, row-major [examples, num_labels], in their order.
+  // For stage cls: returns each example's logits, row-major [examples, num_labels], in the order of the examples.
   std::vector<float> logits(TrainState& state);
 
  private:
@@ -41,10 +41,10 @@ class Evaluator {
   Devices& devices_;
   const Run& run_;
   Batches batches_;
-  std::map<int64_t, Executable> programs_;  // by length
+  std::map<int64_t, Executable> programs_;  // keyed by length
 };
 
-// Of the rows in `batch`, those whose loss is not finite: "file:line" each.
+// Returns "file:line" of the rows in `batch` whose loss is not finite.
 std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines make_forward: a run's weights as inputs of a program, and what the model's forward pass asks of the run.
+// Defines make_forward, which sets up the model's forward pass for a run, and the inputs for the run's weights.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace fettle {
 
-// One parameter's stack as an input, of its own dtype or else `dtype`.
+// Adds one parameter's stack as an input. Its dtype is the parameter's own or else `dtype`.
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
-// A trained parameter's input as the forward pass reads it.
+// Returns a trained parameter's input as the forward pass uses it.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
-// trained/* and frozen/*, by the stacks' names.
+// Adds trained/* and frozen/* as inputs and returns them by stack_name.
 Weights add_weight_inputs(Program& program, const Run& run);
 struct ForwardOptions {
   Remat remat = Remat::kFull;
-  bool adapted = true;                  // with the run's adapter, when it has one
-  const DropoutKey* dropout = nullptr;  // of the adapter; null: nothing is dropped
-  Tensor squares = {};                  // as fetch_layers (offload.h) takes it
+  bool adapted = true;                  // use the run's adapter when it has one
+  const DropoutKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
+  Tensor squares = {};                  // see fetch_layers (offload.h)
 };
-// The forward pass of the run's model, ready but for the batch. `weights` outlives it.
+// Returns the model's forward pass, complete except for the batch. `weights` must outlive it.
 Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});
 
 }  // namespace fettle

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Bytes of one device's part of those that `wanted` takes.
+// Returns one device's bytes of the parameters for which `wanted` is true.
 template <typename Wanted>
 int64_t shard_bytes(const Run& run, const std::vector<Param>& params, DType dtype, const Wanted& wanted) {
   int64_t total = 0;
@@ -59,7 +59,7 @@ int64_t batch_bytes(const Run& run, int64_t length) {
   return total;
 }
 
-// What offload_param takes off a device.
+// Returns the bytes that offload_param moves off a device.
 int64_t layer_bytes(const Run& run) {
   auto moved = [](const Param& param) { return param.stacked(); };
   return shard_bytes(run, run.frozen, run.frozen_dtype, moved) +
@@ -82,16 +82,16 @@ std::vector<Line> parts(const MemoryTable& table) {
   return lines;
 }
 
-// How the limit of a GPU comes about: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
+// Explains the limit of a GPU: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
 std::string describe(const MemoryShare& share) {
   std::string text = fmt::format("(of {}", size_text(share.total));
   if (share.asked() <= share.left()) return text + fmt::format(", gpu_memory_utilization: {:g})", share.utilization);
-  text += fmt::format(", less a guess of {} for driver and libraries", size_text(share.allowance));
+  text += fmt::format(", minus an estimated {} for driver and libraries", size_text(share.allowance));
   if (share.others > 0) text += fmt::format(" and {} of other programs", size_text(share.others));
   return text + ")";
 }
 
-// Keys that make the step smaller, those that help most first.
+// Returns keys that reduce the step's memory, the most effective ones first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
   if (run.remat != Remat::kFull) activations.push_back("gradient_checkpointing: full");
@@ -135,7 +135,7 @@ MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stat
   table.host_temporaries =
       std::max<int64_t>(0, stats.host_argument + stats.host_output - stats.host_alias + stats.host_temp - table.host());
   table.batch = batch_bytes(run, length);
-  // Where the host's memory is the device's (CPU), the plugin tells them not apart, and the peak is of both.
+  // On the CPU, host memory is also device memory: the plugin does not distinguish them, and the peak counts both.
   const int64_t in_peak = stats.host_argument == 0 ? table.host() : 0;
   table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(run, length) - in_peak);
   return table;
@@ -160,7 +160,7 @@ std::string format_memory_table(const MemoryTable& table) {
                     "in the host's memory", size_text(table.host()), size_text(table.host_frozen + table.host_trained),
                     size_text(table.host_optimizer), size_text(table.host_temporaries));
   const MemoryShare& share = table.share;
-  if (!share.known()) return text + "\n  the device's limit is not known";
+  if (!share.known()) return text + "\n  the device's memory limit is not known";
   text += fmt::format("\n  {:<26}{:>12}", "limit", size_text(share.limit));
   if (share.total > 0) text += "  " + describe(share);
   text += fmt::format("\n  {:<26}{:>12}", "head-room", size_text(table.head_room()));
@@ -199,8 +199,8 @@ void require_fit(const Run& run, const MemoryTable& table) {
   const auto largest =
       std::max_element(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.bytes < b.bytes; });
   throw DoesNotFit(
-      "the step needs {}{} on each device of {}, which has {}{}: {} too little. The largest part is {} ({}). Smaller "
-      "make it: {}",
+      "the step needs {}{} on each device of {}, which has {}{}: {} too little. The largest part is {} ({}). To "
+      "reduce it: {}",
       table.temporaries == 0 ? "more than " : "", size_text(table.peak), table.device, size_text(table.share.limit),
       table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(-table.head_room()), largest->what,
       size_text(largest->bytes), fmt::join(remedies(run, table), "; "));
@@ -210,8 +210,8 @@ void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
   const int64_t needed = table.host() * devices;
   if (free == 0 || needed <= free) return;
   throw DoesNotFit(
-      "offload_optimizer and offload_param lay {} into the host's memory, of which {} are free: leave one of them out, "
-      "take pure_bf16: true, optim: adamw_8bit or quantization_bit, or more devices on fsdp",
+      "offload_optimizer and offload_param need {} of host memory, but {} are free: remove one of them, "
+      "set pure_bf16: true, optim: adamw_8bit or quantization_bit, or use more devices on fsdp",
       size_text(needed), size_text(free));
 }
 

@@ -6,13 +6,13 @@
 namespace fettle {
 namespace {
 
-// Of one layer's part.
+// Returns the partition of one layer's part of a stack.
 Partition of_layer(Partition partition) {
   if (!partition.dims.empty()) partition.dims.erase(partition.dims.begin());
   return partition;
 }
 
-// [1, ...], the layer that a loop is at.
+// The slice [1, ...] of the layer that a loop is at.
 class LayerSlice {
  public:
   LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)
@@ -26,7 +26,7 @@ class LayerSlice {
     const Tensor slice = dynamic_slice(stack_, at_, sizes_);
     return memory_ == Memory::kHost ? place(slice, Memory::kDevice, partition_) : slice;
   }
-  // The whole stack, with this layer's part in its place.
+  // Returns the whole stack with this layer's slice replaced.
   Tensor written(const Tensor& slice) const {
     return dynamic_update_slice(stack_, memory_ == Memory::kHost ? place(slice, Memory::kHost, partition_) : slice,
                                 at_);

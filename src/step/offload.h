@@ -1,8 +1,8 @@
-// Defines what a step does with arrays that lie in the host's memory: layers' weights are fetched one by one, gradients
-// leave by layer as they are made, and the update goes through the layers in place.
+// Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
+// layer by layer, and updates the layers one by one in place.
 //
-// In a step a stack [L, ...] in the host's memory is never whole on the device, but for the 16-bit copies of masters.
-// After ZeRO-Offload (Ren et al. 2021) in what lies where; the copies are the compiler's asynchronous slices.
+// A step never has a whole stack [L, ...] of host memory on the device, except for 16-bit copies of master weights. The
+// placement follows ZeRO-Offload (Ren et al. 2021); the copies are asynchronous slices made by the compiler.
 #pragma once
 
 #include <functional>
@@ -15,28 +15,29 @@
 
 namespace fettle {
 
-// Forward::fetch of the run's stacks; null when none of them is in the host's memory. `squares`, when given, gains as
-// its gradient the sum of squares of the gradients of all trained stacks that are.
+// Returns Forward::fetch for the run's stacks; null when none of them is in host memory. The gradient of `squares` (may
+// be null) becomes the sum of squares of the gradients of all trained stacks in host memory.
 std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
-// A master [L, ...] as the step computes with it: in `dtype`, on the device.
+// Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
 Tensor copy_of_master(const Tensor& master, const Partition& partition, DType dtype);
 
-// The parameter's gradient lies in the host's memory, as the weight does that the loop over the layers reads.
+// Returns whether the parameter's gradient lies in host memory, because the loop over the layers reads its weight from
+// there.
 bool gradient_on_host(const Run& run, const Param& param);
-// The parameter is updated layer by layer: it or its optimizer state lies in the host's memory.
+// Returns whether the parameter is updated layer by layer, because it or its optimizer state lies in host memory.
 bool updated_by_layer(const Run& run, const Param& param);
 
-// A sum of gradients [L, ...] in the host's memory, f32, and the sum of its squares.
+// A sum of f32 gradients [L, ...] in host memory, and the sum of its squares.
 struct HostSum {
   Tensor stack, squares;
 };
-// `sum` + `grad`, both in the host's memory, in the place of `sum`; where `first`, a scalar predicate, holds, `grad`
-// alone.
+// Returns `sum` + `grad` in the memory of `sum`; both lie in host memory. When `first` (a scalar predicate) is true,
+// returns `grad` alone.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
-// The optimizer's update of a stack and its state, in their place. `layer_grad` makes the update's f32 gradient of a
-// layer's raw one; where `sound`, a scalar predicate, does not hold, all stays as it was.
+// Applies the optimizer's update to a stack and its state, in place. `layer_grad` computes the update's f32 gradient
+// from a layer's raw one. When `sound` (a scalar predicate) is false, nothing changes.
 struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;

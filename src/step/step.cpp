@@ -25,14 +25,14 @@ BatchInputs with_arrays(const BatchInputs& batch, const std::vector<Tensor>& arr
 }
 
 struct Gradients {
-  Tensor loss;                // summed over tokens or rows
-  Tensor metrics;             // the stage's sums; null: it has none
-  std::vector<Tensor> grads;  // of one micro-batch in the weights' dtype, of several f32
-  Tensor host_squares;        // of those in the host's memory, summed; null: there are none
+  Tensor loss;                // sum over tokens or rows
+  Tensor metrics;             // the stage's sums; null when it has none
+  std::vector<Tensor> grads;  // of one micro-batch: in the weights' dtype; of several: f32
+  Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
-// Micro-batches one after another in a loop; their sums of gradients and losses are carried. Gradients are those of the
-// loss times `scale`, when there is one.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. With `scale`, the
+// gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& seed, const Tensor& scale) {
   const Remat remat = run.remat;
@@ -42,7 +42,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
     const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
     std::vector<Tensor> wanted = trained;
-    // Of several micro-batches the squares are those of the sum.
+    // With several micro-batches, add_by_layer computes the squares of the sum instead.
     if (on_host && micro_batches == 1) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, remat, &key);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
@@ -98,7 +98,7 @@ Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& diviso
   return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
-// `clipped` makes the update's gradient of a raw one. Where `sound` does not hold, all stays as it was.
+// Updates a parameter. `clipped` computes the update's gradient from a raw one. When `sound` is false, nothing changes.
 Updated update_param(const Run& run, const Param& param, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
                      const Tensor& sound) {
@@ -142,7 +142,7 @@ Program build_train_step(const Run& run, int64_t length) {
   for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // float16 would overflow at a sum over many tokens: there the mean is scaled.
+  // In float16, the gradients of a sum over many tokens would overflow, so the mean is scaled instead.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums = accumulate(run, models, computed, batch, seed, loss_scale ? loss_scale / count : Tensor{});

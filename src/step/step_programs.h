@@ -1,4 +1,4 @@
-// Defines StepPrograms: the training step compiled for each length that batches come in.
+// Defines StepPrograms: the training step, compiled for each length of batches.
 #pragma once
 
 #include <map>
@@ -13,15 +13,15 @@ class StepPrograms {
  public:
   struct Entry {
     Executable executable;
-    int64_t flops;  // of one run over all devices
+    int64_t flops;  // floating-point operations of one run over all devices
   };
 
   StepPrograms(Devices& devices, const Run& run) : devices_(devices), run_(run) {}
 
-  // Compiles at the first call for a length.
+  // Returns the program for rows of `length` positions. Compiles it at the first call.
   const Entry& at(int64_t length);
   bool has(int64_t length) const { return entries_.contains(length); }
-  // Where a device's memory goes in the step of that length.
+  // Returns how the step for that length uses a device's memory.
   MemoryTable memory(int64_t length);
 
  private:

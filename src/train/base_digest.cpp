@@ -49,7 +49,7 @@ std::string digest(const StoredTensor& tensor, size_t blocks) {
   return out;
 }
 
-// Of more tensors than kMostBlocks the bytes of every second (third, ...) count.
+// With more tensors than kMostBlocks, reads the bytes of every second (third, ...) tensor only.
 void add(ContentKey& key, const std::vector<NamedTensor>& tensors) {
   const size_t step = tensors.size() / kMostBlocks + 1;
   const size_t blocks = std::clamp(kMostBlocks / std::max<size_t>(tensors.size(), 1), size_t{1}, kMostOfTensor);
@@ -68,7 +68,7 @@ std::string digest(const std::vector<NamedTensor>& tensors) {
   return key.text();
 }
 
-// The object without fields that are null or compute nothing, at every depth.
+// Returns the object without fields that are null or do not affect the computation, at every depth.
 Json computing(const Json& config) {
   static const std::set<std::string> kOthers{"_name_or_path", "transformers_version", "architectures", "auto_map",
                                              "use_cache",     "torch_dtype",          "dtype",         "id2label",
@@ -85,7 +85,7 @@ void add_names(std::set<std::string>& names, const Param& param) {
   for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
-// A head that the checkpoint lacks was made, not read.
+// Leaves out a head that the checkpoint lacks: it was initialised, not read.
 std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
   std::vector<NamedTensor> out;
   for (const std::string& name : names)
@@ -105,7 +105,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
-    // What lies beside codes, in 4 bits behind "<weight>.", in 8 behind "<module>.".
+    // Adds the tensors that belong to the codes: in 4 bits named "<weight>.*", in 8 bits "<module>.*".
     const std::string module = name.substr(0, name.rfind('.') + 1);
     const std::vector<std::string>& all = repository.names();
     for (auto it = std::lower_bound(all.begin(), all.end(), module); it != all.end() && it->starts_with(module); ++it)
@@ -125,7 +125,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Of full tuning a checkpoint holds all that adapters were merged into.
+// Returns the digest of the adapters that the run reads and its checkpoint lacks. With full tuning, the checkpoint
+// contains the merged weights.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

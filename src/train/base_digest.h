@@ -1,4 +1,4 @@
-// Defines base_identity: by what a checkpoint knows the frozen weights that its run was trained beside.
+// Defines base_identity: digests by which a checkpoint recognises the frozen weights of its run.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,14 @@
 
 namespace fettle {
 
-// Digests of what the run reads beside its checkpoint, "none" where that is nothing:
-//   "config"    config.json's fields, without those that compute nothing
-//   "weights"   the base's tensors that stay as they are, the reference model's copies of them too
-//   "adapters"  those that are merged into the base, and the one that a reference model keeps
+// Returns digests of what the run reads besides its checkpoint, or "none":
+//   "config"    config.json's fields that affect the computation
+//   "weights"   the base's frozen tensors, including the reference model's copies
+//   "adapters"  the adapters that are merged into the base, and the one that a reference model keeps
 //   "ref_model" the tensors of the recipe's ref_model
-// and the recipe's paths of them, for messages. Digests are of each tensor's name, shape, dtype and some blocks of its
-// bytes, evenly spaced, 32 MiB at most in all: the same wherever the files lie and however they are cut into shards.
+// and, for messages, the recipe's paths of them. A digest covers each tensor's name, shape and dtype and some evenly
+// spaced blocks of its bytes, at most 32 MiB in total. It does not depend on where the files are or how they are split
+// into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -13,10 +13,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Keys of stages that are compared by what they name (base_digest.h), or as the settled labels.
+// Keys of stages that are not compared as text: what they name has a digest (base_digest.h), or the resolved labels are
+// compared.
 const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
 
-// What must agree between a checkpoint and the run that continues it.
+// Returns the settings that a checkpoint and the run that continues it must share.
 Json identity(const Run& run) {
   Json out{{"model_type", run.model.family->model_type},
            {"stage", run.stage->name},
@@ -53,8 +54,9 @@ std::string checkpoint_of(const StateReader& state) {
 [[noreturn]] void refuse(const StateReader& state, std::string_view key, const std::string& found,
                          const std::string& wanted) {
   throw UserError(
-      "{} was written with {} = {}, this run has {}; resume with the recipe and the version of fettle that wrote it, "
-      "or start afresh",
+      "{} was written with {} = {}, but this run has {}; resume with the recipe and the version of fettle that wrote "
+      "it, "
+      "or start a new run",
       checkpoint_of(state), key, found, wanted);
 }
 
@@ -73,7 +75,7 @@ void check_arrays(const StateReader& state, const Run& run) {
       refuse(state, array.name, found.to_string(), array.shape.to_string());
 }
 
-// What makes this run's steps as large as the checkpoint's.
+// Returns what to set so that this run's steps have the checkpoint's number of rows.
 std::string remedy(const Run& run, int64_t rows) {
   const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
   const int64_t each = run.rows_per_device;
@@ -82,14 +84,14 @@ std::string remedy(const Run& run, int64_t rows) {
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
   if (rows % shards == 0)
     return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
-  return fmt::format("{} rows do not divide over {} devices: use a number of devices that divides them", rows, shards);
+  return fmt::format("{0} rows do not divide over {1} devices: use a number of devices that divides {0}", rows, shards);
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
   const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
   if (found == wanted) return;
   throw UserError(
-      "{} was written with {} rows a step, this run has {} (per_device_train_batch_size {} x {} device{} x "
+      "{} was written with {} rows per step, but this run has {} (per_device_train_batch_size {} x {} device{} x "
       "gradient_accumulation_steps {}): the order of rows would change; {}, or start a new run from its weights "
       "({}: {})",
       checkpoint_of(state), found, wanted, run.rows_per_device, run.batch_shards(), run.batch_shards() == 1 ? "" : "s",
@@ -130,12 +132,12 @@ void report_kernels(const StateReader& state, const Run& run) {
 void check_meta(const StateReader& state, const Run& run) {
   const Json wanted = identity(run), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
-    // Earlier versions wrote fewer keys.
+    // Checkpoints of earlier versions have fewer keys.
     if (!found.contains(key) && key != "quantization") return;
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // What explains the most comes first.
+  // The differences that explain the most are reported first.
   check("model_type");
   check("stage");
   check("finetuning_type");
@@ -154,13 +156,13 @@ void check_base(const StateReader& state, const Json& base) {
       return found.empty() || found == "" ? "none" : found.is_string() ? found.get<std::string>() : found.dump();
     };
     throw UserError(
-        "{}: what is trained there was trained beside {} other than this run's: {} was {}, this run has {}; set it to "
-        "what the checkpoint was written with, or start afresh",
+        "{} was trained with {} that differ from this run's: {} was {}, but this run has {}; set it to "
+        "the checkpoint's value, or start a new run",
         checkpoint_of(state), what, key, path(written), path(base));
   };
-  check("ref_model", "a reference model", "ref_model");
+  check("ref_model", "weights of a reference model", "ref_model");
   check("adapters", "adapters", "adapter_name_or_path");
-  check("config", "a model (config.json)", "model_name_or_path");
+  check("config", "settings of a model (config.json)", "model_name_or_path");
   check("weights", "weights of a base model", "model_name_or_path");
 }
 
@@ -168,14 +170,15 @@ void check_data(const StateReader& state, const DataIdentity& data) {
   const int64_t found = state.meta().value("rows_per_epoch", int64_t{0});
   if (found != data.groups)
     throw UserError(
-        "{} was written in a run over {} rows an epoch, the data has {} now: rows would be lost or repeated; resume "
-        "with the data it was written with, or start a new run from its weights",
+        "{} was written in a run with {} rows per epoch, but the data now has {}: rows would be lost or repeated; "
+        "resume "
+        "with the same data, or start a new run from its weights",
         checkpoint_of(state), found, data.groups);
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(
-        "{} was written in a run over other tokens: the rows, the tokenizer, the chat template or a key of the data "
-        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with what it was "
-        "written with, or start a new run from its weights",
+        "{} was written in a run with other tokens: the rows, the tokenizer, the chat template or a key of the data "
+        "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with the same "
+        "data and settings, or start a new run from its weights",
         checkpoint_of(state));
 }
 
@@ -183,7 +186,8 @@ RunRecord read_record(const StateReader& state) {
   const std::filesystem::path file = state.folder().parent_path() / "trainer_state.json";
   if (!std::filesystem::exists(file)) throw DamagedState("{} is missing; the checkpoint is damaged", file.string());
   if (xxh3_128(MappedFile(file).bytes()) != state.meta().value("trainer_state", ""))
-    throw DamagedState("{} is not as it was written (its checksum differs); the checkpoint is damaged", file.string());
+    throw DamagedState("{} has changed since it was written (its checksum differs); the checkpoint is damaged",
+                       file.string());
   try {
     RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
     if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);

@@ -1,4 +1,4 @@
-// Defines what a checkpoint's manifest says of its run, and the check that a run may go on from it.
+// Defines what a checkpoint's manifest says about its run, and the check that a run can continue from it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,25 +11,25 @@
 
 namespace fettle {
 
-// The position in the data is the step: steps of the same number of rows, over the same rows, in an order that the seed
-// alone gives. So these numbers must agree, and the mesh need not.
-// `base`: base_identity's; `data`: what the run is over; `trainer_state`: the text of trainer_state.json, whose
-// checksum is kept.
+// Returns the manifest's fields. The step gives the position in the data: all steps have the same number of rows, and
+// the seed alone gives the order of rows. So these settings must agree with the checkpoint's; the mesh need not. `base`
+// is base_identity()'s result, `data` identifies the examples. `trainer_state` is the text of trainer_state.json; its
+// checksum is stored.
 nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
                                const RunRecord& record, const std::string& trainer_state);
 
-// Throws UserError naming what differs, both values and what to set, when the state is of another model, method or data
-// order. Needs no data.
+// Throws UserError when the state belongs to another model, method or data order. The message has the difference, both
+// values and what to set. Needs no data.
 void check_meta(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, whose sums round differently.
 void report_kernels(const StateReader& state, const Run& run);
-// As check_meta for what the run reads beside the checkpoint. Earlier versions wrote nothing of it, which is passed
-// over.
+// Like check_meta, for base_identity(). Skips fields that checkpoints of earlier versions lack.
 void check_base(const StateReader& state, const nlohmann::json& base);
-// The same for the data, once it is known.
+// Like check_meta, for the data.
 void check_data(const StateReader& state, const DataIdentity& data);
-// Returns the run's record: trainer_state.json beside state/, the sums and the start. Throws DamagedState when they are
-// not what was written. Earlier versions wrote neither sums nor start: the sums are zero then, and the start is now.
+// Returns the run's record: trainer_state.json in the checkpoint, the running sums and the start. Throws DamagedState
+// when they differ from what was written. Checkpoints of earlier versions have no sums (then zero) and no start (then
+// now).
 RunRecord read_record(const StateReader& state);
 
 }  // namespace fettle

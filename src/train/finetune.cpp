@@ -1,4 +1,4 @@
-// The page: a run from recipe to result, each stage called once, in order.
+// The page that shows a whole run: each part from recipe to result is called once, in order.
 #include "train/finetune.h"
 
 #include "base/host_memory.h"
@@ -51,7 +51,7 @@ BatchSpec padded_with(BatchSpec spec, const Tokenizer& tokenizer) {
 int finetune(const Request& request) {
   const InterruptScope interrupts;
 
-  // What the recipe asks for, checked before any weight is read.
+  // Checks the recipe's requests before any weight is read.
   const ModelRepository& repository = request.repository();
   Devices devices(request.devices());
   const Run run = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
@@ -73,7 +73,7 @@ int finetune(const Request& request) {
   require_disk(run, length, resume.has_value(), resume ? resume->step : 0);
   announce(run, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
-  // The step becomes a program, whose memory is known before it runs.
+  // The step becomes a program. Its memory is known before it runs.
   StepPrograms programs(devices, run);
   const int64_t longest = batches.lengths().back();
   const MemoryTable memory = programs.memory(longest);
@@ -81,13 +81,13 @@ int finetune(const Request& request) {
   require_fit(run, memory);
   if (request.plan_only()) return 0;
 
-  // Weights go to their devices.
+  // Loads the weights onto their devices.
   TrainState state =
       resume ? resume_state(*resume, devices, run, repository) : load_state(devices, run, repository, true);
   if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->checkpoint)) {
     info(
-        "{} is at the end of the run, whose result is in {}: there is nothing left to do; raise max_steps or "
-        "num_train_epochs to go on",
+        "{} is the end of the run, and the result is in {}, so there is nothing to do; raise max_steps or "
+        "num_train_epochs to continue",
         resume->checkpoint.string(), run.output.folder);
     return 0;
   }

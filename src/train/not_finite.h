@@ -1,4 +1,4 @@
-// Defines stop_not_finite: what is said of a step whose loss or gradient is no number.
+// Defines stop_not_finite, which reports a step whose loss or gradient is not finite.
 #pragma once
 
 #include "programs/devices.h"
@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Throws UserError naming the rows of `batch` whose loss is not finite, each run alone, as the recipe's skip_rows takes
-// them. `state` is as before the step.
+// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows; each
+// row runs alone to find them. `state` is that from before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

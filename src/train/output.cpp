@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Checkpoints that the steps after `done` make, at least the one of an interrupt.
+// Returns how many checkpoints the steps after `done` write; at least one, because an interrupt saves one.
 int64_t saves_after(const RunLength& length, int64_t done) {
   int64_t saves = 0;
   if (length.save_every > 0)
@@ -52,7 +52,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 OutputFolder::~OutputFolder() {
   if (presence_ == nullptr) return;  // moved from
   presence_.reset();
-  std::error_code filled;  // a folder that holds something stays
+  std::error_code filled;  // a folder that is not empty stays
   if (made_) fs::remove(folder_, filled);
 }
 
@@ -65,15 +65,14 @@ OutputFolder check_output(const Run& run) {
   OutputFolder alone(folder, !there);
   if (has_cut_off_result(folder)) {
     finish_result(folder);
-    info("{} has the result of a run that was cut off while it moved it there", folder.string());
+    info("{}: moved the result that an interrupted run had left half-moved", folder.string());
   }
-  for (const fs::path& removed : clean_folder(folder))
-    info("removed {}, which a run that was cut off had left", removed.string());
+  for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
                     !list_checkpoints(folder).empty();
   if (used && run.output.resume_from.empty() && !run.output.overwrite)
     throw UserError(
-        "output_dir: {} holds an earlier run; set overwrite_output_dir: true to replace it, "
+        "output_dir: {} contains an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
   return alone;
@@ -85,7 +84,7 @@ int64_t checkpoint_bytes(const Run& run) {
 
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {
   int64_t checkpoints = saves_after(length, done);
-  // An old one goes when the new one is complete.
+  // An old checkpoint is deleted after the new one is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
   return checkpoints * checkpoint_bytes(run) + result_bytes(run);
@@ -93,7 +92,7 @@ int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64
 
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
   const int64_t room = std::max<int64_t>(0, free - result_bytes(run)) / checkpoint_bytes(run);
-  const int64_t limit = room - 1 + present;  // one more than the limit lies there for a moment
+  const int64_t limit = room - 1 + present;  // for a moment there is one more than the limit
   const int64_t own = run.output.save_total_limit;
   if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
   return limit;
@@ -111,7 +110,8 @@ void require_disk(const Run& run, const RunLength& length, bool resuming, int64_
   const int64_t one = checkpoint_bytes(run), result = result_bytes(run), count = (needed - result) / one;
   const std::optional<int64_t> limit = save_total_limit_within(run, present, free);
   throw DoesNotFit(
-      "output_dir: {} needs {} of disk ({} checkpoint{} of {} and the result) and {} are free; {}free some space, or "
+      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result), but {} are free; {}free some "
+      "space, or "
       "choose another disk",
       folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one), size_text(free),
       limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");

@@ -1,4 +1,4 @@
-// Defines the care for output_dir around a run: whose it is, room on its disk, leftovers.
+// Defines the checks of output_dir before a run: ownership, disk space, leftovers.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace fettle {
 
-// output_dir while this run has it for itself. When nothing came of a run that made it, an empty folder does not stay.
-// Move-only.
+// Represents output_dir while only this run may use it. If the run created the folder and it is still empty afterwards,
+// the destructor removes it. Move-only.
 class OutputFolder {
  public:
   // `made`: whether this run created it.
@@ -31,27 +31,27 @@ class OutputFolder {
   std::shared_ptr<Presence> presence_;
 };
 
-// output_dir must be writable, free of a live run, and free of an earlier run unless overwrite_output_dir or
-// resume_from_checkpoint is set. Creates it, completes the move of a result that was cut off, and removes what killed
-// runs left there, saying so. Throws UserError.
+// Checks that output_dir is writable, that no other run uses it, and that it has no earlier run unless
+// overwrite_output_dir or resume_from_checkpoint is set. Creates it, completes the move of a result that was
+// interrupted, and removes what killed runs left there, with a message. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 
-// Bytes of one checkpoint.
+// Returns the bytes of one checkpoint.
 int64_t checkpoint_bytes(const Run& run);
 
-// Bytes that a run will add to output_dir at its worst moment: the checkpoints it keeps and its result. `done`: steps
-// before it; `present`: checkpoints that are there and stay.
+// Returns the most bytes that a run adds to output_dir at any moment: the checkpoints that it keeps and its result.
+// `done`: steps before this run. `present`: checkpoints that are there and stay.
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present);
 
-// The largest save_total_limit with which a run fits into `free` bytes; nothing when not even one checkpoint does, or
-// the recipe's own is no larger.
+// Returns the largest save_total_limit with which a run fits into `free` bytes. Returns nullopt when not even one
+// checkpoint fits, or when the recipe's own limit is not larger.
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free);
 
-// Throws DoesNotFit, with both figures and what to set, when they are not free.
+// Throws DoesNotFit, with both figures and what to set, when these bytes are not free.
 void require_disk(const Run& run, const RunLength& length, bool resuming, int64_t done);
 
-// With overwrite_output_dir the earlier run's checkpoints and log go now; its result when there is a new one
-// (root_files.h).
+// With overwrite_output_dir, deletes the earlier run's checkpoints and log now. Its result is deleted when the new
+// result is written (root_files.h).
 void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

@@ -22,14 +22,14 @@ DType result_dtype(const Run& run) {
   return run.lora ? run.trained_dtype : run.model.config.dtype;
 }
 
-// PiSSA's matrices have those they started from beside them.
+// The result of PiSSA also contains the initial A and B, so its rank is twice as large.
 Dims result_dims(const Run& run, const Param& param) {
   Dims dims = param.stored_dims();
   if (run.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
   return dims;
 }
 
-// Which of the parameter's stored tensors are written: those of its layers, with all their experts.
+// Returns the numbers of the parameter's stored tensors that are written: those of its layers, with all their experts.
 std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;
@@ -38,7 +38,7 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   return out;
 }
 
-// The adapter's tensors, or all of the model's.
+// Returns the adapter's tensors, or all of the model's.
 NamedShapes result_shapes(const Run& run) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
@@ -65,7 +65,7 @@ AdapterConfig adapter_config(const Run& run) {
   config.target_parameters = run.lora->parameters;
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
-  // PEFT matches a name after a dot; the last part alone is enough unless two modules of a layer share it.
+  // PEFT matches a name after a dot. The last part alone is enough unless two modules of a layer share it.
   for (const std::string& module : run.lora->modules) {
     const std::string last = module.substr(module.rfind('.') + 1);
     int64_t same = 0;
@@ -119,7 +119,7 @@ void ResultWriter::add(const Param& param, const HostShards& weights, const Host
   std::map<std::string, HostArray> starts;
   for_each_layer(param, start,
                  [&](const std::string& name, const HostArray& weight) { starts.emplace(name, weight.clone()); });
-  // A: [A; start], B: [B, -start].
+  // A becomes [A; start], B becomes [B, -start].
   const bool is_a = param.role == Role::kLoraA;
   const int64_t each = is_a ? product(param.dims) : param.dims.back(), runs = product(param.dims) / each;
   HostArray both({dtype_, result_dims(run_, param)});
@@ -138,7 +138,7 @@ void ResultWriter::add(const Param& param, const HostShards& weights, const Host
 void ResultWriter::finish() {
   if (adapter_) adapter_->finish();
   if (model_) {
-    // What was not trained is as it was.
+    // Copies what was not trained.
     for (const Param& param : run_.frozen)
       for (const int64_t index : stored_numbers(run_, param)) {
         const std::string name = param.stored_name(index);
@@ -172,7 +172,7 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
       writer.add(param, read(trained_input(param)));
   writer.finish();
   if (run.lora && !run.merged.empty())
-    info("the adapter is for the base with {0} merged into it: give adapter_name_or_path: {0}, {1}",
+    info("the adapter needs the base with {0} merged into it: set adapter_name_or_path: {0}, {1}",
          fmt::join(run.merged, ", "), run.output.folder);
 }
 

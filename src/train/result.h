@@ -1,4 +1,4 @@
-// Defines ResultWriter: the adapter as PEFT reads it, or the full model as Transformers reads it.
+// Defines ResultWriter, which writes the adapter in PEFT's format, or the full model in Transformers' format.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +12,14 @@ namespace fettle {
 
 class ResultWriter {
  public:
-  // Begins adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
+  // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
-  // The weights of a trained parameter, layer by layer; each parameter once, in any order.
+  // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, each once.
   void add(const Param& param, const HostShards& weights);
-  // Of a PiSSA pair with its start: what is written is their difference, a plain pair of twice the rank for the base as
-  // it was.
+  // Writes PiSSA's LoRA weights as their difference from `start`: ordinary LoRA weights of twice the rank for the
+  // unchanged base.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
-  // Completes the files and adds the tokenizer's, for a full model its config too.
+  // Completes the files and adds the tokenizer's files; for a full model also its config.
   void finish();
 
  private:
@@ -35,10 +35,10 @@ class ResultWriter {
   std::optional<ModelWriter> model_;
 };
 
-// All of it, straight from the devices.
+// Writes the whole result from the devices.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state);
-// Bytes of its weights.
+// Returns the bytes of the result's weights.
 int64_t result_bytes(const Run& run);
 
 }  // namespace fettle

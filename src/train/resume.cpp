@@ -27,9 +27,9 @@ bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base
   }
 }
 
-// The newest other one, with words on how to take it.
+// Names the newest other checkpoint that the run can continue from, and how to select it; "" when there is none.
 std::string another(const fs::path& checkpoint, const Run& run, const Json& base) {
-  // "checkpoint-4" alone, and "out/checkpoint-4/", have their neighbours as well.
+  // Finds the parent folder also for "checkpoint-4" and "out/checkpoint-4/".
   std::error_code unreadable;
   const fs::path refused = fs::canonical(checkpoint, unreadable);
   if (unreadable) return "";
@@ -37,8 +37,8 @@ std::string another(const fs::path& checkpoint, const Run& run, const Json& base
   std::reverse(all.begin(), all.end());
   for (const CheckpointFolder& one : all)
     if (one.path != refused && one.complete && can_go_on_from(one.path, run, base))
-      return fmt::format("{} is complete: go on from it with resume_from_checkpoint={}", one.path.filename().string(),
-                         one.path.string());
+      return fmt::format("{} is complete: continue from it with resume_from_checkpoint={}",
+                         one.path.filename().string(), one.path.string());
   return "";
 }
 
@@ -46,7 +46,7 @@ std::string another(const fs::path& checkpoint, const Run& run, const Json& base
                                  const Json& base) {
   const std::string other = another(checkpoint, run, base);
   throw UserError("{}; {}", error.what(),
-                  other.empty() ? "there is no other complete checkpoint to go on from: start afresh" : other);
+                  other.empty() ? "there is no other complete checkpoint: start a new run" : other);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
   if (run.output.resume_from.empty()) return std::nullopt;
   const std::optional<fs::path> checkpoint = find_checkpoint(run.output.folder, run.output.resume_from);
   if (!checkpoint) {
-    info("no checkpoint in {} yet: starting afresh", run.output.folder);
+    info("no checkpoint in {} yet: starting a new run", run.output.folder);
     return std::nullopt;
   }
   const Json base = base_identity(run, repository);
@@ -68,8 +68,10 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     point.step = point.state.meta().at("step").get<int64_t>();
     for (const CheckpointFolder& one : list_checkpoints(run.output.folder))
       if (one.step > point.step)
-        warn("{} is of a later step than the one this run goes on from; it is replaced when its step comes",
-             one.path.string());
+        warn(
+            "{} has a later step than the checkpoint that this run continues from; it is replaced when the run reaches "
+            "that step",
+            one.path.string());
     return point;
   } catch (const DamagedState& error) {
     refuse_damaged(error, *checkpoint, run, base);

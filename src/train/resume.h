@@ -1,4 +1,4 @@
-// Defines ResumePoint: the checkpoint that a run goes on from.
+// Defines ResumePoint: the checkpoint that a run continues from.
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,14 @@ struct ResumePoint {
   RunRecord record;
 };
 
-// What the recipe's resume_from_checkpoint asks for; nothing when it asks for nothing or, saying so, when there is no
-// checkpoint yet. Reads manifests, and samples of the base. Throws UserError when the checkpoint is damaged or of
-// another run; the message names another complete one that this run can go on from, checked to its last byte, when
-// there is one.
+// Returns the checkpoint that resume_from_checkpoint names; nullopt when the key is not set or, with a message, when
+// there is no checkpoint yet. Reads manifests and samples of the base. Throws UserError when the checkpoint is damaged
+// or belongs to another run. If this run can continue from another complete checkpoint, the message names it; that one
+// has been verified to its last byte.
 std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
-// The run's state from there, the frozen weights from the repository. Throws as above.
+// Returns the run's state from the checkpoint and the frozen weights from the repository. Throws like
+// find_resume_point.
 TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository);
 
 }  // namespace fettle

@@ -25,7 +25,7 @@ bool is_there(const fs::path& file) {
   return fs::is_regular_file(file, ignored);
 }
 
-// The base that the adapter in `folder` names; empty when it names none.
+// Returns the base that the adapter in `folder` names; empty when it names none.
 std::string base_of_adapter(const fs::path& folder) {
   if (!is_there(folder / "adapter_config.json")) return "";
   try {
@@ -33,7 +33,7 @@ std::string base_of_adapter(const fs::path& folder) {
     const auto base = config.find("base_model_name_or_path");
     return base != config.end() && base->is_string() ? base->get<std::string>() : "";
   } catch (const UserError&) {
-    return "";  // it is replaced, whatever it is
+    return "";  // an unreadable file is replaced anyway
   }
 }
 

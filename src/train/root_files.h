@@ -1,4 +1,4 @@
-// Defines earlier_result: the files of output_dir whose place a new result takes.
+// Defines earlier_result: the files of output_dir that a new result replaces.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace fettle {
 
-// Is in the root of output_dir once a run came to its end there.
+// This file is in output_dir when a run there has finished.
 inline const char* const kResultMark = "all_results.json";
 
-// Whether the result in the root is that of the run which ended with this checkpoint: both have the same
+// Returns whether output_dir has a result and it is that of the run that ended with this checkpoint: both have the same
 // trainer_state.json.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
-// Names, in the root of output_dir, of what an earlier run's result may consist of: weights, adapter, configs,
-// tokenizer, figures. They are all that Fettle writes there, but for the checkpoints and trainer_log.jsonl, which a run
-// keeps from its start, and remote code. Nothing when there is no kResultMark. Files of a model are left out when
-// the base of the adapter that this run or the earlier one trained lies in the folder.
+// Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
+// tokenizer, figures. Fettle writes no other files there except checkpoints and trainer_log.jsonl, which belong to the
+// current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model files when
+// output_dir contains the base of the adapter that this run or the earlier one trained.
 std::vector<std::string> earlier_result(const Run& run);
 
 }  // namespace fettle

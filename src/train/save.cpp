@@ -26,8 +26,8 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
   const auto kept = newest_checkpoint(output);
   const std::string last =
       kept ? "the last complete checkpoint is " + kept->path.string() : "no checkpoint is complete yet";
-  return fmt::format("{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training goes on; ",
-                     required && kept ? last + ": remove the cause and go on with resume_from_checkpoint=true" : last);
+  return fmt::format("{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training continues; ",
+                     required && kept ? last + ": correct this and continue with resume_from_checkpoint=true" : last);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     settle();
   } catch (const std::exception& error) {
-    // Another error is on its way to the user, who must see both.
+    // Another error is already on its way to the user, who must see both.
     warn("{}", error.what());
   }
 }
@@ -121,7 +121,7 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
   } catch (const Error& error) {
-    warn("{}", error.what());  // this checkpoint is complete all the same
+    warn("{}", error.what());  // the new checkpoint is complete nevertheless
   }
   return {checkpoint_bytes(run_), seconds_since(start)};
 }
@@ -146,7 +146,7 @@ void CheckpointWriter::finish(bool required) {
     const Written written = written_.get();
     info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),
          1000 * stall_.total,
-         stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the one before)", 1000 * stall_.before),
+         stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the previous one)", 1000 * stall_.before),
          1000 * written.seconds);
   } catch (const DoesNotFit& error) {  // the disk is full
     if (required) throw DoesNotFit("{}", failed(error));

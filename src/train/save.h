@@ -1,4 +1,4 @@
-// Defines CheckpointWriter: exact checkpoints of a run, written while it goes on.
+// Defines CheckpointWriter, which writes exact checkpoints while the run continues.
 #pragma once
 
 #include <atomic>
@@ -13,31 +13,31 @@
 
 namespace fettle {
 
-// Writes output_dir/checkpoint-N, whole or not at all: the result as ResultWriter writes it, trainer_state.json, and
-// state/ (weights and optimizer as they are on the devices, and checkpoint_meta), which save_only_model leaves out.
-// Then deletes the oldest beyond save_total_limit.
+// Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
+// trainer_state.json, and, unless save_only_model is set, state/ (weights and optimizer state as on the devices, and
+// checkpoint_meta). Then deletes the oldest checkpoints beyond save_total_limit.
 //
-// Training waits only while the arrays are copied to the host; another thread hashes, writes, flushes and renames. One
-// checkpoint is written at a time, the next waits for it. Without room for the copy the files are written from the
-// devices while training waits.
+// Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
+// writes one checkpoint at a time; the next save() waits for it. When host memory has no room for the copy, training
+// waits until the files are written from the devices.
 //
-// A checkpoint that cannot be written is tried again a few times (retry.h), then given up with a warning: training goes
-// on, and the next one has its turn at its step.
+// When a checkpoint cannot be written, the thread tries again a few times (retry.h). Then it gives up with a warning;
+// training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
-  // `free_memory`: bytes of the host that a copy may take.
+  // `free_memory`: bytes of host memory that a copy may take.
   CheckpointWriter(
       const Run& run, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  ~CheckpointWriter();  // waits for the one being written
+  ~CheckpointWriter();  // waits for the checkpoint that is being written
 
-  // Returns the seconds that training waited.
+  // Saves a checkpoint. Returns the seconds that training waited.
   double save(const TrainState& state, const RunRecord& record);
-  // Says so when a checkpoint is complete; warns, once, when it could not be written.
+  // Prints a message when a checkpoint is complete; warns, once, when it could not be written.
   void check();
-  // The same, after waiting until none is being written.
+  // Waits until no checkpoint is being written; then like check().
   void settle();
   // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written: for a run that must
   // not end without it.
@@ -60,9 +60,9 @@ class CheckpointWriter {
   const nlohmann::json base_;
   DataIdentity data_;
   std::function<int64_t()> free_memory_;
-  std::filesystem::path pending_;  // the one being written; empty: none
+  std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
-    double total = 0, before = 0;  // seconds that training waited for it; of them for the one before
+    double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
   std::atomic<bool> hurried_ = false;  // the next checkpoint waits: no more attempts
   std::future<Written> written_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kB = 8, kT = 16, kD = 32;
 
-// A module whose pair is two identities of alpha / rank 1: adapt(x, 0) is dropout(x) itself.
+// A module whose LoRA weights are two identities with alpha / rank 1, so that adapt(x, 0) is dropout(x).
 struct Identity {
   Layer layer;
   Tensor zero;
@@ -65,29 +65,29 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
   EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 4 * std::sqrt(0.75 * 0.25 / n));
   EXPECT_EQ(count_different(got.at("again"), base), 0);
   for (const char* name : {"other seed", "other layer", "other module"}) {
-    // Independent masks differ where exactly one drops.
+    // Independent masks differ where exactly one of them drops.
     const double share = static_cast<double>(count_different(got.at(name), base)) / n;
     EXPECT_NEAR(share, 2 * 0.75 * 0.25, 4 * std::sqrt(0.375 * 0.625 / n)) << name;
   }
   for (size_t e = 0; e < base.elements.size(); ++e) {
     EXPECT_NEAR(got.at("other values").elements[e], 3 * base.elements[e], 1e-5);
     if (base.elements[e] != 0) continue;
-    EXPECT_EQ(got.at("higher rate").elements[e], 0) << "a higher rate drops more of the same";
+    EXPECT_EQ(got.at("higher rate").elements[e], 0) << "a higher rate drops the same elements and more";
   }
   EXPECT_EQ(got.at("none").elements, std::vector<double>(base.elements.size(), 1));
   EXPECT_EQ(got.at("without a key").elements, std::vector<double>(base.elements.size(), 1));
   EXPECT_EQ(got.at("no pair").elements, std::vector<double>(base.elements.size(), 0));
 }
 
-// No row, position or feature is dropped more often than the rest.
-TEST(Dropout, EveryRowPositionAndFeatureIsDroppedAlike) {
+// No row, position or feature is dropped more often than the others.
+TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   GraphRun run;
   const Tensor bits = random_bits({kB, 256, kD}, run.input(u32({}, {7})));
   const Tensor kept = convert(compare(bits, "GE", constant(0.25 * 4294967296.0, DType::kU32)), DType::kF32);
   run.output("rows", reduce_sum(kept, {1, 2}) / (256.0 * kD));
   run.output("positions", reduce_sum(kept, {0, 2}) / static_cast<double>(kB * kD));
   run.output("features", reduce_sum(kept, {0, 1}) / (256.0 * kB));
-  // Neighbours: both kept with the product of their chances.
+  // Neighbours are independent: both are kept with the product of their probabilities.
   run.output("pairs",
              reduce_sum(slice(kept, 2, 1, kD) * slice(kept, 2, 0, kD - 1), {0, 1, 2}) / (256.0 * kB * (kD - 1)));
   for (auto& [name, value] : run.run()) {

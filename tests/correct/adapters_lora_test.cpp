@@ -1,4 +1,4 @@
-// Which modules have pairs, what the pairs are, and what they add.
+// Which modules have LoRA weights, their values, and what they add.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,10 +25,10 @@ TEST(Lora, TargetsAreMatchedAsPeftDoes) {
   EXPECT_EQ(lora_modules(llama, {"v_proj", "q_proj"}), (Names{"self_attn.q_proj", "self_attn.v_proj"}))
       << "in the model's order";
   EXPECT_EQ(lora_modules(llama, {"self_attn.q_proj"}), Names{"self_attn.q_proj"});
-  EXPECT_EQ(lora_modules(gpt2, {"c_proj"}), (Names{"attn.c_proj", "mlp.c_proj"})) << "the end after a dot, of both";
+  EXPECT_EQ(lora_modules(gpt2, {"c_proj"}), (Names{"attn.c_proj", "mlp.c_proj"})) << "both names end so after a dot";
 }
 
-TEST(Lora, PairsFollowTheirBase) {
+TEST(Lora, LoraWeightsHaveTheShapesAndAxesOfTheirBase) {
   const Model llama = reference("llama"), gpt2 = reference("gpt2");
   const std::vector<Param> pair = lora_params(llama, {.rank = 4, .modules = {"mlp.down_proj"}});
   ASSERT_EQ(pair.size(), 2u);
@@ -68,7 +68,8 @@ TEST(Lora, AddsTheScaledProduct) {
     }
 }
 
-// DoRA divides by the norm of each output's weights: one of zeros stays zero and makes no gradient.
+// DoRA divides by the norm of each output's weights. An output whose weights are zero must stay zero and have no
+// gradient.
 TEST(Lora, AnOutputOfZerosHasFiniteGradients) {
   Value w = random_value({DType::kF32, {4, 5}}, 1), b = random_value({DType::kF32, {4, 2}}, 2);
   const Value x = random_value({DType::kF32, {3, 5}}, 3), a = random_value({DType::kF32, {2, 5}}, 4);
@@ -98,8 +99,8 @@ TEST(Lora, AnOutputOfZerosHasFiniteGradients) {
   EXPECT_NE(got.at("gradient2").elements[1], 0);
 }
 
-// A fresh pair changes nothing: B is zero, A is Kaiming-uniform with a = sqrt(5): uniform in +-1/sqrt(in).
-TEST(Lora, AFreshPairStartsAsPefts) {
+// New LoRA weights change nothing: B is zero. A is Kaiming-uniform with a = sqrt(5): uniform in +-1/sqrt(in).
+TEST(Lora, NewWeightsAreInitialisedLikePefts) {
   Recipe recipe = reference_recipe("llama");
   recipe.lora_rank = 64;
   Devices& devices = cpu_devices();

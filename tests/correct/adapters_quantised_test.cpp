@@ -1,4 +1,5 @@
-// Few-bit weights beside bitsandbytes' (tests/reference/quantised.py): codes made here, values made of codes there.
+// Quantised weights compared with bitsandbytes' (tests/reference/quantised.py): the codes of given values, and the
+// values of given codes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ HostArray stored(const std::string& name) {
   return reference().read(*entry);
 }
 
-// The numbers of a stored array, whatever its dtype.
+// Returns the numbers of a stored array of any dtype.
 std::vector<double> numbers(const std::string& name) {
   const HostArray array = stored(name);
   std::vector<double> out;
@@ -86,7 +87,7 @@ TEST_P(Quantised, ProgramsHaveTheValuesOfTheCodes) {
   const std::vector<double> wanted = numbers(key(format.nested ? "nested_values" : "values"));
   double largest = 0;
   for (double x : wanted) largest = std::max(largest, std::abs(x));
-  const double bound = format.nested ? 1e-6 : 4e-3;  // the plain ones were recorded in bfloat16
+  const double bound = format.nested ? 1e-6 : 4e-3;  // without nesting, values were recorded in bfloat16
   for (size_t i = 0; i < wanted.size(); ++i)
     ASSERT_NEAR(got.elements[i], wanted[i], bound * (format.nested ? largest : std::abs(wanted[i]) + 1e-9)) << i;
 }
@@ -105,7 +106,8 @@ TEST(QuantisedRows, AreBitsandbytesInt8) {
   quantise_rows(values.as<float>(), dims[1], codes.data(), absmax.data());
   const std::vector<double> wanted_codes = numbers("wide.int8.codes"), wanted = numbers("wide.int8.absmax");
   for (size_t i = 0; i < absmax.size(); ++i) ASSERT_NEAR(absmax[i], wanted[i], 1e-3 * wanted[i]) << i;
-  for (size_t i = 0; i < codes.size(); ++i) ASSERT_NEAR(codes[i], wanted_codes[i], 1) << i;  // float16 there
+  for (size_t i = 0; i < codes.size(); ++i)
+    ASSERT_NEAR(codes[i], wanted_codes[i], 1) << i;  // the reference computed in float16
 
   const QuantisedWeight weight =
       quantised_weight({"w", dims, {"heads", "embed"}}, {kInt8, false}, ShardingRules{MeshAxes{}});

@@ -36,7 +36,7 @@ TEST(BoxCopy, NoRunsInAnEmptyBox) {
   EXPECT_TRUE(runs(Box::whole({0, 3}), {0, 3}, {0, 3}, {0, 0}).empty());
 }
 
-// Against an element-by-element copy, over random ranks, dims and boxes.
+// Compares with an element-by-element copy, over random ranks, dims and boxes.
 TEST(BoxCopy, RunsCopyEachElementOnceToItsPlace) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -83,7 +83,7 @@ TEST(BoxCopy, BoxesAreCheckedAgainstDims) {
   EXPECT_THROW(runs({{2}, {2}}, {3}, {2}, {0}), InternalError);
 }
 
-// Every box of every split of several shapes, against plain index arithmetic.
+// Compares every box of every split of several shapes with plain index arithmetic.
 TEST(BoxCopy, BoxesAreCopiedElementForElement) {
   const std::vector<Dims> shapes = {{}, {6}, {4, 6}, {2, 3, 4}, {2, 4, 2, 6}, {3, 1, 5}};
   for (const Dims& dims : shapes) {
@@ -91,7 +91,7 @@ TEST(BoxCopy, BoxesAreCopiedElementForElement) {
     const Box whole = Box::whole(dims);
     std::vector<int16_t> global(shape.elements());
     std::iota(global.begin(), global.end(), int16_t{0});
-    // start and size: every way to cut [lo, hi) in each dim, by a mixed-radix count over a few cuts
+    // start and size: every way to cut [lo, hi) in each dim, by a mixed-radix count over a few cuts.
     for (int choice = 0; choice < 81; ++choice) {
       Box box{Dims(dims.size()), Dims(dims.size())};
       int rest = choice;
@@ -124,7 +124,7 @@ TEST(BoxCopy, BoxesAreCopiedElementForElement) {
   }
 }
 
-TEST(BoxCopy, OneRunIsWhatForEachRunGives) {
+TEST(BoxCopy, SingleRunEqualsForEachRun) {
   const Dims dims{3, 1, 4, 5};
   for (int64_t a : {1, 2, 3})
     for (int64_t b : {1, 3, 4})
@@ -135,7 +135,7 @@ TEST(BoxCopy, OneRunIsWhatForEachRunGives) {
   EXPECT_TRUE(is_one_run(Box::whole({}), {}));
 }
 
-TEST(BoxCopy, OnlyTheCommonPartIsCopied) {
+TEST(BoxCopy, OnlyTheOverlapIsCopied) {
   const std::vector<int8_t> rows{0, 1, 2, 3, 4, 5, 6, 7};  // rows 1 and 2 of a [4, 4] array
   std::vector<int8_t> columns(8, -1);                      // columns 2 and 3 of it
   const Box from{{1, 0}, {2, 4}}, to{{0, 2}, {4, 2}};

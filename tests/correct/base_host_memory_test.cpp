@@ -1,4 +1,4 @@
-// What is left of this machine's memory, read from made-up proc and sys files.
+// The free memory of this machine, read from made-up proc and sys files.
 #include <gtest/gtest.h>
 
 #include "base/host_memory.h"
@@ -26,8 +26,8 @@ TEST(HostMemory, IsWhatTheKernelCallsAvailable) {
   EXPECT_EQ(free_host_memory(root.path()), 5'000'000 * int64_t{1024});
 }
 
-// A container in a group of its own, below one with a tighter limit; file cache can be dropped.
-TEST(HostMemory, IsWhatEveryGroupLeaves) {
+// A container in its own group, inside a group with a tighter limit. File cache can be dropped, so it counts as free.
+TEST(HostMemory, IsTheSmallestThatAnyGroupAllows) {
   TempFolder root;
   write_meminfo(root, 5'000'000);
   write_text(root / "proc/self/cgroup", "0::/jobs/one\n");
@@ -41,7 +41,7 @@ TEST(HostMemory, IsWhatEveryGroupLeaves) {
   EXPECT_EQ(free_host_memory(root.path()), 0);
 }
 
-TEST(HostMemory, OfThisMachineIsSomeOfIt) {
+TEST(HostMemory, OfThisMachineIsPlausible) {
   const int64_t bytes = free_host_memory();
   EXPECT_GT(bytes, 10 * kMB);
   EXPECT_LT(bytes, int64_t{1} << 46);

@@ -10,7 +10,7 @@ namespace {
 TEST(Interrupt, ScopesNest) {
   const InterruptScope outer;
   { const InterruptScope inner; }
-  std::raise(SIGINT);  // would end the process, had the inner scope taken the handler away
+  std::raise(SIGINT);  // would end the process if the inner scope had removed the handler
   EXPECT_EQ(InterruptScope::signal(), SIGINT);
   {
     const InterruptScope inner;
@@ -35,7 +35,7 @@ TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
   EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
-TEST(Interrupt, ANewScopeHasSeenNothing) {
+TEST(Interrupt, NewScopeHasNoSignal) {
   {
     const InterruptScope first;
     std::raise(SIGTERM);

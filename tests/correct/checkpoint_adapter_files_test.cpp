@@ -120,7 +120,7 @@ TEST(AdapterFiles, ConfigHasPeftsLayout) {
 })");
 }
 
-TEST(AdapterFiles, ModuleChoiceAndPatternAreKept) {
+TEST(AdapterFiles, ModuleSelectionAndPatternAreKept) {
   TempFolder folder;
   write_text(folder / "adapter_config.json",
              R"({"peft_type":"LORA","r":2,"target_modules":"all-linear","exclude_modules":["lm_head"],
@@ -144,7 +144,7 @@ TEST(AdapterFiles, OldAndNewFieldsWithoutEffectAreAccepted) {
   EXPECT_EQ(read_adapter_config(folder.path()).r, 2);
 }
 
-TEST(AdapterFiles, KeysAreThePathBetweenFixedParts) {
+TEST(AdapterFiles, KeysArePathsWithPrefixAndSuffix) {
   EXPECT_EQ(adapter_key("transformer.h.0.attn.c_attn", AdapterPart::kLoraA),
             "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight");
   EXPECT_EQ(adapter_key("m", AdapterPart::kLoraB), "base_model.model.m.lora_B.weight");

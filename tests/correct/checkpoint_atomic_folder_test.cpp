@@ -56,7 +56,7 @@ TEST(AtomicFolder, ReplaceMakesANewFolderToo) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
-TEST(AtomicFolder, AnEmptyFolderIsTaken) {
+TEST(AtomicFolder, AnEmptyFolderMayBeUsed) {
   TempFolder folder;
   fs::create_directories(folder / "out");
   AtomicFolder work(folder / "out", Existing::kRefuse);
@@ -125,7 +125,7 @@ TEST(AtomicFolder, PutsBackAFolderLostBetweenTwoRenames) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre(".fettle-" + kAlive, "busy.old-" + kAlive + "/x", "out/x"));
 }
 
-TEST(AtomicFolder, AFolderIsCleanedOfAllThatWasLeft) {
+TEST(AtomicFolder, AllLeftoversInAFolderAreRemoved) {
   TempFolder folder;
   show_alive(folder.path());
   Owner owner = Owner::own();
@@ -158,7 +158,7 @@ TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {
   if (pid == 0) {
     AtomicFolder work(folder / "out", Existing::kReplace);
     write_text(work.path() / "x", "new");
-    _exit(0);  // as SIGKILL: no destructor
+    _exit(0);  // like SIGKILL: runs no destructor
   }
   waitpid(pid, nullptr, 0);
   EXPECT_EQ(read_text(folder / "out/x"), "old");

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-TEST(Convert, EveryFloatPairConvertsAsThroughOneElement) {
+TEST(Convert, EveryTwoFloatTypesConvertLikeSingleElements) {
   std::vector<float> values{0, -0.0f, 1, -2.5f, 3.14159f, 65504, 70000, 1e-8f, 1e38f, 3.4e38f, NAN, -INFINITY};
   values.resize(3000);
   for (size_t i = 12; i < values.size(); ++i)

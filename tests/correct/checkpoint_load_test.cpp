@@ -1,4 +1,5 @@
-// The streamed load: every device holds its box of the stored tensors, read once, whatever the pieces.
+// The streamed load: every device gets its box of the stored tensors, and each byte is read once, however the pieces
+// are cut.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +24,7 @@ HostArray some_values(const Dims& dims, int64_t seed) {
   return HostArray::from({DType::kF32, dims}, values);
 }
 
-// One file with a stack of two layers and a parameter alone, both of `dims`.
+// A file with a two-layer stack and a single parameter, both of `dims`.
 class Stored {
  public:
   Stored(const Dims& dims, DType dtype) {
@@ -67,7 +68,7 @@ class Stored {
       EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(wanted.bytes())), 0)
           << param.hf_name << ' ' << box.to_string();
     }
-    EXPECT_EQ(read, count * values_[0].bytes()) << "each byte is read for one of its devices only";
+    EXPECT_EQ(read, count * values_[0].bytes()) << "each byte is read once, also when several devices need it";
   }
 
  private:
@@ -87,7 +88,7 @@ TEST(LoadRow, SplitOverRowsColumnsAndBoth) {
   stored.expect_loads(stored.alone, DType::kBF16, {2, 4}, {{0}, {1}});
 }
 
-// Larger than a piece, in sizes that no piece divides; converted and as they are.
+// Arrays larger than a piece, in sizes that pieces do not divide, with and without conversion.
 TEST(LoadRow, SeveralPieces) {
   Stored stored({1500, 1300}, DType::kF32);
   for (DType dtype : {DType::kF32, DType::kBF16}) {

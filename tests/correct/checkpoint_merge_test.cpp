@@ -1,4 +1,4 @@
-// What AdapterMerge adds to a tensor, beside the formula, and that any box of it gets the same.
+// Compares AdapterMerge with the formula, and checks that any box of a tensor gets the same values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ Model model_of(const std::string& name) {
   return make_model(nlohmann::json::parse(std::ifstream(folder + "/config.json")), "config.json");
 }
 
-// A folder with the adapter of the options, as PEFT would save it.
+// Writes a folder with an adapter that has these options, in PEFT's format.
 AdapterFolder made_adapter(const std::filesystem::path& folder, const Model& model, const LoraOptions& options) {
   AdapterConfig config{.r = options.rank, .lora_alpha = options.alpha, .target_modules = options.modules};
   config.use_dora = options.dora;
@@ -37,7 +37,7 @@ AdapterFolder made_adapter(const std::filesystem::path& folder, const Model& mod
   return open_adapter(folder);
 }
 
-// The box of a dense array.
+// Returns the box of a dense array.
 std::vector<float> part_of(const std::vector<float>& whole, const Dims& dims, const Box& box) {
   std::vector<float> out;
   Dims at = box.start;
@@ -59,7 +59,7 @@ struct Case {
 };
 class Merge : public testing::TestWithParam<Case> {};
 
-TEST_P(Merge, IsTheFormulaOnAnyBox) {
+TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
   const auto& [name, module, dora] = GetParam();
   const Model model = model_of(name);
   const TempFolder folder;
@@ -80,7 +80,7 @@ TEST_P(Merge, IsTheFormulaOnAnyBox) {
   std::vector<float> before;
   for (int64_t i = 0; i < rows * columns; ++i) before.push_back(static_cast<float>(std::sin(i * 0.37)));
 
-  // W + scale B A, the outputs brought to the magnitudes.
+  // W + scale B A, with each output scaled to its magnitude.
   std::vector<double> wanted(before.begin(), before.end());
   const bool by_column = options.fan_in_fan_out;
   const int64_t in = by_column ? rows : columns;
@@ -110,7 +110,7 @@ TEST_P(Merge, IsTheFormulaOnAnyBox) {
   added.apply(Box::whole(matrix), matrix, whole.data());
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], wanted[i], 2e-6) << i;
 
-  // As the parameter has it, with the parts of a fused module apart, in the boxes of many splits.
+  // Uses the parameter's dims, where the parts of a fused module are separate, and the boxes of many splits.
   for (size_t d = 0; d < base.dims.size(); ++d)
     for (const int64_t parts : {1, 2, 3})
       for (int64_t p = 0; p < parts; ++p) {

@@ -80,7 +80,7 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
                                                   "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
                                                   "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
-  copy_model_files(from, both);  // over itself
+  copy_model_files(from, both);  // onto itself
   EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 4);
   EXPECT_EQ(read_text(both / "generation_config.json"), "generation_config.json");
   EXPECT_TRUE(fs::exists(both / "modeling_x.py"));

@@ -179,7 +179,7 @@ TEST(Safetensors, UnfinishedFileDisappears) {
   EXPECT_FALSE(std::filesystem::exists(folder / "w.safetensors"));
 }
 
-TEST(Safetensors, WriterRefusesBytesThatHaveNoPlace) {
+TEST(Safetensors, WriterRefusesBytesOutsideOfATensor) {
   TempFolder folder;
   const HostArray two = counting({2});
   SafetensorsWriter writer(folder / "w.safetensors", {{"w", two.shape()}});

@@ -95,7 +95,7 @@ TEST(State, MetaComesBackExactly) {
   EXPECT_EQ(StateReader(folder / "state").meta(), meta);
 }
 
-TEST(State, IncompleteTensorsAreOurMistake) {
+TEST(State, IncompleteTensorsAreInternalErrors) {
   TempFolder folder;
   const HostArray half = counting({2, 4});
   const std::span<const std::byte> bytes{half.data(), 32};
@@ -118,7 +118,7 @@ TEST(State, IncompleteTensorsAreOurMistake) {
   EXPECT_THROW(writer.add("w", whole.with_dtype(DType::kI32), {{2, 0}, {2, 4}}, bytes), InternalError);
 }
 
-// An output folder with checkpoints; an incomplete one lacks its manifest.
+// An output folder with checkpoints. The incomplete one lacks its manifest.
 class Checkpoints : public testing::Test {
  protected:
   void add(int64_t step, bool complete = true) {
@@ -156,8 +156,8 @@ TEST_F(Checkpoints, NewestCompleteOneIsFound) {
   EXPECT_EQ(newest_checkpoint(folder_.path())->step, 10);
 }
 
-// A damaged one is not passed over: going back further is the user's choice.
-TEST_F(Checkpoints, TrueIsTheNewestWithAState) {
+// A damaged newest checkpoint is not skipped: the user decides whether to go back further.
+TEST_F(Checkpoints, TrueMeansTheNewestWithAState) {
   EXPECT_FALSE(find_checkpoint(folder_.path(), "true").has_value());
   add(10);
   add(20, false);
@@ -178,7 +178,7 @@ TEST_F(Checkpoints, OldOnesAreDeleted) {
   EXPECT_THAT(steps(), testing::ElementsAre(30, 40));
 }
 
-TEST_F(Checkpoints, TheOneJustWrittenAndTheNewestCompleteOneStay) {
+TEST_F(Checkpoints, TheLatestAndTheNewestCompleteOneStay) {
   add(10);
   add(20);
   add(30, false);

@@ -1,4 +1,4 @@
-// PyTorch checkpoints: tensors of files that PyTorch wrote and of files made by hand, with views, and in repositories.
+// PyTorch checkpoints: tensors of files that PyTorch wrote and of handmade files, views, and repositories.
 #include <gtest/gtest.h>
 
 #include "checkpoint/repository.h"
@@ -19,8 +19,8 @@ std::vector<float> values_of(const TensorFile& file, const std::string& name) {
   return {array.as<float>().begin(), array.as<float>().end()};
 }
 
-// tests/reference/checkpoint/torch.py wrote both files: the same tensors, some of them views here.
-TEST(TorchFile, HoldsWhatPyTorchSaved) {
+// tests/reference/checkpoint/torch.py wrote both files with the same tensors; in this one some are views.
+TEST(TorchFile, ContainsWhatPyTorchSaved) {
   const TorchFile file = TorchFile::open(kWritten / "views.bin");
   const SafetensorsFile wanted = SafetensorsFile::open(kWritten / "views.safetensors");
   ASSERT_EQ(file.entries().size(), wanted.entries().size());
@@ -33,7 +33,7 @@ TEST(TorchFile, HoldsWhatPyTorchSaved) {
   }
   EXPECT_TRUE(file.find("matrix")->dense());
   EXPECT_FALSE(file.find("transposed")->dense());
-  EXPECT_TRUE(file.find("rows")->dense()) << "an offset alone is none";
+  EXPECT_TRUE(file.find("rows")->dense()) << "an offset does not make a tensor strided";
   EXPECT_EQ(file.find("matrix")->offset, file.find("tied")->offset) << "one storage, two names";
 }
 

@@ -118,7 +118,7 @@ TEST(Order, PutsEveryElementEverywhereAboutEquallyOften) {
   for (const auto& [place, count] : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
-TEST(Batches, HoldTheRowsClasses) {
+TEST(Batches, ContainTheRowsClasses) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 3; ++i) {
     Example e = example(i, 3 + i, 3 + i);
@@ -200,7 +200,7 @@ TEST(Batches, EveryEpochHasEveryRowOnceInAnotherOrder) {
   EXPECT_NE(sources_of_epoch(other, 0), first);
 }
 
-TEST(Batches, LikeLengthsPadLess) {
+TEST(Batches, GroupingByLengthReducesPadding) {
   std::vector<Example> examples;
   for (int32_t i = 0; i < 512; ++i) examples.push_back(example(i, 1 + (i * 37) % 250));
   BatchSpec options{.sequences = 8, .max_length = 256};
@@ -218,14 +218,14 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   EXPECT_EQ(row(batch.tokens, 0), (std::vector<int32_t>{100, 101, 102, 103, 104, 200, 201, 202}));
   EXPECT_EQ(row(batch.segments, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
   EXPECT_EQ(row(batch.positions, 0), (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}));
-  // The last token of a document predicts nothing: not the next document's first.
+  // The last token of a document has no target; in particular, it does not predict the next document's first token.
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
   EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:3");
   EXPECT_DOUBLE_EQ(batches.use(), 1.0);
 }
 
-TEST(Packing, FillsRowsOfFewDocumentsOfAlikeLengths) {
-  // Five or so to a row: rows filled by best fit alone would stay 4 % empty.
+TEST(Packing, FillsRowsWithFewDocumentsOfSimilarLengths) {
+  // About five documents per row: with best fit alone, 4 % would stay empty.
   std::vector<int64_t> lengths;
   int64_t sum = 0;
   for (uint64_t i = 0; i < 4000; ++i) {
@@ -276,7 +276,7 @@ TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
   EXPECT_EQ(trained, expected);
 }
 
-TEST(Batches, AreKnownByTheirTokensAndLabels) {
+TEST(Batches, AreIdentifiedByTheirTokensAndLabels) {
   auto digest = [](const std::vector<Example>& examples, bool packing = false) {
     return Batches(examples, {.max_length = 32, .packing = packing, .seed = packing ? 1u : 2u}).identity().digest;
   };

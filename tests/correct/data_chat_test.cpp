@@ -28,7 +28,7 @@ Shown show(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vect
   return out;
 }
 
-// Every prompt is how the training row begins, id by id, up to the trained turn.
+// Checks that the training row begins with every prompt, id by id, up to the trained turn.
 void expect_prompts_begin_rows(const ChatTemplate& chat, const std::vector<Message>& messages) {
   for (size_t turn = 0; turn < messages.size(); ++turn) {
     if (messages[turn].role != "assistant") continue;
@@ -50,11 +50,11 @@ std::string roles(const ChatTemplate& chat, const std::vector<Message>& messages
   return out;
 }
 
-TEST(ChatTemplate, MessagesAreToldApartByTheirEnds) {
+TEST(ChatTemplate, MessagesAreDistinguishedByTheirEnds) {
   const Tokenizer tokenizer = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}}.open();
   const ChatTemplate chatml("chatml", tokenizer), mistral("mistral", tokenizer);
   EXPECT_EQ(roles(chatml, kTalk), "system user assistant user assistant template ");
-  // The system's text stands within the user's turn.
+  // The system text is part of the user's turn.
   EXPECT_EQ(roles(mistral, kTalk), "user assistant user assistant ");
   std::vector<Message> talk = kTalk;
   talk[0].content = "an end<|im_end|>within";
@@ -161,7 +161,7 @@ TEST(ChatTemplate, PrefixesFindTheSameTurnsAsMarks) {
   const ChatTemplate own("", tokenizer), built_in("chatml", tokenizer);
   EXPECT_EQ(show(own, tokenizer, kTalk).text, show(built_in, tokenizer, kTalk).text);
   expect_prompts_begin_rows(own, kTalk);
-  // The token that ends a turn is found beside eos.
+  // The token that ends a turn is found in addition to eos.
   EXPECT_EQ(own.stop_ids(),
             (std::vector<int32_t>{*tokenizer.token_id("<|endoftext|>"), *tokenizer.token_id("<|im_end|>")}));
 }
@@ -179,7 +179,7 @@ TEST(ChatTemplate, MarksWithoutTheEndOfTurnAreExtendedOverIt) {
       "<|im_start|>user:2+2?<|im_end|><|im_start|>assistant:[[4<|im_end|>]]");
 }
 
-TEST(ChatTemplate, TurnsThatAreNotToBeTrainedAreMasked) {
+TEST(ChatTemplate, UntrainedTurnsAreMasked) {
   const Tokenizer tokenizer = chatml_tokenizer(kPlainChatml).open();
   auto talk = kTalk;
   talk[2].train = false;
@@ -188,7 +188,7 @@ TEST(ChatTemplate, TurnsThatAreNotToBeTrainedAreMasked) {
   EXPECT_NE(text.find("[[4<|im_end|>]]"), std::string::npos);
 }
 
-// Shaped like Qwen 3's: thinking is shown for the turns after the last question only.
+// Like Qwen 3's template: it shows thinking only in the turns after the last question.
 TEST(ChatTemplate, TemplatesThatDropEarlierThinking) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
@@ -230,7 +230,7 @@ TEST(ChatTemplate, TurnsOfToolCallsAreFoundAmongDroppedThinking) {
             "<|im_start|>assistant\n[[<think>\n\n</think>\n\nSeven.<|im_end|>]]\n");
 }
 
-TEST(ChatTemplate, OfTwoEndsTheFirstIsTrained) {
+TEST(ChatTemplate, WithTwoEndTokensTheFirstIsTrained) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
           "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + m.content + '<|im_end|>\\n' }}{% endfor %}"
@@ -241,7 +241,7 @@ TEST(ChatTemplate, OfTwoEndsTheFirstIsTrained) {
             "<|im_start|>user:Hi<|im_end|>\n<|im_start|>assistant:[[Yo<|im_end|>]]\n<|endoftext|>");
 }
 
-// Shaped like DeepSeek R1's: the prompt opens a thinking block.
+// Like DeepSeek R1's template: the prompt opens a thinking block.
 TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   const Tokenizer tokenizer =
       chatml_tokenizer(
@@ -254,7 +254,7 @@ TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   EXPECT_EQ(chat.counts().prompt_thinks, 1);
 }
 
-// Shaped like Mistral's: the system text moves to the last question.
+// Like Mistral's template: the system text moves to the last question.
 TEST(ChatTemplate, TemplatesThatMoveTheSystemText) {
   const TestTokenizer files{
       .chat_template =

@@ -16,7 +16,7 @@ struct Classes : ::testing::Test {
   Tokenizer tokenizer = TestTokenizer{.adds_bos = true}.open();
   DataSpec spec;
   LabelRequest asked;
-  LabelSet labels;  // as the last load() settled them
+  LabelSet labels;  // resolved by the last load()
 
   Classes() {
     spec.rows = RowKind::kLabelled;
@@ -27,7 +27,7 @@ struct Classes : ::testing::Test {
     labels = settle_labels(asked, {}, spec);
     spec.labels = labels;
   }
-  // The rows as examples, with the labels settled by them.
+  // Returns the rows as examples and resolves the labels from them.
   Examples load(const std::string& name, const std::string& text) {
     spec.sets = {folder.write(name, text).string()};
     settle();
@@ -56,10 +56,10 @@ TEST_F(Classes, NamesAreSorted) {
   EXPECT_EQ(labels.problem, Problem::kSingleLabel);
 }
 
-TEST_F(Classes, NumbersStayOrBecomeNames) {
+TEST_F(Classes, NumbersAreIndicesOrNames) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"labels\": 2}\n{\"text\": \"b\", \"labels\": 0}\n"), (Lists{{2}, {0}}));
   EXPECT_EQ(labels.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
-  // Stars from 1 on, and numbers written as texts, as csv files have them.
+  // Ratings from 1 on, and numbers written as text, as in csv files.
   const Examples stars = load("stars.csv", "sentence,category\ngood,10\nbad,2\nso so,5\n");
   EXPECT_EQ(labels.id2label, (Names{"2", "5", "10"}));
   EXPECT_EQ(stars[0].classes, std::vector<float>{2});
@@ -72,7 +72,7 @@ TEST_F(Classes, WholeRealsAreLabelsWhereTheRecipeSaysSo) {
   EXPECT_EQ(labels.size(), 2);
 }
 
-TEST_F(Classes, SeveralLabelsARow) {
+TEST_F(Classes, SeveralLabelsPerRow) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [\"x\", \"z\"]}\n{\"text\": \"b\", \"label\": []}\n{\"text\": \"c\", "
                     "\"label\": [\"y\"]}\n"),
             (Lists{{1, 0, 1}, {0, 0, 0}, {0, 1, 0}}));
@@ -84,19 +84,19 @@ TEST_F(Classes, SeveralLabelsARow) {
   EXPECT_EQ(load("a.csv", "text,label\nx,\"[\"\"b\"\", \"\"a\"\"]\"\ny,[]\n")[0].classes, (std::vector<float>{1, 1}));
 }
 
-// [0, 1] of two labels is both of them where another list shows that numbers are listed.
-TEST_F(Classes, ListsAreReadAsTheSetHasThem) {
+// With two labels, [0, 1] lists both labels when another row's list shows that lists contain label numbers.
+TEST_F(Classes, ListsAreReadTheSameWayWithinADataSet) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1]}\n"),
             (Lists{{1, 1}, {0, 1}}));
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1, 0]}\n"),
             (Lists{{0, 1}, {1, 0}}));
-  // Of labels that are known: all of the full length, but one has a 2.
+  // The labels are known, and all lists have the full length, but one contains a 2.
   asked.id2label = {"x", "y", "z"};
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [1, 0]}\n{\"text\": \"b\", \"label\": [2, 0, 1]}\n"),
             (Lists{{1, 1, 0}, {1, 1, 1}}));
 }
 
-TEST_F(Classes, TextsOfDigitsAreNamesButInCells) {
+TEST_F(Classes, DigitsInTextAreNamesExceptInTableCells) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": \"3.11\"}\n{\"text\": \"b\", \"label\": \"3.9\"}\n"
                     "{\"text\": \"c\", \"label\": \"007\"}\n{\"text\": \"d\", \"label\": \"7\"}\n"),
             (Lists{{1}, {2}, {0}, {3}}));
@@ -116,7 +116,7 @@ TEST_F(Classes, Regression) {
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
-// Of two labels [0, 1] is both numbers, or a no and a yes: one reading for all data sets.
+// With two labels, [0, 1] is either both numbers, or a no and a yes. All data sets must agree.
 TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   const std::string numbers = R"({"text": "a", "label": [0]})"
                               "\n"
@@ -136,7 +136,7 @@ TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
     settle();
     const Datasets data = load_datasets(spec, tokenizer, 0);
     EXPECT_EQ(Lists{data.eval[0].classes}, wanted) << train;
-    // `eval` does not need the rows that were trained on.
+    // `eval` does not need the rows that were used for training.
     std::filesystem::remove(spec.sets[0]);
     asked.id2label = labels.id2label;
     EXPECT_NO_THROW(settle());
@@ -144,7 +144,7 @@ TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   }
 }
 
-TEST_F(Classes, OfTheModelOrTheRecipeWinOverTheRows) {
+TEST_F(Classes, LabelsOfModelOrRecipeTakePrecedenceOverRows) {
   const json config = {{"architectures", {"BertForSequenceClassification"}},
                        {"id2label", {{"1", "good"}, {"0", "bad"}}},
                        {"problem_type", "single_label_classification"}};
@@ -153,13 +153,13 @@ TEST_F(Classes, OfTheModelOrTheRecipeWinOverTheRows) {
     return settle_labels(asked, taught_labels(adapters, config, "config.json"), spec).id2label;
   };
   EXPECT_EQ(names({}), (Names{"bad", "good"}));
-  // An adapter's own file comes before that.
+  // An adapter's own label file takes precedence over config.json.
   folder.write("classifier.json",
                R"({"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "x", "1": "y"}})");
   EXPECT_EQ(names({folder.path().string()}), (Names{"x", "y"}));
   asked.id2label = {"no", "yes"};
   EXPECT_EQ(names({folder.path().string()}), (Names{"no", "yes"}));
-  // The config.json of a plain model does not count.
+  // The config.json of a language model has no labels.
   const json plain = {{"architectures", {"BertModel"}}, {"id2label", {{"0", "x"}}}};
   EXPECT_EQ(settle_labels({.count = 4}, taught_labels({}, plain, "config.json"), {}).id2label, default_labels(4));
 }
@@ -230,7 +230,7 @@ TEST_F(Classes, TheReportCountsThem) {
       "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"c\", "
       "\"label\": \"y\"}\n");
   const ClassCounts counts = count_classes(rows, labels);
-  EXPECT_EQ(format_classes(counts, labels), "2, one a row: y 2, x 1; always saying y is right in 66.7 %");
+  EXPECT_EQ(format_classes(counts, labels), "2, one per row: y 2, x 1; always saying y is right in 66.7 %");
   EXPECT_EQ(classes_json(counts, labels)["rows"]["x"], 1);
 }
 

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// A row as text, with its trained parts in [[ ]].
+// Returns a row as text, with its trained parts in [[ ]].
 std::string show(const Tokenizer& tokenizer, const Example& example) {
   std::string out;
   for (size_t i = 0; i < example.input_ids.size();) {
@@ -39,7 +39,7 @@ struct Data : ::testing::Test {
     spec.cache = "off";
   }
   std::string file(const std::string& name, const std::string& text) { return folder.write(name, text).string(); }
-  // The rows of one file, shown.
+  // Returns the rows of one file as text.
   std::vector<std::string> rows(const std::string& name, const std::string& text) {
     spec.sets = {file(name, text)};
     std::vector<std::string> out;
@@ -116,7 +116,7 @@ TEST_F(Data, ReadsPlainText) {
 TEST_F(Data, ReadsCompressedFiles) {
   const std::string text = "{\"prompt\": \"q\", \"completion\": \"a\"}\n";
   const std::string gz = (folder.path() / "a.jsonl.gz").string();
-  for (int part = 0; part < 2; ++part) {  // two members, as `cat` of two files gives
+  for (int part = 0; part < 2; ++part) {  // two gzip members, as `cat` of two files gives
     gzFile out = gzopen(gz.c_str(), "ab");
     gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
     gzclose(out);
@@ -129,7 +129,7 @@ TEST_F(Data, ReadsCompressedFiles) {
   EXPECT_EQ(load().train.size(), 1u);
 }
 
-// Files that pyarrow wrote (tests/reference/data/make_columns.py).
+// These files were written by pyarrow (tests/reference/data/make_columns.py).
 TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
   const std::filesystem::path folder = FETTLE_SOURCE_DIR "/tests/reference/data";
   auto rows = [&](const char* name) {
@@ -154,7 +154,7 @@ TEST(Rows, ReadsColumnsAsTheRowsTheyCameFrom) {
   }
 }
 
-TEST_F(Data, KnowsLinesInsideJsonArrays) {
+TEST_F(Data, CountsLinesInsideJsonArrays) {
   spec.sets = {file("a.json",
                     "[\n  {\"prompt\": \"q\",\n   \"completion\": \"a, ]\\\"\"},\n\n  {\"prompt\": \"r\", "
                     "\"completion\": \"b\"}\n]\n")};
@@ -219,10 +219,10 @@ TEST_F(Data, ASystemColumnBesideMessagesIsTheirFirstTurn) {
   const Datasets data = load();
   EXPECT_NE(show(tokenizer, data.train[0]).find("S"), std::string::npos) << show(tokenizer, data.train[0]);
   EXPECT_NE(show(tokenizer, data.train[1]).find("own"), std::string::npos) << show(tokenizer, data.train[1]);
-  EXPECT_EQ(show(tokenizer, data.train[1]).find("S"), std::string::npos) << "the turn is the more exact";
+  EXPECT_EQ(show(tokenizer, data.train[1]).find("S"), std::string::npos) << "the turn takes precedence over the column";
 }
 
-TEST_F(Data, TokensAreCountedOfTheRowsThatWereChosen) {
+TEST_F(Data, OnlyTokensOfChosenRowsAreCounted) {
   spec.sets = {file("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2, 3, 4]}\n")};
   spec.val_size = 1;
   const Datasets data = load();
@@ -235,7 +235,7 @@ TEST_F(Data, TokensAreCountedOfTheRowsThatWereChosen) {
 constexpr const char* kTwoTurns =
     R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
 
-TEST_F(Data, TrainsWhatTheRecipeSays) {
+TEST_F(Data, TrainsTheTurnsThatTheRecipeSelects) {
   spec.train_on_prompt = true;
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"[[qa</s>rb</s>]]"}));
   spec.train_on_prompt = false;
@@ -268,7 +268,7 @@ TEST_F(Data, CutsOrDropsWhatIsTooLong) {
   EXPECT_EQ(load().report.dropped, 2);
 }
 
-TEST_F(Data, LongTextsGoOnInFurtherRows) {
+TEST_F(Data, LongTextsContinueInFurtherExamples) {
   spec.rows = RowKind::kTexts;
   spec.cutoff_len = 4;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"abcdefghij\"}"), (Rows{"[[abcd]]", "[[efgh]]", "[[ij</s>]]"}));
@@ -312,8 +312,8 @@ TEST_F(Data, SkipsBadRowsWhenAsked) {
   EXPECT_NE(report.notes[0].find("a.jsonl:2"), std::string::npos);
 }
 
-TEST_F(Data, SkipsALineTooLongToBeARow) {
-  // 300 MiB of one line, small when compressed.
+TEST_F(Data, SkipsALineThatIsTooLong) {
+  // A line of 300 MiB, which is small when compressed.
   const std::string block(size_t{1} << 20, 'x');
   const std::string path = (folder.path() / "long.jsonl.gz").string();
   gzFile out = gzopen(path.c_str(), "wb1");

@@ -74,7 +74,7 @@ TEST_F(Preferences, TheConversationBeforeTheRepliesIsNotTrained) {
       (Rows{"+ ab</s>c[yes</s>]", "- ab</s>c[no</s>]"}));
 }
 
-TEST_F(Preferences, RankingOfDatasetInfoAsLlamaFactoryHasIt) {
+TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
   EXPECT_EQ(
       rows(
           R"({"instruction": "Q", "input": "x", "chosen": "yes", "rejected": "no"})",
@@ -85,7 +85,7 @@ TEST_F(Preferences, RankingOfDatasetInfoAsLlamaFactoryHasIt) {
           R"({"conversations": [{"from": "human", "value": "Q"}], "good": {"from": "gpt", "value": "yes"}, "bad": {"from": "gpt", "value": "no"}})",
           R"("ranking": true, "formatting": "sharegpt", "columns": {"messages": "conversations", "chosen": "good", "rejected": "bad"})"),
       (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
-  // Named by its columns alone.
+  // Recognised by its columns alone.
   EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
@@ -121,7 +121,7 @@ TEST_F(Preferences, JudgedRepliesOfEveryFormat) {
       (Rows{"- ab</s>c[no</s>]"}));
 }
 
-TEST_F(Preferences, PairsStayTogetherWhereverRowsAreChosen) {
+TEST_F(Preferences, PairsStayTogetherWhenRowsAreSelected) {
   std::string text;
   for (int i = 0; i < 40; ++i)
     text += fmt::format("{{\"prompt\": \"{}:\", \"chosen\": \"yes{}\", \"rejected\": \"no{}\"}}\n", i, i, i);
@@ -181,7 +181,7 @@ TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {
   EXPECT_EQ(text(first, 3), "RR[yes</s>]");
   EXPECT_EQ(first.trained_tokens, 4 + 3 + 3 + 4);
   EXPECT_EQ(text(last, 0), "S[maybe</s>]");
-  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // alone in its step: with the reply of the set's next row
+  EXPECT_EQ(text(last, 1), "S[yes</s>]");  // the only row in its step: gets the reply of the data set's next row
   EXPECT_EQ(text(last, 2), "");
   EXPECT_EQ(last.preferences.as<int32_t>()[0], 1);
 }

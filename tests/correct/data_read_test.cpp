@@ -24,7 +24,7 @@ struct HubFolder : ::testing::Test {
   }
 };
 
-TEST_F(HubFolder, ShardsAreOfTheSplitTheyAreCalledBy) {
+TEST_F(HubFolder, ShardNamesGiveTheSplit) {
   files({"data/train-00001-of-00002.parquet", "data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet",
          "data/train_gen-00000-of-00001.parquet"});
   EXPECT_EQ(chosen(), (Names{"data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"}));
@@ -32,14 +32,14 @@ TEST_F(HubFolder, ShardsAreOfTheSplitTheyAreCalledBy) {
   EXPECT_EQ(chosen("test"), (Names{"data/test-00000-of-00001.parquet"}));
 }
 
-TEST_F(HubFolder, WordsInNamesAndFoldersTellTheSplit) {
+TEST_F(HubFolder, WordsInFileAndFolderNamesGiveTheSplit) {
   files({"my_train_file.jsonl", "dev/a.jsonl", "eval-2.csv", "pretrained.jsonl"});
   EXPECT_EQ(chosen(), (Names{"my_train_file.jsonl"}));
   EXPECT_EQ(chosen("validation"), (Names{"dev/a.jsonl"}));
   EXPECT_EQ(chosen("test"), (Names{"eval-2.csv"}));
 }
 
-TEST_F(HubFolder, FilesOfNoSplitAreTrained) {
+TEST_F(HubFolder, FilesWithoutASplitAreForTraining) {
   files({"b.jsonl", "a.jsonl.gz"});
   EXPECT_EQ(chosen(), (Names{"a.jsonl.gz", "b.jsonl"}));
   EXPECT_EQ(chosen("train"), (Names{"a.jsonl.gz", "b.jsonl"}));
@@ -47,13 +47,13 @@ TEST_F(HubFolder, FilesOfNoSplitAreTrained) {
   EXPECT_EQ(chosen(), (Names{"a.jsonl.gz", "b.jsonl"}));
 }
 
-TEST_F(HubFolder, TheOnlySplitIsTakenUnlessAnotherIsAskedFor) {
+TEST_F(HubFolder, TheOnlySplitIsUsedUnlessAnotherIsRequested) {
   files({"validation.jsonl"});
   EXPECT_EQ(chosen(), (Names{"validation.jsonl"}));
   EXPECT_EQ(chosen("validation"), (Names{"validation.jsonl"}));
 }
 
-TEST_F(HubFolder, WhatSaveToDiskWrites) {
+TEST_F(HubFolder, ReadsFoldersOfSaveToDisk) {
   files({"dataset_dict.json", "train/data-00000-of-00001.arrow", "train/state.json", "train/dataset_info.json",
          "test/data-00000-of-00001.arrow"});
   EXPECT_EQ(chosen(), (Names{"train/data-00000-of-00001.arrow"}));

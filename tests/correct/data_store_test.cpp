@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(TokenStore, GivesBackWhatWasWritten) {
+TEST(TokenStore, ReadsBackWhatWasWritten) {
   const TestFolder folder;
   const std::vector<Example> examples = {{{5, 6, 7}, {kIgnore, 6, 7}}, {{8}, {8}}, {{9, 10}, {kIgnore, 10}}};
   TokenWriter writer(folder.path() / "draft");
@@ -44,7 +44,7 @@ TEST(TokenStore, GivesBackWhatWasWritten) {
   EXPECT_EQ(rows.source(2), "a.jsonl:30");
 }
 
-TEST(TokenStore, KeepsClassesAndWhichTextATokenIsOf) {
+TEST(TokenStore, KeepsClassesAndTokenTypes) {
   const TestFolder folder;
   Example pair{{5, 6, 7}, {kIgnore, kIgnore, kIgnore}};
   pair.classes = {2, 0.5f};
@@ -77,7 +77,7 @@ TEST(TokenStore, ADraftThatIsNotFinishedIsRemoved) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Examples, AreJoinedAndChosen) {
+TEST(Examples, CanBeJoinedAndSelected) {
   auto list = [](int first, int count) {
     std::vector<Example> rows;
     for (int i = first; i < first + count; ++i) rows.push_back({{i}, {i}, std::to_string(i)});
@@ -145,7 +145,7 @@ TEST_F(Cache, RowsAreTokenisedOnce) {
   EXPECT_EQ(second.report.rows, 4);
 }
 
-TEST_F(Cache, TheStoreIsTheContentsNotThePlaces) {
+TEST_F(Cache, TheKeyDependsOnContentsNotOnPaths) {
   load();
   fs::create_directory(folder.path() / "elsewhere");
   fs::rename(spec.sets[0], folder.path() / "elsewhere" / "renamed.jsonl");
@@ -214,7 +214,7 @@ TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01"));
 }
 
-TEST_F(Cache, ADamagedStoreIsMadeAnew) {
+TEST_F(Cache, ADamagedStoreIsRebuilt) {
   const Datasets first = load();
   for (const char* name : {"tokens", "rows", "store.json"}) {
     SCOPED_TRACE(name);
@@ -229,7 +229,7 @@ TEST_F(Cache, ADamagedStoreIsMadeAnew) {
   }
 }
 
-TEST_F(Cache, WhatAStoreSaysOfItselfIsChecked) {
+TEST_F(Cache, AStoresHeaderIsChecked) {
   const Datasets first = load();
   const fs::path file = stores()[0] / "store.json";
   std::stringstream text;
@@ -243,7 +243,7 @@ TEST_F(Cache, WhatAStoreSaysOfItselfIsChecked) {
   EXPECT_NE(TokenStore::open(stores()[0]), nullptr);
 }
 
-// A store that this process cannot read may be good for others.
+// A store that this process cannot read may be readable for others.
 TEST_F(Cache, AStoreThatCannotBeReadStays) {
   load();
   const fs::path store = stores()[0];
@@ -267,7 +267,7 @@ TEST_F(Cache, AStoreThatIsReplacedStaysMapped) {
   third.add({{1}, {1}}, 0, 1);
   third.add({{2}, {2}}, 0, 2);
   EXPECT_EQ(third.finish({}, store)->size(), 2);
-  EXPECT_EQ(TokenStore::open(store)->size(), 1) << "of two that were made at once the first one stays";
+  EXPECT_EQ(TokenStore::open(store)->size(), 1) << "when two are made at the same time, the first one stays";
 }
 
 TEST_F(Cache, ProcessesMayFillItTogether) {
@@ -280,7 +280,7 @@ TEST_F(Cache, ProcessesMayFillItTogether) {
     if (child == 0) {
       char go = 0;
       close(gate[1]);
-      [[maybe_unused]] const auto opened = read(gate[0], &go, 1);  // 0 bytes once the parent closes it
+      [[maybe_unused]] const auto opened = read(gate[0], &go, 1);  // returns 0 bytes when the parent closes it
       int result = 1;
       try {
         const Datasets data = load();
@@ -302,7 +302,7 @@ TEST_F(Cache, ProcessesMayFillItTogether) {
   EXPECT_EQ(load().train.size(), 3u);
 }
 
-TEST_F(Cache, WithoutOneNothingStaysOnTheDisk) {
+TEST_F(Cache, WithoutACacheNothingStaysOnTheDisk) {
   const fs::path temporary = folder.path() / "tmp";
   fs::create_directory(temporary);
   const char* usual = getenv("TMPDIR");
@@ -315,7 +315,7 @@ TEST_F(Cache, WithoutOneNothingStaysOnTheDisk) {
   EXPECT_TRUE(fs::is_empty(temporary));
 }
 
-TEST_F(Cache, StoresThatNobodyUsedForAMonthAreRemoved) {
+TEST_F(Cache, StoresUnusedForAMonthAreRemoved) {
   load();
   const fs::path old = stores()[0];
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(24 * 31));
@@ -343,13 +343,13 @@ TEST(Mix, SetsTakeTurns) {
   EXPECT_EQ(mix_sets({3, 2}, Mix::kInterleaveOver, {}, 1), (Order{0, 3, 1, 4, 2, 3}));
 }
 
-TEST(Mix, SharesAreThoseAskedFor) {
+TEST(Mix, SharesEqualTheWeights) {
   const auto under = mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 1);
   const auto second = std::count_if(under.begin(), under.end(), [](int64_t row) { return row >= 30'000; });
   EXPECT_NEAR(static_cast<double>(second) / static_cast<double>(under.size()), 0.25, 0.01);
   EXPECT_EQ(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 1), under);
   EXPECT_NE(mix_sets({30'000, 10'000}, Mix::kInterleaveUnder, {3, 1}, 2), under);
-  // Each set's rows come in their order, and those of the one that was used up each once.
+  // The rows of each set keep their order, and the set that ran out has each row exactly once.
   const auto over = mix_sets({50, 10}, Mix::kInterleaveOver, {0.5, 0.5}, 3);
   std::vector<int> seen(60);
   for (int64_t row : over) ++seen[static_cast<size_t>(row)];

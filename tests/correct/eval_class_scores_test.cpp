@@ -1,4 +1,4 @@
-// A classifier's figures beside scikit-learn's and SciPy's recorded values (tests/reference/class_scores.py).
+// Compares a classifier's metrics with values recorded from scikit-learn and SciPy (tests/reference/class_scores.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ std::vector<T> list(const Json& values) {
   return values.get<std::vector<T>>();
 }
 
-TEST(ClassScores, OfOneLabelAsRecorded) {
+TEST(ClassScores, WithOneLabelEqualTheRecorded) {
   const Json all = recorded();
   for (const Json& one : all["single"]) {
     const ClassScores found = score_labels(list<int64_t>(one["truth"]), list<int64_t>(one["said"]), one["num_labels"]);
@@ -53,7 +53,7 @@ TEST(ClassScores, OfOneLabelAsRecorded) {
   EXPECT_NEAR(found.majority(), 19.0 / 40, 1e-12);
 }
 
-TEST(ClassScores, OfSeveralLabelsAndOfNumbersAsRecorded) {
+TEST(ClassScores, WithSeveralLabelsOrNumbersEqualTheRecorded) {
   const Json all = recorded();
   for (const Json& one : all["several"])
     expect_scores(score_label_sets(list<uint8_t>(one["truth"]), list<uint8_t>(one["said"]), one["num_labels"]),

@@ -1,4 +1,4 @@
-// `fettle eval` on a classifier of tests/reference: figures, predictions, rows without a label.
+// `fettle eval` on a classifier of tests/reference: metrics, predictions, rows without a label.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 class EvalClasses : public testing::Test {
  protected:
-  // An encoder with three labels, and a tokenizer beside it.
+  // An encoder with three labels, with a tokenizer.
   EvalClasses() {
     const fs::path model = temp / "model";
     fs::create_directories(model);
@@ -57,7 +57,7 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
   EXPECT_EQ(result["sets"][0]["items"], 5);
   EXPECT_EQ(result["sets"][0]["model"]["majority"], 40);
   EXPECT_TRUE(result["sets"][1]["model"].empty());
-  // What the predictions say is what the figures count.
+  // The metrics count what the predictions file contains.
   fs::path folder;
   for (const auto& entry : fs::directory_iterator(temp / "out"))
     if (entry.is_directory() && entry.path().string().ends_with("rows.csv")) folder = entry.path();
@@ -96,7 +96,7 @@ TEST_F(EvalClasses, AModelThatWasMadeFromScratchIsTheOneOnTheDisk) {
   EXPECT_EQ(measured(), wanted);
 }
 
-TEST_F(EvalClasses, WhatCannotBe) {
+TEST_F(EvalClasses, ImpossibleRequestsAreRefused) {
   recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,7\n")};
   auto said = [&] {
     return user_error([&] {
@@ -113,7 +113,7 @@ TEST_F(EvalClasses, WhatCannotBe) {
   EXPECT_THAT(said(), HasSubstr("was taught no labels yet"));
 }
 
-TEST_F(EvalClasses, WhatWouldBeMeasuredWrongly) {
+TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
   recipe.eval_dataset = {file("rows.csv", "text,label\nsome words,0\nother words,1\n")};
   auto said = [&] {
     return user_error([&] {
@@ -164,9 +164,9 @@ TEST(EvalReward, CountsThePairsInTheRightOrder) {
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/reward_init").string()};
   EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json found = Json::parse(out.str())["sets"][0]["model"];
-  EXPECT_EQ(found["accuracy"], 50) << "the second pair is the first one turned round";
+  EXPECT_EQ(found["accuracy"], 50) << "the second pair is the first one with its replies swapped";
   EXPECT_NEAR(found["margin"], 0, 1e-6);
-  EXPECT_GT(found["loss"], std::log(2.0)) << "of two scores that differ";
+  EXPECT_GT(found["loss"], std::log(2.0)) << "the two scores differ";
 }
 
 }  // namespace

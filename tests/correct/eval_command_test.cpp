@@ -1,5 +1,5 @@
-// `fettle eval` on a reference model: its figures beside those that PyTorch's log-probabilities give
-// (tests/reference/choices.py), and of known texts.
+// `fettle eval` on a reference model: its metrics compared with those from PyTorch's log-probabilities
+// (tests/reference/choices.py), and on known texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class EvalCommand : public testing::Test {
  protected:
   EvalCommand() {
     recipe = reference_recipe("llama");
-    recipe.stage = "pt";  // no template
+    recipe.stage = "pt";  // pretraining, so there is no template
     recipe.cutoff_len = 128;
     recipe.data_cache = "off";
   }
@@ -179,7 +179,7 @@ TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   EXPECT_EQ(loss["task"], "loss");
   EXPECT_NEAR(loss["change"]["loss"], loss["tuned"]["loss"].get<double>() - loss["base"]["loss"].get<double>(), 1e-12);
   EXPECT_NEAR(loss["base"]["perplexity"], std::exp(loss["base"]["loss"].get<double>()), 1e-6);
-  // A merged model is compared with the folder it came from.
+  // A merged model is compared with the base folder that it was made from.
   recipe.adapter_name_or_path.clear();
   recipe.eval_base_model = recipe.model_name_or_path;
   recipe.model_name_or_path = (temp / "copy").string();
@@ -189,7 +189,7 @@ TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   EXPECT_EQ(same["sets"][1]["base"]["loss"], loss["base"]["loss"]);
 }
 
-TEST_F(EvalCommand, AloneThereIsOneColumn) {
+TEST_F(EvalCommand, WithoutABaseThereIsOneColumn) {
   recipe.dataset = {file("rows.jsonl", R"({"text": "some words of another kind"})")};
   EXPECT_THAT(text(), testing::AllOf(HasSubstr("model"), testing::Not(HasSubstr("change"))));
 }

@@ -1,4 +1,4 @@
-// ROUGE and BLEU beside rouge_score's and sacrebleu's recorded values (tests/reference/text_scores.py).
+// Compares ROUGE and BLEU with values recorded from rouge_score and sacrebleu (tests/reference/text_scores.py).
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// Export: merged weights and logits beside PEFT's recorded ones, shards, dtypes, the base as it is.
+// Export: merged weights and logits compared with PEFT's recorded ones, shards, dtypes, the unchanged base.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ Json read_json(const fs::path& file) {
   return Json::parse(read_text(file));
 }
 
-// Every tensor's dtype and bytes by name.
+// Returns every tensor's dtype and bytes by name.
 std::map<std::string, std::pair<DType, std::vector<std::byte>>> tensors(const fs::path& folder) {
   const ModelRepository repository = ModelRepository::open(folder);
   std::map<std::string, std::pair<DType, std::vector<std::byte>>> out;
@@ -101,7 +101,7 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
-TEST(ExportFiles, PairsOfExpertsAreMerged) {
+TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
   const TempFolder folder;
   Recipe recipe = export_recipe(kModels / "mixtral", folder / "merged");
   recipe.adapter_name_or_path = {(kModels / "mixtral/variants/experts_final").string()};
@@ -142,7 +142,7 @@ TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   }
 }
 
-// PyTorch's files go in, in one piece or two, and safetensors with the same bytes come out.
+// PyTorch files, in one piece or two, become safetensors with the same values.
 TEST(ExportFiles, BinBecomesSafetensors) {
   const TempFolder folder;
   for (const char* model : {"baichuan7b", "baichuan13b"}) {
@@ -168,7 +168,7 @@ TEST(ExportFiles, ShardsHaveAnIndex) {
   run_export(Request(recipe, Command::kExport));
   EXPECT_EQ(tensors(folder / "sharded"), tensors(folder / "whole"));
 
-  // Merged again into one file, from the shards.
+  // Exports the shards again, into one file.
   run_export(Request(export_recipe(folder / "sharded", folder / "joined"), Command::kExport));
   EXPECT_EQ(read_text(folder / "joined/model.safetensors"), read_text(folder / "whole/model.safetensors"));
 }
@@ -204,7 +204,7 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   EXPECT_LT(run_export(Request(recipe, Command::kExport)).logits->difference_from_adapter, 1e-4);
 }
 
-// A model with weights of more than one block (4 MiB of f32), and an adapter on them.
+// A model whose weights have more than one block (4 MiB of f32), with an adapter for them.
 TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
   const TempFolder folder;
   Json config = read_json(kModels / "llama/config.json");

@@ -1,4 +1,4 @@
-// `fettle generate` and `fettle chat` on the reference models: what goes out for what comes in.
+// `fettle generate` and `fettle chat` on the reference models: the output for given input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,12 +16,12 @@ namespace {
 
 using testing::HasSubstr;
 
-// A template of one character a turn: the reference models have 128 positions.
+// A template of one character per turn, because the reference models have only 128 positions.
 constexpr const char* kTemplate =
     "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
     "{% if add_generation_prompt %}a|{% endif %}";
 
-// A reference model's folder that tests may change.
+// Copies a reference model's folder so that tests can change it.
 class Commands : public testing::Test {
  protected:
   Commands() {
@@ -50,7 +50,7 @@ class Commands : public testing::Test {
     const int code = run_chat(Request(recipe, Command::kChat), in, terminal, out, remarks);
     return {out.str(), remarks.str(), code};
   }
-  // What a model with kTemplate replies to a whole prompt's text.
+  // Returns what a model with kTemplate replies to the text of a whole prompt.
   std::string continued(const std::string& text) const {
     Commands raw;
     raw.recipe = recipe;
@@ -117,7 +117,7 @@ TEST_F(Commands, StopsAtTheEndTokensOfTheGenerationConfig) {
   }
 }
 
-TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndWhenTold) {
+TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndOnRequest) {
   Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
   const std::vector<int32_t> prompt = reference["greedy"][0]["prompt"];
   auto on = [](const std::string&) { return true; };
@@ -185,7 +185,7 @@ TEST_F(Commands, ChatKeepsTheConversation) {
   EXPECT_THAT(talk.remarks, HasSubstr("starts afresh"));
 }
 
-TEST_F(Commands, ChatSetsAndTakesAwayTheSystemMessage) {
+TEST_F(Commands, ChatSetsAndRemovesTheSystemMessage) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   recipe.max_new_tokens = 8;
   recipe.default_system = "kind";
@@ -194,13 +194,14 @@ TEST_F(Commands, ChatSetsAndTakesAwayTheSystemMessage) {
             continued("s|kind|u|hi|a|") + "\n" + continued("s|brief|u|hi|a|") + "\n" + continued("u|hi|a|") + "\n");
 }
 
-TEST_F(Commands, ChatSaysWhatItDoesNotTake) {
+TEST_F(Commands, ChatReportsUnknownCommandsAndLongInput) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   recipe.max_new_tokens = 8;
   const Chat talk = chat("/claer\n" + std::string(300, '#') + "\n\nhi\n", true);
   EXPECT_EQ(talk.out, continued("u|hi|a|") + "\n");
-  EXPECT_THAT(talk.remarks, testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes 128"),
-                                           HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
+  EXPECT_THAT(talk.remarks,
+              testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes at most 128"),
+                             HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
 }
 
 // Raises a signal when the first text of the `nth` line is written.

@@ -1,4 +1,4 @@
-// The next token's logits and greedy continuations beside Transformers' recorded ones (tests/reference).
+// Compares the next token's logits and greedy continuations with Transformers' recorded ones (tests/reference).
 #include <gtest/gtest.h>
 
 #include "checkpoint/safetensors.h"
@@ -31,13 +31,13 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
   const SafetensorsFile recorded = SafetensorsFile::open(kReferenceModels / GetParam() / "logits.safetensors");
   const HostArray wanted = recorded.read(*recorded.find("logits_40"));
   const int64_t vocab = wanted.shape().dims[1];
-  // A prompt of 19 in one piece, then token by token, then 9 at once.
+  // A prompt of 19 tokens in one piece, then token by token, then 9 tokens at once.
   std::vector<size_t> lengths{19};
   for (size_t length = 20; length <= 31; ++length) lengths.push_back(length);
   lengths.push_back(40);
   for (const size_t length : lengths) {
     const std::vector<float> got = generator.logits(std::span(ids).first(length));
-    // A document within longrope's turn has other logits than the start of a longer one.
+    // With longrope, a short document has other logits than the start of a long one.
     if (static_cast<int64_t>(length) <= model.run.model.config.rope_turn()) continue;
     EXPECT_LT(largest_difference(got, wanted.as<float>().subspan((length - 1) * vocab, vocab)), 1e-4) << length;
     EXPECT_EQ(generator.cached(), static_cast<int64_t>(length));
@@ -46,7 +46,7 @@ TEST_P(Decode, LogitsAfterEachTokenAreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Decode, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
-TEST(DecodeState, FreshAdapterIsNotMadeWithoutOne) {
+TEST(DecodeState, NoAdapterIsMadeWhenNoneIsGiven) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "lora";
   const Loaded model(recipe);

@@ -1,4 +1,4 @@
-// Defines Loaded, a reference model (tests/reference/models) with its weights on CPU devices, ready to continue tokens.
+// Defines Loaded, a reference model (tests/reference/models) with its weights on CPU devices, ready to generate.
 #pragma once
 
 #include <filesystem>
@@ -41,7 +41,7 @@ struct Loaded {
         state(load_state(devices, run, repository, false)) {}
 };
 
-// `count` tokens by the largest logit after `ids`.
+// Returns `count` greedy tokens after `ids`.
 inline std::vector<int32_t> continue_greedily(Generator& generator, std::vector<int32_t> ids, int64_t count) {
   const auto prompt = static_cast<std::ptrdiff_t>(ids.size());
   for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// Sampling beside distributions worked out by hand.
+// Compares sampling with distributions computed by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Logits whose softmax is the given probabilities.
+// Returns logits whose softmax is the given probabilities.
 std::vector<float> logits_of(const std::vector<double>& probabilities) {
   std::vector<float> out;
   for (const double p : probabilities) out.push_back(static_cast<float>(std::log(p)));
@@ -35,7 +35,7 @@ MATCHER_P(Near, list, "") {
   return testing::ExplainMatchResult(testing::Pointwise(testing::DoubleNear(1e-6), list), arg, result_listener);
 }
 
-TEST(Sample, PlainSoftmaxLikeliestFirst) {
+TEST(Sample, PlainSoftmaxMostLikelyFirst) {
   EXPECT_EQ(ids({}), (std::vector<int32_t>{1, 3, 4, 0, 2}));
   EXPECT_THAT(probabilities({}), Near(std::vector<double>{0.4, 0.3, 0.15, 0.1, 0.05}));
 }
@@ -56,7 +56,7 @@ TEST(Sample, TemperatureIsAPowerOfTheProbabilities) {
   EXPECT_NEAR(probabilities({.temperature = 1e6})[4], 0.2, 1e-5);
 }
 
-TEST(Sample, TopKKeepsTheKLargestAndAllThatEqualTheLast) {
+TEST(Sample, TopKKeepsTheKLargestAndTies) {
   EXPECT_EQ(ids({.top_k = 2}), (std::vector<int32_t>{1, 3}));
   EXPECT_THAT(probabilities({.top_k = 2}), Near(std::vector<double>{4.0 / 7, 3.0 / 7}));
   EXPECT_EQ(ids({.top_k = 1}), (std::vector<int32_t>{1}));
@@ -75,14 +75,15 @@ TEST(Sample, TopPKeepsTheFewestThatExceedIt) {
 }
 
 TEST(Sample, OrderIsTemperatureThenTopKThenTopP) {
-  // After top-k the three likeliest have 8/17, 6/17, 3/17: 0.8 needs two of them, of the whole it would need three.
+  // After top-k, the three most likely tokens have 8/17, 6/17, 3/17: top-p 0.8 keeps two of them. Of all tokens it
+  // would keep three.
   EXPECT_EQ(ids({.top_k = 3, .top_p = 0.8}), (std::vector<int32_t>{1, 3}));
   EXPECT_EQ(ids({.top_p = 0.8}), (std::vector<int32_t>{1, 3, 4}));
-  // A high temperature flattens first, so that the same p keeps more.
+  // A high temperature flattens the distribution first, so that the same top-p keeps more tokens.
   EXPECT_EQ(ids({.temperature = 1000, .top_p = 0.79}).size(), 4u);
 }
 
-TEST(Sample, BannedIdsAreNeverThere) {
+TEST(Sample, BannedIdsAreNeverCandidates) {
   EXPECT_EQ(ids({.banned = {1, 4, 99, -1}}), (std::vector<int32_t>{3, 0, 2}));
   EXPECT_EQ(sample(kLogits, {.do_sample = false, .banned = {1}}, 0), 3);
   EXPECT_EQ(ids({.top_k = 2, .banned = {1}}), (std::vector<int32_t>{3, 4}));

@@ -1,5 +1,5 @@
 // Composites: a kernel that replaces a body gives the same values and gradients, alone, in loops under each
-// rematerialisation policy, and on several devices; without a kernel the program is as if there were no composite.
+// rematerialisation policy, and on several devices. Without a kernel, the program is the same as without a composite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ Kernel squared_relu_kernel(const CompositeSite& site) {
   };
 }
 
-// Each device gives its own sum as one row of [rows over devices, D]; ordinary ops add the rows up.
+// Each device returns its own sum as one row of [rows over devices, D]; ordinary ops add them up.
 Kernel weighted_kernel(const CompositeSite& site) {
   const Partition split_x = site.partitions[0], split_w = site.partitions[1];
   const std::vector<std::string> rows = split_x.dims.empty() ? std::vector<std::string>{} : split_x.dims[0];
@@ -164,7 +164,7 @@ Value any(Dims dims, uint32_t seed) {
 
 constexpr int64_t kTrips = 3;
 
-// Layers that hold both composites between products: x [8, 4], w [trips, 4, 4], v [4] -> loss.
+// Layers with both composites between matrix products: x [8, 4], w [trips, 4, 4], v [4] -> loss.
 Tensor layers(const Tensor& x, const Tensor& w, const Tensor& v, Remat remat, const Partition& split_x,
               const Partition& split_v) {
   const ScanStep out = scan(kTrips, {x}, {w},
@@ -179,7 +179,7 @@ Tensor layers(const Tensor& x, const Tensor& w, const Tensor& v, Remat remat, co
   return sum(out.carries[0] * out.carries[0]);
 }
 
-// The loss and its gradients by x, w and v.
+// Returns the loss and its gradients with respect to x, w and v.
 std::map<std::string, Value> run_layers(const MeshAxes& mesh, const ChooseKernel& chooser, Remat remat,
                                         const Partition& split_x = {}, const Partition& split_v = {}) {
   GraphRun run(mesh, chooser);
@@ -198,7 +198,7 @@ void expect_near(const std::map<std::string, Value>& got, const std::map<std::st
   for (const auto& [name, value] : wanted) {
     double scale = 0;
     for (const double x : value.elements) scale = std::max(scale, std::abs(x));
-    EXPECT_GT(scale, 1e-3) << name << " tells nothing";
+    EXPECT_GT(scale, 1e-3) << name << " is too small to compare";
     ASSERT_EQ(got.at(name).elements.size(), value.elements.size());
     for (size_t e = 0; e < value.elements.size(); ++e)
       EXPECT_NEAR(got.at(name).elements[e], value.elements[e], 2e-6 * scale) << name << " element " << e;
@@ -211,7 +211,7 @@ std::string text_of(const ChooseKernel& chooser, bool written_out) {
   const Tensor x = program.input("x", {DType::kF32, {2, 3}}), w = program.input("w", {DType::kF32, {3}});
   const ScanStep out = scan(2, {x}, {}, [&](const Tensor&, const Tensors& carries, const Tensors&) -> ScanStep {
     PathScope path("layer");
-    // The body reads `w`, captured from outside, before the carry.
+    // The body reads the captured `w` before the carry.
     if (written_out) return {{w * carries[0]}, {}};
     return {
         {composite("toy", {}, {carries[0], w}, {}, [](const Tensors& in) -> Tensors { return {in[1] * in[0]}; })[0]},
@@ -222,7 +222,7 @@ std::string text_of(const ChooseKernel& chooser, bool written_out) {
   return program.text();
 }
 
-TEST(Composite, WithoutAKernelTheProgramIsAsIfTheBodyWereWrittenOut) {
+TEST(Composite, WithoutAKernelTheProgramEqualsThatOfTheBody) {
   EXPECT_EQ(text_of({}, false), text_of({}, true));
   EXPECT_EQ(text_of(choose, false), text_of({}, true)) << "a chooser that offers nothing";
 }
@@ -278,7 +278,7 @@ TEST(Composite, InALoopAKernelIsEqualToItsBodyUnderEachPolicy) {
   }
 }
 
-// Dims split over one axis, over two, over an axis that the other input is not split over, and not at all.
+// Dims split over one axis, over two, over an axis that does not split the other input, and not at all.
 TEST(Composite, OnSeveralDevicesAKernelSeesShardsAndIsEqualToItsBody) {
   register_handlers();
   const std::map<std::string, Value> body = run_layers({}, {}, Remat::kNone);
@@ -381,7 +381,7 @@ TEST(Composite, WrongKernelsAndBodiesAreRefused) {
                         composite("sneaky", {}, {x}, {}, [&](const Tensors&) -> Tensors { return {x * 2.0}; });
                       }),
               HasSubstr("does not enclose"))
-      << "a body that reads what is not among its inputs";
+      << "a body that reads a tensor other than its inputs";
   EXPECT_THAT(message({},
                       [](const Tensor& x) {
                         composite("toy", {}, {x}, {{}, {}}, {});

@@ -1,4 +1,4 @@
-// Forward cases of the elementwise ops, beside the C++ library's functions in double.
+// Forward cases of the elementwise ops, compared with the C++ library's functions in double.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -16,7 +16,7 @@ using Values = std::vector<double>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The numbers as f32 holds them: what the device reads and what the reference must read.
+// The numbers rounded to f32, which both the device and the reference use.
 Values rounded(Values xs) {
   for (double& x : xs) x = static_cast<float>(x);
   return xs;
@@ -174,7 +174,7 @@ std::vector<ForwardCase> elementwise_forward_cases() {
   return cases.list;
 }
 
-// Not only the op: the constants that are printed in full, as bits, or not at all.
+// Also tests how constants are printed: in full, as bits, or as a splat.
 TEST(Elementwise, ConstantsOfEveryKind) {
   GraphRun run;
   run.output("f32", literal({0.1, -kInf, kInf, 1e-40, 3}, {DType::kF32, {5}}));

@@ -1,4 +1,5 @@
-// A linear layer in 8-bit floats, forward and backward, beside PyTorch's float8 dtypes (tests/reference/float8.py).
+// A linear layer in 8-bit floats, forward and backward, compared with PyTorch's float8 dtypes
+// (tests/reference/float8.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -21,7 +22,7 @@ Value matrix(const Json& rows) {
   return out;
 }
 
-TEST(Float8, ALinearLayerIsAsPyTorchRounds) {
+TEST(Float8, ALinearLayerRoundsLikePyTorch) {
   const Json recorded = Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/float8.json"));
   const std::pair<const char*, Float8> kinds[] = {{"fn", {}}, {"fnuz", {DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}}};
   GraphRun run;
@@ -53,7 +54,7 @@ TEST(Float8, ALinearLayerIsAsPyTorchRounds) {
           from_exact = std::max(from_exact, std::abs(wanted[i] - got.at("exact").elements[i]) / largest);
       }
     }
-  EXPECT_GT(from_exact, 0.02) << "the recorded values are not those of 8 bits";
+  EXPECT_GT(from_exact, 0.02) << "the recorded values were not rounded to 8 bits";
 }
 
 }  // namespace

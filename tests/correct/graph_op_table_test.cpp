@@ -1,5 +1,5 @@
-// Design principle 2: every row of the op table has a forward case, which prints and runs it, a bad-shape case, and a
-// case for each of VJP (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
+// Design principle 2: every table row has a forward case, which prints and runs the op, a bad-shape case, and a case
+// for each of VJP (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(OpTable, EveryRowHasItsCases) {
   }
 }
 
-// True when a node of `op` was appended to the block after the first `before`.
+// Returns whether a node of `op` was appended to the block after the first `before` nodes.
 bool has_op(const Block& block, int32_t before, Op op) {
   for (int32_t id = before; id < block.size(); ++id)
     if (block.node(id).op == op) return true;
@@ -89,14 +89,14 @@ TEST(OpTable, ForwardGivesTheExpectedValues) {
       const std::vector<double>& wanted = cases[i].expected[r];
       ASSERT_EQ(value.elements.size(), wanted.size()) << name_of(cases[i]);
       for (size_t e = 0; e < wanted.size(); ++e) {
-        if (value.elements[e] == wanted[e]) continue;  // infinities too
+        if (value.elements[e] == wanted[e]) continue;  // also equal infinities
         EXPECT_NEAR(value.elements[e], wanted[e], cases[i].tolerance * std::max(1.0, std::abs(wanted[e])))
             << name_of(cases[i]) << " element " << e;
       }
     }
 }
 
-// A direction or a weight: anything for f64, small whole numbers where the arithmetic is to stay exact.
+// A direction or weight: any number for f64, small integers where the arithmetic must be exact.
 Value probe(const Shape& shape, uint32_t seed) {
   return shape.dtype == DType::kF64 ? random_value(shape, seed) : random_integers(shape, seed, 2);
 }
@@ -105,7 +105,7 @@ Tensor as_literal(const Value& value) {
   return literal(value.elements, value.shape);
 }
 
-// The results of a case's function as one f64 number, by fixed weights.
+// Returns the results of a case's function as one f64 number: their sum with fixed weights.
 Tensor weighted_sum(const std::vector<Tensor>& results) {
   Tensor sum = constant(0, DType::kF64);
   for (size_t r = 0; r < results.size(); ++r) {
@@ -155,7 +155,7 @@ TEST(OpTable, VjpsAgreeWithFiniteDifferences) {
   for (size_t i = 0; i < cases.size(); ++i) {
     const double numeric = got.at(std::to_string(i) + "/numeric").elements[0];
     const double analytic = got.at(std::to_string(i) + "/analytic").elements[0];
-    EXPECT_GT(std::abs(numeric), 1e-3) << name_of(cases[i]) << ": the derivative is too small to tell";
+    EXPECT_GT(std::abs(numeric), 1e-3) << name_of(cases[i]) << ": the derivative is too small to compare";
     EXPECT_NEAR(analytic, numeric, cases[i].tolerance * std::max(1.0, std::abs(numeric))) << name_of(cases[i]);
   }
 }
@@ -174,7 +174,7 @@ TEST(OpTable, BadShapesAreRefusedWithTheSpecsLabel) {
   }
 }
 
-// Rows without a VJP let no gradient through, silently: what depends on them is a constant.
+// Table rows without a VJP stop gradients without an error: whatever depends on them counts as constant.
 TEST(OpTable, RowsWithoutAVjpStopGradients) {
   GraphRun run;
   const Tensor x = run.input(f32({3}, {0.5, -1.5, 2}));
@@ -194,7 +194,7 @@ TEST(OpTable, TiesAreSharedAsDocumented) {
   run.output("min y", of_min[1]);
   run.output("reduce", grad(reduce_max(x, {0}), {x})[0]);
   const std::map<std::string, Value> got = run.run();
-  EXPECT_EQ(got.at("max x").elements, (std::vector<double>{1, 0})) << "at a tie the first operand takes all";
+  EXPECT_EQ(got.at("max x").elements, (std::vector<double>{1, 0})) << "of equal operands the first takes all";
   EXPECT_EQ(got.at("max y").elements, (std::vector<double>{0, 1}));
   EXPECT_EQ(got.at("min x").elements, (std::vector<double>{1, 1}));
   EXPECT_EQ(got.at("min y").elements, (std::vector<double>{0, 0}));

@@ -1,4 +1,4 @@
-// The text of programs: a whole small one, shardings, locations, donation, precision.
+// The text of programs: a small complete one, shardings, locations, donation, precision.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -110,8 +110,8 @@ TEST(Print, HostMemoryIsNamed) {
   EXPECT_THAT(text, HasSubstr("_xla_buffer_placement = \"pinned_host\"}} : (tensor<8xf32>) -> tensor<8xf32>"));
 }
 
-// Copies are begun in the order of the text, so it is that of their use.
-TEST(Print, WhatTheHostKeepsStandsWhereItIsUsed) {
+// Copies start in the order of the text, so a copy must be printed where it is used.
+TEST(Print, HostArraysAreFetchedWhereTheyAreUsed) {
   Program program({{{"fsdp", 2}}});
   BuildScope scope(program.block());
   const Shape stack{DType::kF32, {3, 8}}, slice{DType::kF32, {8}};
@@ -142,13 +142,13 @@ TEST(Print, OneDeviceHasNoShardings) {
 
 TEST(Print, ShardingAttributes) {
   EXPECT_EQ(mlir_sharding({}, 0), "<@mesh, []>");
-  EXPECT_EQ(mlir_sharding({}, 2), "<@mesh, [{}, {}]>") << "dims that are not named are replicated";
+  EXPECT_EQ(mlir_sharding({}, 2), "<@mesh, [{}, {}]>") << "missing dims are replicated";
   EXPECT_EQ(mlir_sharding({{{}, {"fsdp", "tp"}}}, 2), "<@mesh, [{}, {\"fsdp\", \"tp\"}]>");
   EXPECT_EQ(mlir_type({DType::kPred, {}}), "tensor<i1>");
   EXPECT_EQ(mlir_type({DType::kBF16, {2, 3}}), "tensor<2x3xbf16>");
 }
 
-// Locations say where in the model a node is from; those of the gradient begin with "grad/".
+// Locations say where in the model a node comes from; those of the gradient begin with "grad/".
 TEST(Print, LocationsCarryThePath) {
   Program program;
   BuildScope scope(program.block());
@@ -188,7 +188,7 @@ TEST(Print, PrecisionIsExactUnlessTf32) {
   EXPECT_EQ(count(program.text(true)), 0u);
 }
 
-TEST(Print, WhatAnOutputMayNotTakeOver) {
+TEST(Print, OutputsThatCannotReuseAnInputAreRefused) {
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {8}});

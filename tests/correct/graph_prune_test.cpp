@@ -1,4 +1,4 @@
-// What pruning leaves: no dead node, carry, slice or capture, in loops as well.
+// Pruning leaves no dead node, carry, slice or captured value, also in loops.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -21,7 +21,7 @@ int64_t count(const Block& block, Op op) {
   return n;
 }
 
-// The scans of a block in order, inner ones after the one they are in.
+// Returns the scans of a block in order; an inner scan follows the scan that contains it.
 std::vector<const Node*> scans(const Block& block) {
   std::vector<const Node*> out;
   for (int32_t id = 0; id < block.size(); ++id) {
@@ -45,7 +45,7 @@ TEST(Prune, InputsStayAndDeadNodesGo) {
   EXPECT_EQ(pruned->size(), 3) << "two inputs and one multiplication";
 }
 
-TEST(Prune, MarkersOfTheGradientAreGone) {
+TEST(Prune, GradientMarkersAreRemoved) {
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {}});
@@ -62,7 +62,7 @@ TEST(Prune, DeadCarriesSlicesStacksAndCapturesOfALoop) {
                dead_xs = program.input("dead_xs", {DType::kF32, {4, 3}});
   const ScanStep out =
       scan(4, {a, dead, b}, {xs, dead_xs}, [&](const Tensor&, const Tensors& c, const Tensors& s) -> ScanStep {
-        // Carry 1 feeds only itself; carry 2 feeds carry 0 and so lives, though its end is not read.
+        // Carry 1 feeds only itself. Carry 2 feeds carry 0, so it is live although its final value is not read.
         return {{c[0] + c[2] * s[0], exp(c[1]) * dead + s[1], sine(c[2])}, {s[1] * dead, c[0]}};
       });
   program.output("carry", out.carries[0]);
@@ -95,7 +95,8 @@ TEST(Prune, CapturesThroughTwoLoopsAreDroppedFromBoth) {
   EXPECT_EQ(scans(*pruned).size(), 2u);
 }
 
-// The gradient by the slices alone keeps no reverse carry for the captured weight, and full remat saves one stack.
+// With gradients of the slices only, the reverse loop has no carry for the captured weight, and full remat saves one
+// stack.
 TEST(Prune, AReverseLoopKeepsOnlyWhatTheGradientReads) {
   Program program;
   BuildScope scope(program.block());

@@ -1,5 +1,5 @@
-// The loop and its reverse beside the same thing written out, at each remat policy; nested loops, captured values,
-// integer carries, stacked results that nobody reads; sizes in the program.
+// Compares the loop and its reverse with the unrolled computation at each remat policy: nested loops, captured values,
+// integer carries, unread stacked results, the size of programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// scan() as a plain loop over slices.
+// Implements scan() as a plain loop over slices.
 ScanStep unrolled(int64_t trips, Tensors carries, const Tensors& xs, const ScanBody& body, const ScanOptions& options) {
   std::vector<Tensors> ys(trips);
   for (int64_t trip = 0; trip < trips; ++trip) {
@@ -36,7 +36,7 @@ ScanStep unrolled(int64_t trips, Tensors carries, const Tensors& xs, const ScanB
 }
 
 using Loop = std::function<ScanStep(int64_t, const Tensors&, const Tensors&, const ScanBody&)>;
-// A scalar loss of the inputs, made with the given loop.
+// A scalar loss of the inputs, built with the given loop.
 using LossOf = std::function<Tensor(const Tensors& inputs, const Loop& loop)>;
 
 Dims all_dims(const Tensor& x) {
@@ -51,7 +51,8 @@ Tensor matmul(const Tensor& x, const Tensor& w) {
   return dot_general(x, w, {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {0}});
 }
 
-// Loss and gradients of all float inputs, by the plain loop and by scan at each policy and in each direction.
+// Computes the loss and the gradients of all float inputs by the plain loop and by scan, at each policy and in each
+// direction.
 void expect_equal_to_unrolled(const std::vector<Value>& inputs, const LossOf& loss_of) {
   for (const bool reverse : {false, true}) {
     GraphRun run;
@@ -82,7 +83,7 @@ void expect_equal_to_unrolled(const std::vector<Value>& inputs, const LossOf& lo
       const std::vector<double>& wanted = got.at("unrolled" + part).elements;
       double scale = 0;
       for (double x : wanted) scale = std::max(scale, std::abs(x));
-      EXPECT_GT(scale, 1e-3) << part << " tells nothing";
+      EXPECT_GT(scale, 1e-3) << part << " is too small to compare";
       for (const auto& [name, remat] : policies)
         for (size_t e = 0; e < wanted.size(); ++e)
           EXPECT_NEAR(got.at(name + part).elements[e], wanted[e], 2e-6 * scale)
@@ -107,7 +108,7 @@ TEST(Scan, LayersWithWeightsSlicedAndWeightsCaptured) {
       });
 }
 
-TEST(Scan, SeveralResultsOfWhichSomeAreNotRead) {
+TEST(Scan, SomeResultsAreNotRead) {
   expect_equal_to_unrolled({any({3}, 1), any({4, 3}, 2), any({4, 3}, 3)}, [](const Tensors& in, const Loop& loop) {
     const ScanStep out =
         loop(4, {in[0], in[0] * 2.0}, {in[1], in[2]},
@@ -115,7 +116,7 @@ TEST(Scan, SeveralResultsOfWhichSomeAreNotRead) {
                const Tensor next = c[0] * xs[0] + sine(c[1]);
                return {{next, c[1] + xs[1]}, {next * next, exp(xs[1]), convert(index, DType::kF32), c[1]}};
              });
-    // Neither final carry, nor the second stack, is read.
+    // The final carries and the second stack are not read.
     return sum(out.ys[0]) + sum(out.ys[2] * reduce_sum(out.ys[3], {1}));
   });
 }
@@ -133,8 +134,8 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
-// A limit known only when the program runs: as a loop of that many trips, forward and backward, with the zeros of trips
-// that are not made; a table that is read row by row gets its gradient row by row.
+// A limit that is known only when the program runs equals a loop of that many trips, forward and backward; the results
+// of the other trips are zeros. A table that is read row by row gets its gradient row by row.
 TEST(Scan, TripsThatStopAtALimit) {
   GraphRun run;
   const Tensors in{run.input(any({3}, 1)), run.input(any({5, 3}, 2)), run.input(any({4, 3}, 3))};
@@ -163,7 +164,8 @@ TEST(Scan, TripsThatStopAtALimit) {
   }
 }
 
-// A loop in a loop; the inner one uses a slice, a carry and two captured values of the outer, and one of the program.
+// A loop in a loop. The inner one uses a slice, a carry and two captured values of the outer one, and one of the
+// program.
 TEST(Scan, Nested) {
   expect_equal_to_unrolled({any({3}, 1), any({2, 3, 3}, 2), any({4, 3}, 3), any({3}, 4)}, [](const Tensors& in,
                                                                                              const Loop& loop) {
@@ -197,8 +199,8 @@ TEST(Scan, ThreeDeep) {
   });
 }
 
-// Activity that only shows after going around the loop: the first carry depends on the second a trip later.
-TEST(Scan, DependenceThatAppearsAfterATrip) {
+// An activity that appears only after a trip: the first carry depends on the second one trip later.
+TEST(Scan, ActivityThatAppearsAfterATrip) {
   expect_equal_to_unrolled({any({3}, 1)}, [](const Tensors& in, const Loop& loop) {
     const Tensor zero = full(0.5, {DType::kF32, {3}});
     const ScanStep out =
@@ -209,7 +211,7 @@ TEST(Scan, DependenceThatAppearsAfterATrip) {
   });
 }
 
-// grad inside of a loop's body, whose loss has a loop of its own: what gradient accumulation is.
+// grad() inside a loop's body, whose loss has a loop of its own, as in gradient accumulation.
 TEST(Scan, GradientsTakenInsideOfABody) {
   const Value w = any({3}, 1), rows = any({4, 3}, 2);
   for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {
@@ -262,7 +264,7 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
 }
 
-// What the policies are for: the compiler's own count of temporary memory, in bytes.
+// The purpose of the policies: the compiler's count of temporary memory, in bytes.
 TEST(Scan, SavingLessTakesLessMemory) {
   auto temporary = [](Remat remat) {
     GraphRun run;

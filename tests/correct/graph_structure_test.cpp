@@ -1,4 +1,4 @@
-// Forward cases of the ops that move, contract and structure: values small enough to check by hand, or plain loops.
+// Forward cases of the ops that move, contract and structure, with values that are checked by hand or by plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -120,7 +120,7 @@ void add_shape(std::vector<ForwardCase>& list) {
       [](const Tensors& a) { return add_rows(a[0], a[1], a[2]); }, {31, 2, 63, 54});
 }
 
-// [2, a, 3, b] x [b', a', 2, 3] contracted over both pairs that match, batched over 2; against plain loops.
+// [2, a, 3, b] x [b', a', 2, 3] contracted over both matching dims, batched over 2; compared with plain loops.
 void add_dot(std::vector<ForwardCase>& list) {
   const Value x = random_integers({DType::kF32, {2, 4, 3, 5}}, 1, 3),
               y = random_integers({DType::kF32, {5, 6, 2, 4}}, 2, 3);
@@ -140,7 +140,7 @@ void add_dot(std::vector<ForwardCase>& list) {
                   {x, y},
                   [dims](const Tensors& a) -> Tensors { return {dot_general(a[0], a[1], dims)}; },
                   {wanted}});
-  // 1 + 2^-9 needs f32: a sum kept in bf16 would lose the small addends.
+  // 1 + 2^-9 needs f32: a sum in bf16 would lose the small addends.
   const Value small =
       bf16({1, 9}, {1, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625, 0.00390625});
   list.push_back({Op::kDotGeneral,
@@ -221,7 +221,7 @@ void add_structure(std::vector<ForwardCase>& list) {
                   {{1, 2, 3}}});
 }
 
-// carry' = carry * 2 + x, with the carry before and the index as ys; `reverse` from the last x.
+// carry' = carry * 2 + x; the ys are the carry before and the index. `reverse` starts from the last x.
 void add_scans(std::vector<ForwardCase>& list) {
   for (const bool reverse : {false, true}) {
     const Values xs{1, 2, 3, 4};

@@ -1,4 +1,4 @@
-// Nodes whose FLOPs and needed operands are known, for the rows that state them.
+// Nodes with known FLOPs and needed operands, for the table rows that state them.
 #include "graph/custom_call.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
@@ -19,7 +19,7 @@ Tensor matrices() {
                      {.lhs_contracting = {2}, .rhs_contracting = {0}});
 }
 
-// Carries a, b, c and slices of xs, dead_xs; captures w and dead. Carry 1 feeds itself alone, carry 2 feeds carry 0.
+// Carries a, b, c and slices of xs, dead_xs; captures w and dead. Carry 1 feeds only itself, carry 2 feeds carry 0.
 // Results: three carries, then stacks of `dead` times a slice and of carry 0.
 Tensor loop() {
   const Tensor a = f({3}), b = f({3}), c = f({3}), xs = f({4, 3}), dead_xs = f({4, 3}), w = f({3}), dead = f({3});

@@ -1,5 +1,5 @@
-// The functions whose VJPs are checked by finite differences. f64, so that the difference is sharp; whole numbers of
-// narrower dtypes where the arithmetic is exact.
+// The functions whose VJPs are checked by finite differences: f64, so that the difference is precise; integers in
+// narrower dtypes, where the arithmetic is exact.
 #include <gtest/gtest.h>
 
 #include "graph/custom_call.h"
@@ -164,7 +164,7 @@ void add_structure(Cases& c) {
     const Tensor value = custom_gradient(stop_gradient(cube), {a[0]}, {a[0] * a[0] * 3.0});
     return value * value;
   });
-  // Small whole numbers, of which 8 bits lose nothing.
+  // Small integers, which 8 bits represent exactly.
   c.list.push_back({Op::kFloat8Dot,
                     "of numbers that 8 bits hold",
                     {random_integers({DType::kBF16, {2, 3}}, 1, 2), random_integers({DType::kBF16, {3, 4}}, 2, 2)},
@@ -187,8 +187,7 @@ void add_structure(Cases& c) {
   });
   c.add(Op::kShardingConstraint, "on one device", {any({3})},
         [](const Tensors& a) { return sharding_constraint(a[0] * a[0], {{{"tp"}}}); });
-  // Carries, slices, a captured value and stacked results at once; the reverse loop's own tests are
-  // graph_scan_test.cpp.
+  // Carries, slices, a captured value and stacked results at once. graph_scan_test.cpp tests the reverse loop.
   for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull})
     for (const bool reverse : {false, true})
       c.list.push_back({Op::kScan,

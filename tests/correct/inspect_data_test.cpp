@@ -105,7 +105,7 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   EXPECT_EQ(report["batches"]["rows"], 4);
 }
 
-TEST_F(Report, RowsToEvaluateThatMakeNoBatchesAreNamed) {
+TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
   recipe.stage = "kto";
   recipe.val_size = 1;
   std::string rows;
@@ -124,7 +124,7 @@ TEST_F(Report, ShowsLabels) {
       folder.write("rows.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n")
           .string()};
   const std::string report = text({});
-  expect_has(report, "labels      2, one a row: x 1, y 1; always saying x is right in 50.0 %");
+  expect_has(report, "labels      2, one per row: x 1, y 1; always saying x is right in 50.0 %");
   expect_has(report, "rows.jsonl:1: 1 tokens, label x");
   const auto json = nlohmann::json::parse(text({.json = true}));
   EXPECT_EQ(json["id2label"], (nlohmann::json{"x", "y"}));
@@ -132,7 +132,7 @@ TEST_F(Report, ShowsLabels) {
   EXPECT_EQ(json["samples"][1]["label"], "y");
 }
 
-TEST_F(Report, ForetellsWhatPackingMakes) {
+TEST_F(Report, PredictsPackedRows) {
   std::string rows;
   for (int i = 0; i < 23; ++i) rows += "{\"text\": \"" + std::string(3 + i * 7 % 20, 'a') + "\"}\n";
   recipe.dataset = {folder.write("texts.jsonl", rows).string()};

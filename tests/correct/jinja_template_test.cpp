@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What make_jinja.py recorded of Jinja2: texts, spans and failures.
+// The texts, spans and errors that make_jinja.py recorded from Jinja2.
 TEST(Jinja, RendersAsJinja2) {
   std::ifstream file(FETTLE_SOURCE_DIR "/tests/reference/data/jinja_cases.json");
   const ordered_json recorded = ordered_json::parse(file);
@@ -43,7 +43,7 @@ TEST(Jinja, FormatsTheTimeItIsGiven) {
       << "the zone is that of the moment, not of this machine";
 }
 
-TEST(Jinja, TellsWhatATemplateReads) {
+TEST(Jinja, ListsWhatATemplateReads) {
   const jinja::Template parsed(
       "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools is defined %}{% endif %}");
   EXPECT_TRUE(parsed.reads("tools"));

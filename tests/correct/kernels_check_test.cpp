@@ -47,7 +47,7 @@ std::optional<Kernel> one_percent_more(const CompositeSite& site) {
   if (!kernel) return std::nullopt;
   return [kernel](const Tensors& inputs) -> Tensors { return {(*kernel)(inputs)[0] * 1.01}; };
 }
-constexpr KernelRow kWrong{"wrong_attention/1", "attention", "cpu", one_percent_more, cpu::register_attention};
+constexpr KernelRow kWrong{"wrong_attention/1", "attention", "cpu", one_percent_more, nullptr, cpu::register_attention};
 
 // Its target has no handler: the plugin does not compile it.
 std::optional<Kernel> unknown_call(const CompositeSite& site) {
@@ -63,13 +63,13 @@ std::optional<Kernel> unknown_call(const CompositeSite& site) {
                        {inputs[0]});
   };
 }
-constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr};
+constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr, nullptr};
 
 // The plugin takes no handlers.
 void refuse(const Plugin&) {
   throw DeviceError("the plugin has no FFI extension");
 }
-constexpr KernelRow kRefused{"refused/1", "attention", "cpu", cpu::attention_kernel, refuse};
+constexpr KernelRow kRefused{"refused/1", "attention", "cpu", cpu::attention_kernel, nullptr, refuse};
 
 TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
   for (const KernelRow& row : kernel_rows()) {
@@ -78,8 +78,10 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
     if (row.platform != "cpu") continue;
     for (const int64_t devices : {1, 8}) {
       EXPECT_EQ(checked_kernels(cpu_devices(devices), {&row}), KernelSet{&row}) << row.id;
+      KernelRow anywhere = row;
+      anywhere.pays = nullptr;
       for (const Trial& trial : trials_of(row.composite, {})) {
-        Program program({}, choose_among({&row}));
+        Program program({}, choose_among({&anywhere}));
         BuildScope scope(program.block());
         Tensors inputs;
         for (const TrialInput& input : trial.inputs)
@@ -106,13 +108,15 @@ TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
 
 TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
   // Each warning is given once a process, so this row has a name of its own.
-  constexpr KernelRow wrong{"forgotten_attention/1", "attention", "cpu", one_percent_more, cpu::register_attention};
+  constexpr KernelRow wrong{"forgotten_attention/1", "attention", "cpu",
+                            one_percent_more,        nullptr,     cpu::register_attention};
   checked_kernels(cpu_devices(), {&wrong});
   EXPECT_EQ(findings(), 2) << "of the bodies and of the kernel";
   // The same id: nothing is computed again, whatever the row now builds.
-  constexpr KernelRow same{wrong.id, "attention", "cpu", cpu::attention_kernel, cpu::register_attention};
+  constexpr KernelRow same{wrong.id, "attention", "cpu", cpu::attention_kernel, nullptr, cpu::register_attention};
   EXPECT_EQ(checked_kernels(cpu_devices(), {&same}), KernelSet{});
-  constexpr KernelRow next{"forgotten_attention/2", "attention", "cpu", cpu::attention_kernel, cpu::register_attention};
+  constexpr KernelRow next{"forgotten_attention/2", "attention", "cpu",
+                           cpu::attention_kernel,   nullptr,     cpu::register_attention};
   EXPECT_EQ(checked_kernels(cpu_devices(), {&next}), KernelSet{&next}) << "another version is another kernel";
   EXPECT_EQ(checked_kernels(cpu_devices(8), {&same}), KernelSet{&same}) << "so are other devices";
 }

@@ -1,4 +1,4 @@
-// Attention on the CPU, each instruction set of this machine, against its definition in double precision.
+// Attention on the CPU with each instruction set of this machine, compared with its definition in double precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,12 +22,12 @@ struct Setting {
   int64_t window = 0;
   float softcap = 0;
   bool slopes = false;
-  std::vector<int32_t> documents = {1};  // segments of equal length
+  std::vector<int32_t> documents = {1};  // lengths are equal
 };
 
 struct Array {
   HostArray bytes;
-  std::vector<double> values;  // what the bytes say
+  std::vector<double> values;  // decoded from the bytes
 };
 
 Array random_array(DType dtype, Dims dims, uint32_t seed, float width) {
@@ -150,7 +150,7 @@ Results definition(const Inputs& in) {
   return out;
 }
 
-// The tasks one after another, from the last to the first: nothing may depend on their order.
+// Runs the tasks in reverse order: the result must not depend on their order.
 void backwards(int64_t count, const std::function<void(int64_t)>& task) {
   while (count-- > 0) task(count);
 }
@@ -171,7 +171,7 @@ Computed compute(const Inputs& in, const BlockOps* ops, const ParallelFor& paral
   p.ops = ops;
   Computed out{HostArray(in.q.bytes.shape()), HostArray(in.q.bytes.shape()), HostArray(in.k.bytes.shape()),
                HostArray(in.k.bytes.shape()), std::vector<float>(p.rows * p.heads * p.length)};
-  // Nothing may be read of the workspace before it is written.
+  // The workspace must not be read before it is written.
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> forward(attention_workspace(p) / 4, nan), backward(attention_backward_workspace(p) / 4, nan);
   attention(p, out.o.data(), out.log_sum.data(), forward.data(), parallel);
@@ -180,7 +180,7 @@ Computed compute(const Inputs& in, const BlockOps* ops, const ParallelFor& paral
   return out;
 }
 
-// Distance relative to the wanted values' length.
+// Distance relative to the norm of the wanted values.
 double distance(const std::vector<double>& got, const std::vector<double>& wanted) {
   EXPECT_EQ(got.size(), wanted.size());
   double error = 0, length = 0;
@@ -198,7 +198,8 @@ TEST_P(CpuAttention, EqualsItsDefinition) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Inputs inputs(GetParam(), dtype);
     const Results wanted = definition(inputs);
-    // bf16 keeps 8 bits: half of the last is 2e-3. Weights, o, gradients of scores and results are each rounded once.
+    // bf16 keeps 8 bits, so half of the last bit is 2e-3. Weights, o, gradients of scores and results are rounded once
+    // each.
     const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
@@ -212,7 +213,8 @@ TEST_P(CpuAttention, EqualsItsDefinition) {
       const Computed again = compute(inputs, ops, backwards);
       for (const auto& [a, b] : {std::pair{&computed.o, &again.o}, std::pair{&computed.dq, &again.dq},
                                  std::pair{&computed.dk, &again.dk}, std::pair{&computed.dv, &again.dv}})
-        EXPECT_EQ(std::memcmp(a->data(), b->data(), a->shape().bytes()), 0) << "the order of tasks shows";
+        EXPECT_EQ(std::memcmp(a->data(), b->data(), a->shape().bytes()), 0)
+            << "the result depends on the order of tasks";
     }
   }
 }
@@ -266,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                 .documents = {7, 1, 7, 2, 9, 1, 0, 7}}),
     [](const auto& info) { return info.param.name; });
 
-// Counts the blocks for which scores are made by hiding the table's product behind one that counts.
+// Counts the computed blocks of scores by replacing the table's product with one that counts.
 int64_t products;
 const BlockOps* counted;
 void count_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,

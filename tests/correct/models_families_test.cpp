@@ -1,4 +1,5 @@
-// Families beside their reference checkpoints: weight names and shapes both ways, configs in both spellings.
+// Families compared with their reference checkpoints: weight names and shapes in both directions, configs in both
+// spellings.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +21,7 @@ Json config_of(const std::string& model, const std::string& file = "config.json"
 
 class FamilyParams : public testing::TestWithParam<std::string> {};
 
-// Every tensor of the checkpoint is a parameter's, and every parameter's tensors are in the checkpoint.
+// Every tensor of the checkpoint belongs to a parameter, and every parameter's tensors are in the checkpoint.
 TEST_P(FamilyParams, NameTheCheckpointsTensors) {
   const Model model = make_model(config_of(GetParam()), "config.json");
   const ModelRepository repository = ModelRepository::open(reference_model(GetParam()));
@@ -52,7 +53,7 @@ TEST_P(FamilyParams, LinearsAndHead) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyParams, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
-TEST(Config, BothSpellingsOfTransformersSayTheSame) {
+TEST(Config, BothSpellingsOfTransformersAreEqual) {
   const ModelConfig a = make_model(config_of("llama"), "a").config,
                     b = make_model(config_of("llama", "config_v4.json"), "b").config;
   EXPECT_EQ(a.rope.rope_type, "llama3");
@@ -117,7 +118,8 @@ TEST(Config, GemmaCapsAndWindows) {
   EXPECT_EQ(make_model(json, "g").config.logit_softcap, 30);
 }
 
-// What tells the published models apart: the 7B's number of positions, the first Baichuan's vocabulary.
+// What distinguishes the published models: the 7B has a number of positions, and the first Baichuan another vocabulary
+// size.
 TEST(Config, BaichuansOfBothSizesAndGenerations) {
   const ModelConfig small = make_model(config_of("baichuan7b"), "b").config;
   EXPECT_FALSE(small.alibi);
@@ -142,13 +144,13 @@ TEST(Config, Experts) {
   EXPECT_EQ(param.stored_dims(), (Dims{64, 32}));
   EXPECT_EQ(param.stored_name(19), "model.layers.1.mlp.experts.3.down_proj.weight");
   EXPECT_EQ(stacked_shape(param, DType::kF32).dims, (Dims{2, 16, 64, 32}));
-  Json published = config_of("qwen3_moe");  // as Transformers 4 spelt it
+  Json published = config_of("qwen3_moe");  // the spelling of Transformers 4
   published["num_experts"] = published["num_local_experts"];
   published.erase("num_local_experts");
   EXPECT_EQ(make_model(published, "q").config.num_experts, 16);
 }
 
-// As Microsoft publishes Phi-3-mini-128k, in its first spelling.
+// Phi-3-mini-128k as Microsoft published it, in its first spelling.
 TEST(Config, LongropeOfTransformers4) {
   Json json = config_of("phi3");
   const Json factors = json["rope_parameters"];

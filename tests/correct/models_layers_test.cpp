@@ -1,4 +1,4 @@
-// The layers that families share beside plain loops in double.
+// The layers that families share, compared with plain loops in double.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST(Layers, Norms) {
   }
 }
 
-// f32 holds no halves from 2^23 on.
+// From 2^23 on, f32 cannot represent halves.
 TEST(Experts, TokensOfManySlots) {
   GraphRun run;
   const Tensor near = iota({DType::kI32, {1000}}, 0);
@@ -99,8 +99,9 @@ TEST(Layers, AlibiSlopes) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(twelve[8 + i], std::pow(2.0, -(static_cast<double>(i) + 0.5)), 1e-12);
 }
 
-// Pairs (i, i + R/2) turn by position times frequency, the dims after R stay; longrope goes by the row's length.
-TEST(Layers, RopeTurnsPairs) {
+// Dims i and i + R/2 rotate by position times frequency, and the dims after R stay. longrope depends on the row's
+// length.
+TEST(Layers, RopeRotatesDims) {
   constexpr int64_t kHead = 8;
   const Value x = random_value({DType::kF32, {2, 3, 1, kHead}}, 4);
   const std::vector<double> positions{0, 1, 50, 0, 1, 2};

@@ -1,4 +1,4 @@
-// Each parameter of each family has the role that its name in Hugging Face's checkpoints tells a reader.
+// Each parameter of each family has the role that its name in Hugging Face's checkpoints suggests.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -84,7 +84,7 @@ TEST(Roles, TablesOfPositionsAndTokenTypes) {
   }
 }
 
-// What LoRA's `all` means, in the order of the forward pass.
+// The layers that LoRA's `all` selects, in the order of the forward pass.
 TEST(Roles, LinearLayers) {
   const Names decoder{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                       "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"},

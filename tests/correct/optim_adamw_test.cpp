@@ -1,4 +1,4 @@
-// AdamW, the norm and clipping beside the same arithmetic in double.
+// AdamW, the norm and clipping, compared with the same arithmetic in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kN = 6;
 constexpr int kSteps = 4;
 
-// PyTorch's AdamW in double on one weight of `kN`.
+// PyTorch's AdamW in double on one weight with `kN` elements.
 struct AdamWOnHost {
   std::vector<double> w, m = std::vector<double>(kN, 0), v = std::vector<double>(kN, 0);
 
@@ -29,7 +29,7 @@ struct AdamWOnHost {
   }
 };
 
-// Gradients of very unlike sizes: one below epsilon, one zero.
+// Gradients of very different sizes: one below epsilon, one zero.
 std::vector<double> gradient(int t) {
   return {1.0 / t, -2, 1e-9 * t, 0, 300, -0.01 * t * t};
 }
@@ -81,7 +81,7 @@ TEST(AdamW, EqualsTheDefinitionStepByStep) {
   }
 }
 
-TEST(Clip, BringsTheGlobalNormDownAndNeverUp) {
+TEST(Clip, ReducesTheGlobalNormAndNeverIncreasesIt) {
   GraphRun run;
   const std::vector<Tensor> grads{run.input(f32({2, 2}, {1, 2, 3, 4})), run.input(bf16({1}, {5})),
                                   run.input(f32({}, {-3}))};

@@ -1,5 +1,5 @@
-// Each update rule beside its reference implementation (tests/reference/optimizers.py) on made-up gradients: a weight
-// of a stack must move as it does alone.
+// Compares each update rule with its reference implementation (tests/reference/optimizers.py) on made-up gradients. A
+// weight in a stack must change as it does alone.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ const Json& recorded() {
   return json;
 }
 
-// As numbers() and gradient() of the script.
+// The same as numbers() and gradient() in the script.
 std::vector<double> numbers(const Dims& dims, int64_t seed) {
   std::vector<double> out = random_value({DType::kF32, dims}, static_cast<uint32_t>(seed)).elements;
   for (double& x : out) x = static_cast<float>(x);
@@ -40,7 +40,7 @@ std::vector<double> gradient(const Dims& dims, int64_t seed, int64_t step) {
   return out;
 }
 
-// A stack of two: the recorded weight, and one that must not touch it.
+// A stack of two weights: the recorded one, and another that must not affect it.
 Value stack(const Dims& dims, std::vector<double> first, const std::vector<double>& second) {
   first.insert(first.end(), second.begin(), second.end());
   Dims stacked = dims;
@@ -68,7 +68,7 @@ OptimWeight weight_of(const Dims& dims, int64_t columns = 1) {
   return weight;
 }
 
-// The first of the stack after all steps, held as `held` when that is not empty.
+// Returns the first weight of the stack after all steps. It is stored with dims `held` when these are not empty.
 std::vector<double> run_rule(const Optimizer& optimizer, const Dims& dims, int64_t seed, const Dims& held = {}) {
   const OptimWeight weight = held.empty() ? weight_of(dims) : weight_of(held, 2);
   Program program;
@@ -112,7 +112,7 @@ void expect_recorded(const std::vector<double>& got, const Json& wanted, double 
 
 class Rule : public testing::TestWithParam<std::pair<const char*, double>> {};
 
-TEST_P(Rule, MovesWeightsAsItsReference) {
+TEST_P(Rule, UpdatesWeightsLikeItsReference) {
   const auto& [name, bound] = GetParam();
   const Json& rule = recorded()["rules"][name];
   const Optimizer optimizer = make_optimizer(spec_of(rule));
@@ -139,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, Rule,
                                          std::pair{"muon", 2e-3}, std::pair{"muon_original", 2e-3}),
                          [](const auto& info) { return std::string(info.param.first); });
 
-// Parts of a fused last dim are held apart: the rule sees one dim, as the checkpoint has.
-TEST_P(Rule, SeesFusedPartsAsOneDim) {
+// The parts of a fused last dim are separate dims. The rule treats them as one dim, as in the checkpoint.
+TEST_P(Rule, TreatsFusedPartsAsOneDim) {
   const auto& [name, bound] = GetParam();
   const Json& rule = recorded()["rules"][name];
   const Optimizer optimizer = make_optimizer(spec_of(rule));
@@ -149,7 +149,7 @@ TEST_P(Rule, SeesFusedPartsAsOneDim) {
     expect_recorded(run_rule(optimizer, recorded()["shapes"][key], seed, held), rule["weights"][key], bound, key);
 }
 
-// Trainer registers the weights of embeddings for 32 bits.
+// Hugging Face's Trainer keeps 32-bit state for embeddings.
 TEST(OptimizerState, OfEmbeddingsIsNotQuantised) {
   OptimWeight weight = weight_of({1024, 512});
   EXPECT_TRUE(is_quantized(weight));
@@ -165,7 +165,7 @@ TEST(DynamicMap, HasBitsandbytesValues) {
   }
 }
 
-// Every value of the map is its own nearest, and what lies between two goes to the nearer.
+// Every value of the map is nearest to itself, and numbers between two values go to the nearer one.
 TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
   for (const DynamicMap map : {DynamicMap::kSigned, DynamicMap::kUnsigned}) {
     const std::vector<double> values = dynamic_map_values(map);
@@ -177,7 +177,7 @@ TEST(DynamicMap, CodesAreThoseOfTheNearestValues) {
       x.push_back(0.49 * values[i] + 0.51 * values[i + 1]), wanted.push_back(static_cast<double>(i + 1));
     }
     while (x.size() < 4096) x.push_back(x.size() % 256 == 0 ? 1 : 0), wanted.push_back(-1);
-    // Each block needs a 1 to be scaled by 1.
+    // Each block needs a 1 so that its scale is 1.
     std::vector<double> spaced, expected;
     for (size_t i = 0, used = 0; used < 766 && i < 4096; ++i) {
       spaced.push_back(i % 256 == 0 ? 1 : x[used]);

@@ -1,4 +1,4 @@
-// Schedules beside Transformers' recorded multipliers (tests/reference/schedules.json).
+// Compares schedules with Transformers' recorded multipliers (tests/reference/schedules.json).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +17,7 @@ const Json& recorded() {
   return json;
 }
 
-// Options are named as in lr_scheduler_kwargs; the peak rate was 1, so lr_end is a share.
+// Options have the names of lr_scheduler_kwargs. The peak rate was 1, so lr_end is a share.
 Schedule schedule_of(const Json& row) {
   Schedule schedule{row["name"], row["warmup_steps"], recorded()["steps"]};
   for (const auto& [key, value] : row["options"].items()) {
@@ -56,7 +56,7 @@ TEST(Schedule, EveryTypeIsRecorded) {
     check_schedule_type("cosin");
     FAIL();
   } catch (const std::exception& error) {
-    // The message lists the types: each must have been compared above.
+    // The message lists the types, and each must have been compared above.
     std::string list = error.what();
     list = list.substr(list.find("one of ") + 7) + ", ";
     for (size_t end; (end = list.find(", ")) != std::string::npos; list = list.substr(end + 2))
@@ -64,7 +64,7 @@ TEST(Schedule, EveryTypeIsRecorded) {
   }
 }
 
-// What Transformers gives beyond the recorded steps: a run may be longer than its schedule after a resume.
+// Transformers' values after the recorded steps: after a resume, a run may be longer than its schedule.
 TEST(Schedule, AfterTheEnd) {
   EXPECT_EQ((Schedule{"linear", 2, 10}).multiplier(11), 0);
   EXPECT_EQ((Schedule{.type = "polynomial", .total_steps = 10, .min_rate = 0.1, .power = 2}).multiplier(11), 0.1);

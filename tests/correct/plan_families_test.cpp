@@ -1,4 +1,4 @@
-// A step of every family compiles for hardware that is not here, on a mesh that splits all it has.
+// A step of every family compiles for hardware that is not present, on a mesh that splits everything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 class PlanOfFamily : public testing::TestWithParam<std::string> {
  protected:
-  // The vendors' compilers in turn.
+  // The vendors' compilers, one after the other.
   bool on_amd() const {
     const auto& list = std::ranges::find(kEncoders, GetParam()) == kEncoders.end() ? kFamilies : kEncoders;
     return (std::ranges::find(list, GetParam()) - list.begin()) % 2 == 0;

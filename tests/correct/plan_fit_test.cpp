@@ -1,4 +1,4 @@
-// The search for the largest size that fits, against functions whose answer is known.
+// The search for the largest size that fits, on functions with known answers.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,7 +27,7 @@ int64_t one(int64_t) {
   return 1;
 }
 
-TEST(LargestSize, OfALineInFewTries) {
+TEST(LargestSize, IsFoundInFewTriesOnALine) {
   for (int64_t start : {1, 7, 64, 1000}) {
     Counted line{[](int64_t size) { return 1000 + 13 * size; }, 5000};
     EXPECT_EQ(line.run(start, one, 65536), 307) << start;
@@ -35,7 +35,7 @@ TEST(LargestSize, OfALineInFewTries) {
   }
 }
 
-TEST(LargestSize, OfStairsAndCurves) {
+TEST(LargestSize, IsFoundOnStairsAndCurves) {
   Counted stairs{[](int64_t size) { return 1000 + 500 * (size / 16); }, 4400};
   EXPECT_EQ(stairs.run(2, one, 65536), 16 * 6 + 15);
   Counted square{[](int64_t size) { return size * size; }, 1'000'000};
@@ -50,7 +50,7 @@ TEST(LargestSize, EndsOfTheRange) {
   EXPECT_EQ((Counted{[](int64_t size) { return size; }, 99}.run(200, one, 100)), 99);
 }
 
-TEST(LargestSize, KeepsToTheGrain) {
+TEST(LargestSize, IsAMultipleOfTheGrain) {
   auto grain = [](int64_t size) {
     return std::max<int64_t>(8, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size))) / 64);
   };

@@ -62,7 +62,7 @@ TEST(Hlo, TheScheduleOrdersTheInstructions) {
   const HloComputation& main = module.entry_computation();
   EXPECT_EQ(main.instructions[0].parameter_number, 1);
   EXPECT_EQ(main.instructions[1].parameter_number, 0);
-  EXPECT_THAT(main.root_instruction().operands, ElementsAre(1, 0)) << "operands follow the order";
+  EXPECT_THAT(main.root_instruction().operands, ElementsAre(1, 0)) << "operands have the new positions";
 }
 
 TEST(Hlo, TripCountsAreInTheConfigurationOrAmongThePayloads) {
@@ -81,7 +81,7 @@ TEST(Hlo, TripCountsAreInTheConfigurationOrAmongThePayloads) {
   EXPECT_EQ(last(build.module()).trip_count, -1);
 }
 
-// The same four pairs of a box of 2 x 2 x 2 devices, split along its middle, in every form a program can name them.
+// The same four pairs in a box of 2 x 2 x 2 devices, split along its middle, in every form that a program can use.
 class HloGroups : public ::testing::Test {
  protected:
   HloGroups() {
@@ -95,7 +95,7 @@ class HloGroups : public ::testing::Test {
   hlo::Instruction* made;
 };
 
-TEST_F(HloGroups, NoneIsAllDevices) {
+TEST_F(HloGroups, NoGroupsMeanAllDevices) {
   EXPECT_TRUE(groups().empty());
 }
 
@@ -109,7 +109,7 @@ TEST_F(HloGroups, Lists) {
               UnorderedElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4, 6), ElementsAre(5, 7)));
   hlo::ReplicaGroup& other = *made->mutable_device_list()->add_replica_groups();
   other.add_replica_ids(6);
-  EXPECT_THAT(groups(), ElementsAre(ElementsAre(6))) << "the newer field wins";
+  EXPECT_THAT(groups(), ElementsAre(ElementsAre(6))) << "the newer field takes precedence";
 }
 
 TEST_F(HloGroups, IotasAreTransposed) {

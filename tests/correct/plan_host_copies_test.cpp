@@ -1,4 +1,4 @@
-// What a compiled program moves between the host's memory and the device's, and the time that takes.
+// The transfers of a compiled program between host and device memory, and their time.
 #include <gtest/gtest.h>
 
 #include "hlo_builder.h"
@@ -13,7 +13,7 @@ constexpr auto kBF16 = HloBuilder::kBF16;
 constexpr auto kS32 = HloBuilder::kS32;
 const Array kStack{kBF16, {10, 1000}}, kLayer{kBF16, {1, 1000}};  // a layer is 2000 bytes
 
-// Arrays of the host's memory are made here; everything else is as the builder makes it.
+// Arrays in host memory are made here; the builder makes all others.
 struct Program : HloBuilder {
   Program() : HloBuilder(1) {}
   static void on_host(hlo::Instruction& instruction) {
@@ -24,7 +24,7 @@ struct Program : HloBuilder {
     on_host(*current->mutable_instructions(current->instructions_size() - 1));
     return id;
   }
-  // A computation that fetches a layer, and one that writes it back, as a loop's body starts and awaits them.
+  // A computation that fetches a layer and one that writes it back, with start and done in a loop's body.
   int64_t fetch() {
     const int64_t id = computation("fetch");
     const int64_t stack = host_parameter(0);
@@ -59,15 +59,17 @@ TEST(HostCopies, SlicesOfHostArraysInLoopsAreCounted) {
   EXPECT_EQ(traffic.to_host, 10 * 2000);
   EXPECT_EQ(traffic.executions, 20);
   EXPECT_EQ(traffic.asynchronous, 20);
-  // Each way at its own rate: 2 us a layer there and 2 us back, one after the other here, since both are awaited.
+  // Each direction has its own rate: 2 us per layer there and 2 us back. They run one after the other here, because
+  // both are awaited.
   const Target target{.bf16_tflops = 1, .f32_tflops = 1, .memory_gb_per_s = 1000, .host_gb_per_s = 1};
   const Timeline line = estimate(module, {}, target, 1, {1, 1, 1, 0, 0});
   EXPECT_DOUBLE_EQ(line.host_bound, 10 * 2e-6);
   EXPECT_NEAR(line.exposed_seconds, 20 * 2e-6, 1e-12);
-  EXPECT_NEAR(line.seconds, line.exposed_seconds, 1e-12) << "a copy from the host is no work of the device's memory";
+  EXPECT_NEAR(line.seconds, line.exposed_seconds, 1e-12)
+      << "a copy from the host does not count as work of the device's memory";
 }
 
-TEST(HostCopies, WhatIsInPlaceOrOnTheDeviceIsNone) {
+TEST(HostCopies, UpdatesInPlaceAndOnTheDeviceAreNotCounted) {
   Program build;
   build.computation("main");
   const int64_t device = build.parameter(0, kStack), index = build.parameter(1, {kS32, {}});

@@ -1,11 +1,11 @@
-// What a kernel states of its cost arrives in the compiled program, where the plan reads it.
+// The cost that a kernel states is in the compiled program, where the plan reads it.
 #include <gtest/gtest.h>
 
 #include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/kernels.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "plan/compiled/cost.h"
 #include "plan/machine.h"
@@ -69,12 +69,11 @@ TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
   EXPECT_EQ(with.peak, without.peak + (1 << 20));
 }
 
-// Blocks that the causal mask or the window hides do not count; scratch memory is among the compiler's temporaries.
-TEST(PlanKernels, AttentionOnTheCpuCountsBlocksThatAreSeen) {
+// Blocks that the causal mask or the window hides do not count. Scratch memory is part of the compiler's temporaries.
+TEST(PlanKernels, AttentionOnTheCpuCountsVisibleBlocksOnly) {
   constexpr int64_t kLength = 512, kHeads = 4, kKeyHeads = 2, kWidth = 16, kBlockPairs = 36, kWindowPairs = 15;
   Devices& devices = cpu_devices();
-  const KernelSet kernels = select_kernels("cpu", {"auto"});
-  register_handlers(kernels, devices.client().plugin());
+  const KernelSet kernels = kernels_anywhere(devices.client().plugin());
   for (const int64_t window : {0, 64}) {
     Program program({}, choose_among(kernels));
     BuildScope scope(program.block());
@@ -99,7 +98,7 @@ TEST(PlanKernels, AttentionOnTheCpuCountsBlocksThatAreSeen) {
         ++found;
         const Cost cost = cost_of(module, computation, instruction);
         EXPECT_TRUE(cost.counted);
-        // Two products of 64 queries, 64 keys and the width for each pair of blocks.
+        // Two products of 64 queries, 64 keys and the width for each block of queries and keys.
         const int64_t pairs = window > 0 ? kWindowPairs : kBlockPairs;
         EXPECT_EQ(cost.flops_f32, kHeads * pairs * 2 * 2 * 64 * 64 * kWidth);
         EXPECT_EQ(cost.memory_bytes, 4 * kLength * kWidth * (2 * kHeads + 2 * kKeyHeads));

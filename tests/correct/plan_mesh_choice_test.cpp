@@ -1,4 +1,4 @@
-// The meshes that are considered, and what is taken, on eight CPU devices.
+// Which meshes are considered, and which one is taken, on eight CPU devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
   }));
 }
 
-TEST(ChooseMesh, TakesOneThatWasCompiledAndSaysWhatItLeft) {
+TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   const Recipe recipe = recipe_for(4);
   const MeshChoice choice = choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan)));
   const MeshCandidate& taken = choice.taken();
@@ -67,7 +67,7 @@ TEST(ChooseMesh, TakesOneThatWasCompiledAndSaysWhatItLeft) {
 TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
-  // dp always divides: seven copies.
+  // dp divides every model: seven copies.
   EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
             "mesh dp 7");
 }

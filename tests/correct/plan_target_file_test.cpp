@@ -35,7 +35,7 @@ TEST(TargetFile, ChangesFiguresOfAKnownTarget) {
   EXPECT_EQ(config_text(base), base.config);
 }
 
-TEST(TargetFile, DescribesOneOfItsOwn) {
+TEST(TargetFile, DescribesANewTarget) {
   const std::string figures =
       "name: p100\ntitle: NVIDIA P100\nplugin: cuda\nmemory_gib: 16\nbf16_tflops: 10\nf32_tflops: 9.5\n"
       "memory_gb_per_s: 732\nlink_gb_per_s: 80\nlink_peers: 4\nnetwork_gb_per_s: 12.5\n";
@@ -62,13 +62,13 @@ TEST(TargetFile, NamesAreNotFiles) {
   EXPECT_EQ(find_target("H100").title, target_named("h100").title);
 }
 
-TEST(TargetFile, ItsConfigCompilesLikeTheStock) {
-  if (Plugin::find("rocm").empty()) GTEST_SKIP() << "the rocm plugin is not here: run `make plugins`";
+TEST(TargetFile, ItsConfigCompilesLikeTheKnownTarget) {
+  if (Plugin::find("rocm").empty()) GTEST_SKIP() << "the rocm plugin is missing: run `make plugins`";
   const Target target = read("like: mi300x\nmemory_gib: 64\nchip: {cores: 80}\n");
   EXPECT_EQ(Topology::create(Plugin::load("rocm"), target.config, "1x1x2").device_count(), 2);
 }
 
-// docs/targets.md shows the figures as they are: on a difference, paste the printed table.
+// docs/targets.md shows the table. On a difference, paste the printed table there.
 TEST(TargetFile, TheDocumentShowsTheTable) {
   std::ifstream in(std::filesystem::path(FETTLE_SOURCE_DIR) / "docs/targets.md");
   std::stringstream text;

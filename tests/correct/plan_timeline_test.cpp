@@ -32,7 +32,7 @@ Timeline timeline(const HloBuilder& build, const Assumptions& assumptions = kExa
   return estimate(build.module(), kMesh, target, devices_per_host, assumptions);
 }
 
-// A program whose entry is not begun, with a computation that holds one gather.
+// A program whose entry is still empty, with a computation that contains one gather.
 struct Gathers : HloBuilder {
   Gathers() {
     gather = computation("gather");
@@ -64,7 +64,7 @@ TEST(Timeline, ADotTakesItsFlopsAtTheRateOfItsType) {
   EXPECT_DOUBLE_EQ(bf16.memory_bound, 6e-6);
   build.dot(1000, 1000, 1000, kF32);
   EXPECT_DOUBLE_EQ(timeline(build).seconds, 3 * kDot);
-  // Half the rate takes twice the time; the bound stays what the hardware can.
+  // At half the rate it takes twice the time. The lower bound does not change.
   const Timeline half = timeline(build, {0.5, 1, 1, 0, 0});
   EXPECT_DOUBLE_EQ(half.seconds, 6 * kDot);
   EXPECT_DOUBLE_EQ(half.arithmetic_bound, 3 * kDot);
@@ -95,7 +95,7 @@ TEST(Timeline, ATransferHidesBehindALongerDot) {
   EXPECT_DOUBLE_EQ(line.link_bound, kGather);
 }
 
-TEST(Timeline, OfALongerTransferTheRestIsExposed) {
+TEST(Timeline, TheRestOfALongerTransferIsExposed) {
   Gathers build;
   build.computation("main");
   const int64_t started = build.start();
@@ -128,7 +128,7 @@ TEST(Timeline, TransfersGoOneAfterTheOther) {
   Gathers build;
   build.computation("main");
   const int64_t one = build.start(), two = build.start();
-  build.dots(2);  // 4 ms beside 6 ms
+  build.dots(2);  // 4 ms in parallel with 6 ms
   build.done(two);
   build.done(one);
   const Timeline line = timeline(build);
@@ -136,7 +136,7 @@ TEST(Timeline, TransfersGoOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(line.exposed_seconds, 2 * kGather - 2 * kDot);
 }
 
-TEST(Timeline, OldStartsAreTransfersThemselves) {
+TEST(Timeline, OlderStartOpcodesAreTransfers) {
   HloBuilder build;
   build.computation("main");
   const int64_t p = build.parameter(0, kPart);
@@ -189,7 +189,7 @@ TEST(Timeline, TheLoopsFirstTransferWaitsForThoseUnderWay) {
   EXPECT_DOUBLE_EQ(timeline(build).seconds, 6 * kGather);
 }
 
-TEST(Timeline, OfAConditionalTheLongestBranchCounts) {
+TEST(Timeline, AConditionalCountsItsLongestBranch) {
   HloBuilder build;
   const int64_t small = build.computation("small");
   build.dot(1000, 1000, 500);
@@ -204,7 +204,7 @@ TEST(Timeline, OfAConditionalTheLongestBranchCounts) {
   EXPECT_EQ(line.flops, 2e9);
 }
 
-TEST(Timeline, LinksBetweenPairsOfDevicesServeTheirPairOnly) {
+TEST(Timeline, DirectLinksServeTheirTwoDevicesOnly) {
   Transfer transfer{.group = 8, .on_host = 8, .link_bytes = 7e9};
   Target target = kTarget;
   target.link_gb_per_s = 70;
@@ -213,12 +213,12 @@ TEST(Timeline, LinksBetweenPairsOfDevicesServeTheirPairOnly) {
   EXPECT_DOUBLE_EQ(seconds_of(transfer, target, kExact), 0.1);
   transfer = {.group = 2, .on_host = 2, .link_bytes = 7e9};
   EXPECT_DOUBLE_EQ(seconds_of(transfer, target, kExact), 0.7);
-  // Links and network work side by side.
+  // Links and network work in parallel.
   transfer = {.group = 16, .on_host = 8, .link_bytes = 7e9, .network_bytes = 1e9};
   EXPECT_DOUBLE_EQ(seconds_of(transfer, target, kExact), 2);
 }
 
-TEST(Timeline, BlocksOfExpertsAreThoseOfAnEvenSpread) {
+TEST(Timeline, ExpertLoopsCountTheBlocksOfAnEvenSpread) {
   HloBuilder build;
   const int64_t body = build.computation("body");
   build.dot(1000, 1000, 1000);
@@ -235,7 +235,7 @@ TEST(Timeline, BlocksOfExpertsAreThoseOfAnEvenSpread) {
   EXPECT_THAT(describe(assumptions).back(), testing::HasSubstr("5 blocks"));
 }
 
-TEST(Timeline, AssumptionsCanBeTold) {
+TEST(Timeline, AssumptionsAreDescribed) {
   EXPECT_THAT(describe({0.6, 0.8, 0.75, 3e-6, 20e-6}),
               ElementsAre("matrix products reach 60% of the data sheet's rate",
                           "memory reaches 80% of its bandwidth, links, network and the link to the host 75%",
@@ -257,7 +257,8 @@ TEST(Cost, DotsSumOverTheirContractedDims) {
   made.mutable_dot()->add_rhs_contracting(1);
   made.mutable_dot()->add_lhs_batch(0);
   made.mutable_dot()->add_rhs_batch(0);
-  EXPECT_EQ(cost_of_last(build).flops_bf16, 2 * 3 * 5 * 2 * 7) << "the factors' type counts, not the sum's";
+  EXPECT_EQ(cost_of_last(build).flops_bf16, 2 * 3 * 5 * 2 * 7)
+      << "the type of the factors counts, not that of the result";
   EXPECT_EQ(cost_of_last(build).flops_f32, 0);
   EXPECT_EQ(cost_of_last(build).memory_bytes, 2 * (3 * 5 * 7 + 3 * 7 * 2) + 4 * 3 * 5 * 2);
 }
@@ -270,7 +271,7 @@ TEST(Cost, ConvolutionsSumOverTheKernelOfOneOutput) {
   EXPECT_EQ(cost_of_last(build).flops_f32, 2.0 * 14 * 14 * 32 * 3 * 3 * 8);
 }
 
-TEST(Cost, FusionsHoldDotsAndReadWhatTheirSlicesTake) {
+TEST(Cost, FusionsContainDotsAndReadOnlyTheirSlices) {
   HloBuilder build;
   const int64_t inner = build.computation("fused");
   const int64_t stack = build.parameter(0, {kBF16, {126, 64, 32}}), index = build.parameter(1, {HloBuilder::kS32, {}});
@@ -301,7 +302,7 @@ TEST(Cost, FusionsInPlaceWriteTheirUpdate) {
   EXPECT_EQ(cost_of_last(build).memory_bytes, 4 + 4 * 64 + 2 * 64);
 }
 
-TEST(Cost, LibrariesProductsAreRead) {
+TEST(Cost, ProductsOfLibrariesAreCounted) {
   HloBuilder build;
   build.computation("main");
   const int64_t a = build.parameter(0, {kBF16, {16, 64}}), b = build.parameter(1, {kBF16, {64, 32}});
@@ -319,7 +320,7 @@ TEST(Cost, LibrariesProductsAreRead) {
   EXPECT_THAT(timeline(build).unknown_kernels, ElementsAre("unheard_of"));
 }
 
-TEST(Cost, KernelsOfOursStateTheirs) {
+TEST(Cost, OurKernelsStateTheirCost) {
   HloBuilder build;
   build.computation("main");
   const int64_t a = build.parameter(0, {kBF16, {16, 64}});
@@ -328,7 +329,8 @@ TEST(Cost, KernelsOfOursStateTheirs) {
   auto& attributes = *made.mutable_frontend_attributes()->mutable_map();
   attributes["fettle_flops"] = "12345";
   EXPECT_EQ(cost_of_last(build).flops_bf16, 12345);
-  EXPECT_EQ(cost_of_last(build).memory_bytes, 2 * 2 * 16 * 64) << "operands and results, unless it says otherwise";
+  EXPECT_EQ(cost_of_last(build).memory_bytes, 2 * 2 * 16 * 64)
+      << "operands and results, unless the kernel states otherwise";
   attributes["fettle_bytes"] = "77";
   EXPECT_EQ(cost_of_last(build).memory_bytes, 77);
   EXPECT_TRUE(cost_of_last(build).counted);

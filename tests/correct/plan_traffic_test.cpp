@@ -12,7 +12,7 @@ const std::vector<std::vector<int64_t>> kFsdp = {{0, 1, 2, 3}, {4, 5, 6, 7}};
 const std::vector<std::vector<int64_t>> kDp = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
 const std::vector<std::vector<int64_t>> kAll = {{0, 1, 2, 3, 4, 5, 6, 7}};
 
-// The traffic of one collective whose operand is bf16[operand] and whose result is bf16[result].
+// Returns the traffic of one collective whose operand is bf16[operand] and whose result is bf16[result].
 Traffic of_one(const std::string& opcode, int64_t operand, int64_t result,
                const std::vector<std::vector<int64_t>>& groups, int64_t devices_per_host = 8) {
   HloBuilder build;
@@ -24,7 +24,7 @@ Traffic of_one(const std::string& opcode, int64_t operand, int64_t result,
   return rows.empty() ? Traffic() : rows[0];
 }
 
-TEST(Traffic, EachCollectiveSendsWhatItsFormulaSays) {
+TEST(Traffic, EachCollectiveFollowsItsFormula) {
   EXPECT_EQ(of_one("all-gather", 100, 400, kFsdp).sent_bytes(), 3 * 200);
   EXPECT_EQ(of_one("all-gather", 100, 400, kFsdp).payload_bytes, 800);
   EXPECT_EQ(of_one("reduce-scatter", 400, 100, kFsdp).sent_bytes(), 3 * 200);
@@ -43,22 +43,22 @@ TEST(Traffic, AxesAreThoseAlongWhichTheGroupsLie) {
   EXPECT_EQ(of_one("all-reduce", 8, 8, kAll).group, 8);
 }
 
-TEST(Traffic, HostsShareWhatLeavesThem) {
-  // Two hosts of four: fsdp stays on a host.
+TEST(Traffic, DevicesOfAHostShareItsNetworkTraffic) {
+  // Two hosts of four devices: fsdp stays within a host.
   const Traffic within = of_one("all-gather", 100, 400, kFsdp, 4);
   EXPECT_FALSE(within.across_hosts);
   EXPECT_EQ(within.network_bytes, 0);
   EXPECT_EQ(within.link_bytes, 600);
-  // One device of each host: all goes over the network.
+  // One device per host: all bytes go over the network.
   const Traffic between = of_one("all-reduce", 400, 400, kDp, 4);
   EXPECT_TRUE(between.across_hosts);
   EXPECT_EQ(between.network_bytes, 800);
   EXPECT_EQ(between.link_bytes, 0);
-  // Both: each of a host's four devices sends a quarter of its bytes over its network share.
+  // Groups over both hosts: each of a host's four devices sends a quarter of its bytes over its share of the network.
   const Traffic both = of_one("all-gather", 100, 800, kAll, 4);
   EXPECT_EQ(both.sent_bytes(), 7 * 200);
   EXPECT_EQ(both.network_bytes, 7 * 200 / 4);
-  // An all-to-all sends an eighth of its operand to each of the four devices of the other host.
+  // In an all-to-all, a device sends an eighth of its operand to each of the four devices of the other host.
   const Traffic swap = of_one("all-to-all", 800, 800, kAll, 4);
   EXPECT_EQ(swap.network_bytes, 4 * 200);
   EXPECT_EQ(swap.link_bytes, 3 * 200);
@@ -73,7 +73,7 @@ TEST(Traffic, LoopsMultiply) {
   build.loop(inner, 5);
   build.computation("main");
   build.loop(outer, 3);
-  build.loop(inner, -1);  // not known: once
+  build.loop(inner, -1);  // unknown trip count: counts once
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].executions, 16);
@@ -82,7 +82,7 @@ TEST(Traffic, LoopsMultiply) {
   EXPECT_EQ(collective_bytes(rows), 16 * 600);
 }
 
-TEST(Traffic, AsynchronousFormsAreCountedOnce) {
+TEST(Traffic, AsynchronousFormsCountOnce) {
   HloBuilder build;
   const int64_t wrapped = build.computation("wrapped");
   const int64_t inner = build.parameter(0, {kBF16, {100}});
@@ -117,7 +117,7 @@ TEST(Traffic, RowsAreByKindAndAxesTheLargestFirst) {
   build.collective("all-reduce", {kBF16, {400}}, p, kFsdp);
   build.collective("all-reduce", {kBF16, {400}}, p, kDp);
   build.collective("reduce-scatter", {kBF16, {100}}, p, kFsdp);
-  build.collective("all-reduce", {kBF16, {400}}, p, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // joins no two
+  build.collective("all-reduce", {kBF16, {400}}, p, {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});  // single devices
   const std::vector<Traffic> rows = traffic_of(build.module(), kMesh, 8);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].axes, "dp");
@@ -127,7 +127,7 @@ TEST(Traffic, RowsAreByKindAndAxesTheLargestFirst) {
   EXPECT_EQ(rows[2].collective, "reduce-scatter");
 }
 
-TEST(Traffic, PermutesGoFromPlaceToPlace) {
+TEST(Traffic, PermutesConnectTheirPairs) {
   HloBuilder build;
   build.computation("main");
   const int64_t p = build.parameter(0, {kBF16, {400}});

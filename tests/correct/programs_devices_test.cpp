@@ -1,4 +1,5 @@
-// How much of a GPU's memory a run takes: what a driver reports, what is asked for, what the plugin is told.
+// How much of a GPU's memory a run takes, given what the driver reports and what the recipe asks for, and which options
+// the plugin gets.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,13 +15,13 @@ using testing::Not;
 
 constexpr int64_t kGB = 1'000'000'000;
 
-// Two of 24 GB with so many gigabytes free.
+// Two devices of 24 GB with the given gigabytes free.
 std::vector<DriverMemory> reported(const char* library, const char* free) {
   setenv("MADE_DRIVER_FREE", free, 1);
   return driver_memory(library);
 }
 
-TEST(DriverMemory, IsAskedOfEachDevice) {
+TEST(DriverMemory, IsReadForEachDevice) {
   for (const char* library : {FETTLE_MADE_CUDA, FETTLE_MADE_HIP}) {
     const std::vector<DriverMemory> found = reported(library, "20,23");
     ASSERT_EQ(found.size(), 2u) << library;
@@ -43,23 +44,23 @@ MemoryShare shared(int64_t used, double utilization, int64_t devices) {
   return share_memory(vendor, 100 * kGB, used, utilization, devices);
 }
 
-TEST(MemoryShare, IsTheLeastOfWhatIsAskedForAndWhatIsLeft) {
+TEST(MemoryShare, IsTheSmallerOfRequestedAndFree) {
   EXPECT_EQ(shared(0, 0.95, 1).limit, 95 * kGB);
-  EXPECT_EQ(shared(0, 1, 1).limit, 99 * kGB) << "libraries need theirs";
-  EXPECT_EQ(shared(0, 1, 2).limit, 97 * kGB) << "so do several devices";
+  EXPECT_EQ(shared(0, 1, 1).limit, 99 * kGB) << "libraries need some";
+  EXPECT_EQ(shared(0, 1, 2).limit, 97 * kGB) << "several devices need more";
   EXPECT_EQ(shared(0, 0.5, 2).limit, 50 * kGB);
-  // A context of our own is part of the allowance: an idle device offers in a run what a plan counts on.
+  // The program's own context is part of the allowance, so an idle device offers a run as much as the plan assumes.
   EXPECT_EQ(shared(kGB / 2, 1, 2).limit, 97 * kGB);
-  EXPECT_EQ(shared(11 * kGB, 1, 2).limit, 87 * kGB) << "others hold 10 GB";
+  EXPECT_EQ(shared(11 * kGB, 1, 2).limit, 87 * kGB) << "other programs use 10 GB";
   EXPECT_EQ(shared(11 * kGB, 1, 2).others, 10 * kGB);
   EXPECT_EQ(shared(100 * kGB, 0.95, 1).limit, 0);
 }
 
-// What the devices of the plugin in `file` are opened with, when their drivers report so many gigabytes free: the
-// error.
+// Opens the devices of the plugin in `file`, with drivers that report these free gigabytes, and returns the error,
+// which lists the options.
 std::string opened_with(const char* plugin, const char* driver, const char* free, DeviceRequest request) {
   setenv("MADE_DRIVER_FREE", free, 1);
-  EXPECT_NE(dlopen(driver, RTLD_NOW), nullptr) << "it bears the name of the vendor's, which is then found loaded";
+  EXPECT_NE(dlopen(driver, RTLD_NOW), nullptr) << "it has the name of the vendor's driver, so Fettle finds it loaded";
   request.plugin = plugin;
   try {
     const Devices devices(request);
@@ -69,7 +70,7 @@ std::string opened_with(const char* plugin, const char* driver, const char* free
   return "opened";
 }
 
-TEST(Devices, TakeTheShareThatIsAskedFor) {
+TEST(Devices, TakeTheRequestedShare) {
   for (const auto& [plugin, driver] :
        {std::pair{FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA}, {FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP}}) {
     EXPECT_THAT(opened_with(plugin, driver, "24", {.memory_utilization = 0.95}),
@@ -79,19 +80,19 @@ TEST(Devices, TakeTheShareThatIsAskedFor) {
   }
 }
 
-TEST(Devices, TakeWhatOtherProgramsLeaveAndSaySo) {
+TEST(Devices, TakeWhatOtherProgramsLeaveAndReportIt) {
   testing::internal::CaptureStderr();
-  // 24 GB, 14 free: 0.8 of the 10 in use may be our own context, and two devices keep 2 GB beside the others' 9.2.
+  // 24 GB with 14 free: 0.8 of the 10 in use may be our own context. For two devices the allowance is 2 GB in addition
+  // to the others' 9.2.
   const std::string error =
       opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(error, HasSubstr("memory_fraction=float 0.533333 "));
-  EXPECT_THAT(said,
-              HasSubstr("gpu_memory_utilization: 0.95 of a device's 24.00 GB is asked for, but other programs hold "
-                        "9.20 GB of it: this one takes 12.80 GB (0.53)"));
+  EXPECT_THAT(said, HasSubstr("gpu_memory_utilization asks for 0.95 of a device's 24.00 GB, but other programs use "
+                              "9.20 GB of it; this program takes 12.80 GB (0.53)"));
 }
 
-TEST(Devices, WhatIsFreeMayBeEnough) {
+TEST(Devices, NothingIsReportedWhenEnoughIsFree) {
   testing::internal::CaptureStderr();
   EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "20", {.memory_utilization = 0.5}),
               HasSubstr("memory_fraction=float 0.5 "));
@@ -100,10 +101,10 @@ TEST(Devices, WhatIsFreeMayBeEnough) {
 
 TEST(Devices, AreRefusedWhenOtherProgramsHoldThem) {
   EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "0", {.memory_utilization = 0.95}),
-              HasSubstr("other programs hold 23.20 GB"));
+              HasSubstr("other programs use 23.20 GB"));
 }
 
-TEST(Devices, OfTheHostHaveNoShareToTake) {
+TEST(Devices, OnTheCpuTheShareHasNoEffect) {
   testing::internal::CaptureStderr();
   const Devices devices({.plugin = "cpu", .memory_utilization = 0.5, .memory_utilization_at = "recipe.yaml:7"});
   EXPECT_THAT(testing::internal::GetCapturedStderr(),

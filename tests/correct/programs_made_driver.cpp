@@ -1,5 +1,5 @@
-// A driver that reports the memory of devices that are not there: two of 24 GB, or as many as MADE_DRIVER_FREE names
-// the free gigabytes of ("20,23"). It has CUDA's functions, or HIP's where MADE_DRIVER_OF_HIP is defined.
+// A fake driver that reports the memory of absent devices: two of 24 GB, or one for each free amount in
+// MADE_DRIVER_FREE ("20,23" gigabytes). It has CUDA's functions, or HIP's when MADE_DRIVER_OF_HIP is defined.
 #include <cstddef>
 #include <cstdlib>
 #include <sstream>

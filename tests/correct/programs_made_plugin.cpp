@@ -1,4 +1,4 @@
-// A PJRT plugin whose client is never made: the error is the list of the options that it was asked for with.
+// A fake PJRT plugin whose client creation fails; the error lists the options that it got.
 #include <pjrt_c_api.h>
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// The loss plot: smoothing, what is drawn where, odd curves.
+// The loss plot: smoothing, what is drawn where, unusual curves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

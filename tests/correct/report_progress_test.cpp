@@ -1,4 +1,4 @@
-// Progress lines, rates, banners, and the speed that is possible.
+// Progress lines, rates, banners, and peak rates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(FormatProgress, AllThereIs) {
+TEST(FormatProgress, ShowsAllValues) {
   EXPECT_EQ(format_progress({.step = 120,
                              .total_steps = 900,
                              .epoch = 0.4,
@@ -29,7 +29,7 @@ TEST(FormatProgress, AllThereIs) {
             "1.9 GB of 23.4 GB | 0:08:12 left");
 }
 
-TEST(FormatProgress, WhatIsNotKnownIsLeftOut) {
+TEST(FormatProgress, UnknownValuesAreLeftOut) {
   EXPECT_EQ(format_progress({.step = 1, .total_steps = 3, .loss = 2.0}), "step 1/3 (33%) | loss 2.0000");
   EXPECT_EQ(format_progress({.step = 0, .total_steps = 0}), "step 0/0");
   EXPECT_THAT(format_progress({.step = 1, .total_steps = 3, .tokens_per_second = 12.34, .memory_bytes = 1'000'000'000}),
@@ -53,7 +53,7 @@ void work(Progress& progress, int64_t step, int milliseconds, bool warm = true) 
                         .warm = warm});
 }
 
-// Sleeps last at least what they are told, so the rates have an upper bound that holds on any machine.
+// Sleeps last at least as long as requested, so the rates have an upper bound that holds on any machine.
 TEST(Progress, StepsThatCompileAreNotTimed) {
   Progress progress({.total_steps = 100, .logging_steps = 1000, .peak_flops = 1e5});
   work(progress, 1, 1);
@@ -81,7 +81,7 @@ TEST(Progress, AMarkBeginsANewSpan) {
   EXPECT_FALSE(progress.tokens_per_second().has_value());
   work(progress, 3, 1);
   work(progress, 4, 1);
-  EXPECT_GT(progress.seconds_left(), 6 * 0.042 / 3 * 0.99) << "the time left is over all timed steps";
+  EXPECT_GT(progress.seconds_left(), 6 * 0.042 / 3 * 0.99) << "the time left uses all timed steps";
   EXPECT_FALSE(progress.share().has_value()) << "no peak is known";
 }
 
@@ -106,7 +106,7 @@ TEST(DataSheetFlops, KnowsDriversNames) {
   EXPECT_EQ(data_sheet_flops("", DType::kBF16), 0);
 }
 
-// A product takes n^3 / rate seconds; the rates are of f32 and of bf16.
+// A product takes n^3 / rate seconds, with a rate for f32 and one for bf16.
 double best_of(double f32_rate, double bf16_rate, DType compute) {
   return best_product_flops(
       [&](int64_t n, DType dtype) {
@@ -116,10 +116,10 @@ double best_of(double f32_rate, double bf16_rate, DType compute) {
 }
 
 TEST(PeakFlops, TheFastestWayCounts) {
-  EXPECT_DOUBLE_EQ(best_of(1e11, 2e11, DType::kBF16), 2 * 2e11) << "a CPU with arithmetic in bfloat16";
-  EXPECT_DOUBLE_EQ(best_of(1e11, 3e10, DType::kBF16), 2 * 1e11) << "one without it widens to float32";
+  EXPECT_DOUBLE_EQ(best_of(1e11, 2e11, DType::kBF16), 2 * 2e11) << "a CPU with bfloat16 arithmetic";
+  EXPECT_DOUBLE_EQ(best_of(1e11, 3e10, DType::kBF16), 2 * 1e11) << "a CPU without it widens to float32";
   EXPECT_DOUBLE_EQ(best_of(1e11, 3e10, DType::kF16), 2 * 1e11);
-  EXPECT_DOUBLE_EQ(best_of(1e11, 9e11, DType::kF32), 2 * 1e11) << "float32 is not done in fewer bits";
+  EXPECT_DOUBLE_EQ(best_of(1e11, 9e11, DType::kF32), 2 * 1e11) << "float32 products are not done in fewer bits";
 }
 
 TEST(PeakFlops, LargerMatricesAreTriedWhileTheyAreQuick) {
@@ -144,7 +144,7 @@ TEST(PeakFlops, TheCpuIsMeasured) {
   }
 }
 
-TEST(FormatBanner, AsTheTrainersOfHuggingFace) {
+TEST(FormatBanner, LikeHuggingFacesTrainer) {
   EXPECT_EQ(format_banner({.examples = 12345,
                            .epochs = 3,
                            .batch_per_device = 2,

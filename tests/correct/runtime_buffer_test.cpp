@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Bytes 0, 1, 2, ... so that any element out of place shows.
+// Bytes 0, 1, 2, ... so that a misplaced element is visible.
 HostArray counting(const Shape& shape) {
   HostArray array(shape);
   for (int64_t i = 0; i < array.bytes(); ++i) array.data()[i] = static_cast<std::byte>(i * 7 + i / 251);
@@ -60,7 +60,7 @@ TEST(DeviceBuffer, ShardsAreTheBoxes) {
   }
 }
 
-TEST(DeviceBuffer, FillIsAskedOnceForEachDistinctBox) {
+TEST(DeviceBuffer, FillIsCalledOnceForEachDistinctBox) {
   const Layout layout = Layout::sharded({8}, {2, 4}, {{1}});
   std::vector<Box> asked;
   const DeviceBuffer buffer =
@@ -92,7 +92,7 @@ TEST(DeviceBuffer, ZerosAreZero) {
   for (uint16_t value : zeros.as<uint16_t>()) EXPECT_EQ(value, 0);
 }
 
-TEST(DeviceBuffer, PinnedHostMemoryHoldsBytesToo) {
+TEST(DeviceBuffer, PinnedHostMemoryStoresBytes) {
   const HostArray array = counting({DType::kF32, {16, 8}});
   const DeviceBuffer buffer = DeviceBuffer::upload(eight_devices(), array, rows_over_8({16, 8}), "pinned_host");
   EXPECT_EQ(buffer.memory_kind(), "pinned_host");

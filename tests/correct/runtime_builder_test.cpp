@@ -20,7 +20,7 @@ std::vector<std::byte> some_bytes(int64_t count) {
 class Build : public ::testing::TestWithParam<Staging> {};
 
 TEST_P(Build, PiecesInAnyOrderFromSeveralThreads) {
-  // 4 parts, each on two devices.
+  // Four parts, each on two devices.
   const Shape shape{DType::kF32, {8, 50}};
   const Layout layout = Layout::sharded(shape.dims, {4, 2}, {{0}, {}});
   BufferBuilder builder(eight_devices(), shape, layout, "", GetParam(), /*staging_limit=*/64);
@@ -80,7 +80,7 @@ TEST_P(Build, MissingAndDoubledBytesAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Staging, Build,
                          ::testing::Values(Staging::kHostMemory, Staging::kTransferManager, Staging::kWholeBox));
 
-// "VmHWM" or "VmRSS" of this process in bytes.
+// Returns "VmHWM" or "VmRSS" of this process in bytes.
 int64_t status_bytes(const std::string& field) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -93,7 +93,7 @@ void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// A 128 MiB array over 8 devices: built, run through a donating program three times, and read one shard at a time.
+// A 128 MiB array over 8 devices: it is built, goes through a donating program three times, and is read shard by shard.
 TEST(BuilderMemory, NeitherBuildingNorDonatedRunsDoubleTheArray) {
   const Shape shape{DType::kF32, {8, 4 << 20}};
   const Layout layout = rows_over_8(shape.dims);
@@ -136,12 +136,12 @@ module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32
     EXPECT_EQ(wrong, 0);
   }
   array.release();
-  EXPECT_LT(status_bytes("VmRSS") - before, shape.bytes() / 2) << "the memory goes back when the array dies";
+  EXPECT_LT(status_bytes("VmRSS") - before, shape.bytes() / 2) << "the memory is released with the array";
 }
 
 TEST(BuilderMemory, ReplicasOnTheCpuShareOneCopy) {
   const Shape shape{DType::kF32, {16 << 20}};
-  eight_devices();  // the plugin's own memory is not meant
+  eight_devices();  // allocates the plugin's own memory before the measurement
   reset_peak();
   const int64_t before = status_bytes("VmRSS");
   const DeviceBuffer array = DeviceBuffer::upload(
@@ -152,7 +152,7 @@ TEST(BuilderMemory, ReplicasOnTheCpuShareOneCopy) {
   EXPECT_EQ(array.download_shard(7).as<uint32_t>()[1234567], 0x01010101u);
 }
 
-// A replica's memory is shared until one of them is donated: the others must not change.
+// Replicas share memory until one of them is donated; the others must not change.
 TEST(BuilderMemory, DonatedReplicasDoNotDisturbEachOther) {
   const Shape shape{DType::kF32, {4}};
   const char* text = R"(

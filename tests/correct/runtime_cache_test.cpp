@@ -39,7 +39,7 @@ class Cache : public ::testing::Test {
   const CompileOptions options = {.num_partitions = 8};
 };
 
-TEST_F(Cache, SecondCompileIsALoad) {
+TEST_F(Cache, SecondCompileLoadsTheProgram) {
   CompileCache first(folder);
   expect_right_step(first.compile(eight_devices(), kStepText, step_signature(), options));
   EXPECT_EQ(first.misses(), 1);
@@ -67,7 +67,7 @@ TEST_F(Cache, TextOptionsAndFlagsAreInTheKey) {
   EXPECT_EQ(cache.file_of(client, kStepText, options), plain);
 }
 
-TEST_F(Cache, DamagedFilesAreCompiledAnewAndReplaced) {
+TEST_F(Cache, DamagedFilesAreCompiledAgainAndReplaced) {
   CompileCache cache(folder);
   cache.compile(eight_devices(), kStepText, step_signature(), options);
   const fs::path file = files().at(0);
@@ -91,14 +91,14 @@ TEST_F(Cache, DamagedFilesAreCompiledAnewAndReplaced) {
   EXPECT_EQ(files().size(), 1u) << "no partial files are left";
 }
 
-TEST_F(Cache, AFolderThatCannotBeWrittenOnlyCostsTime) {
+TEST_F(Cache, WithoutAWritableFolderProgramsAreCompiledEachTime) {
   std::ofstream(folder) << "a file where the folder should be";
   CompileCache cache(folder / "programs");
   expect_right_step(cache.compile(eight_devices(), kStepText, step_signature(), options));
   EXPECT_EQ(cache.misses(), 1);
 }
 
-TEST_F(Cache, TheProgramsUsedTheLongestAgoMakeRoom) {
+TEST_F(Cache, TheLeastRecentlyUsedProgramsAreDeleted) {
   const std::string text(kStepText);
   const auto compile = [&](CompileCache& cache, int spaces) {
     cache.compile(eight_devices(), text + std::string(static_cast<size_t>(spaces), ' '), step_signature(), options);
@@ -117,7 +117,7 @@ TEST_F(Cache, TheProgramsUsedTheLongestAgoMakeRoom) {
   std::ofstream(folder / "notes.txt") << "not the cache's";
 
   CompileCache limited(folder, bytes * 7 / 2);  // three programs fit
-  compile(limited, 0);                          // a use: program 1 is now the one used the longest ago
+  compile(limited, 0);                          // uses program 0, so program 1 is now the least recently used
   EXPECT_EQ(limited.hits(), 1);
   compile(limited, 3);
   EXPECT_TRUE(fs::exists(file_of(0)));
@@ -130,7 +130,7 @@ TEST_F(Cache, TheProgramsUsedTheLongestAgoMakeRoom) {
   CompileCache tiny(folder, 1);
   compile(tiny, 4);
   EXPECT_TRUE(fs::exists(file_of(4))) << "the program in use stays";
-  EXPECT_EQ(files().size(), 2u) << "it and notes.txt";
+  EXPECT_EQ(files().size(), 2u) << "the program and notes.txt";
 }
 
 TEST_F(Cache, TheLimitIsTenGigabytesOrTheEnvironments) {
@@ -167,7 +167,7 @@ TEST_F(Cache, ProgramsThatOthersMayWriteAreNotLoaded) {
       << said;
   CompileCache third(folder);
   third.compile(eight_devices(), kStepText, step_signature(), options);
-  EXPECT_EQ(third.hits(), 1) << "the program was compiled anew and replaced";
+  EXPECT_EQ(third.hits(), 1) << "the program was compiled again and replaced";
   fs::permissions(folder, fs::perms::others_write, fs::perm_options::add);
   CompileCache fourth(folder);
   fourth.compile(eight_devices(), kStepText, step_signature(), options);

@@ -20,7 +20,7 @@ TEST(Plugin, TheCpuPluginDescribesItself) {
   EXPECT_EQ(Plugin::find("cpu").filename(), plugin->path().filename());
 }
 
-// Without it the plugin ends the process when one of the devices, which share the cores, comes late to a collective.
+// Without this flag, the plugin ends the process when a device is late for a collective. The devices share the cores.
 TEST(Plugin, CollectivesOnTheCpuWaitForSlowDevices) {
   Plugin::load("cpu");
   const char* flags = std::getenv("XLA_FLAGS");
@@ -46,7 +46,7 @@ TEST(Vendor, PeakCountsWhatEachPluginLeavesOut) {
   MemoryStats stats = {.argument = 100, .output = 50, .alias = 30, .temp = 7, .reported_peak = 140};
   EXPECT_EQ(vendor_named("cpu")->peak_bytes(stats), 127);
   EXPECT_EQ(vendor_named("cuda")->peak_bytes(stats), 140);
-  stats.host_argument = 10;  // the reported peak is then of both memories
+  stats.host_argument = 10;  // the reported peak then counts both memories
   EXPECT_EQ(vendor_named("cuda")->peak_bytes(stats), 127);
   EXPECT_EQ(vendor_of_file("xla_rocm_plugin.so").name, "rocm");
   EXPECT_EQ(vendor_named("no such"), nullptr);

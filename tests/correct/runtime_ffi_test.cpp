@@ -33,7 +33,7 @@ ffi::Error fail(ffi::Buffer<ffi::F32>, ffi::ResultBuffer<ffi::F32>) {
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fail_handler, fail,
                               ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
 
-// `call` on every device's rows.
+// Calls `call` on every device's rows.
 std::string in_manual_region(const std::string& call) {
   return R"(
 module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
@@ -56,7 +56,7 @@ TEST(Ffi, HandlersSeeTheShardOfTheirDevice) {
   const Client& client = eight_devices();
   ASSERT_TRUE(has_ffi(client.plugin()));
   register_ffi_handler<scale_handler>(client.plugin(), "test_scale");
-  register_ffi_handler<scale_handler>(client.plugin(), "test_scale");  // the same again is nothing new
+  register_ffi_handler<scale_handler>(client.plugin(), "test_scale");  // a second time has no effect
   EXPECT_THROW(register_ffi_handler<fail_handler>(client.plugin(), "test_scale"), InternalError);
   const Executable program =
       client.compile(in_manual_region("@test_scale(%b) {api_version = 4 : i32, backend_config = {factor = 2.0 : f32}}"),
@@ -68,7 +68,7 @@ TEST(Ffi, HandlersSeeTheShardOfTheirDevice) {
   for (int i = 0; i < 64; ++i) EXPECT_EQ(result.as<float>()[i], 6 + 1000 * (i / 8));
 }
 
-TEST(Ffi, AHandlersErrorIsThrownByWhoReadsTheResult) {
+TEST(Ffi, AHandlersErrorIsThrownWhenTheResultIsRead) {
   const Client& client = eight_devices();
   register_ffi_handler<fail_handler>(client.plugin(), "test_fail");
   const Executable program = client.compile(in_manual_region("@test_fail(%b) {api_version = 4 : i32}"),
@@ -84,7 +84,7 @@ TEST(Ffi, AHandlersErrorIsThrownByWhoReadsTheResult) {
     }
   }
   EXPECT_THROW(program.wait(), DeviceError);
-  EXPECT_EQ(a.download().as<float>()[0], 3) << "the client goes on";
+  EXPECT_EQ(a.download().as<float>()[0], 3) << "the client still works";
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace fettle {
 namespace {
 
 TEST(Layout, ShardedFollowsTheMeshRowMajor) {
-  // dim 0 over axis 1 (size 2), dim 1 over axes 0 then 2 (2 x 2); mesh 2 x 2 x 2.
+  // dim 0 over axis 1 (size 2), dim 1 over axes 0 and 2 (2 x 2); mesh 2 x 2 x 2.
   const Layout layout = Layout::sharded({4, 8}, {2, 2, 2}, {{1}, {0, 2}});
   ASSERT_EQ(layout.count(), 8);
   // device 5 = coordinates (1, 0, 1): row tile 0, column tile 1*2+1 = 3

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-TEST(Target, NamesAreTakenAsPeopleWriteThem) {
+TEST(Target, NamesMayBeSpelledAsPeopleWriteThem) {
   EXPECT_EQ(target_named("MI300X").title, "AMD Instinct MI300X");
   EXPECT_EQ(&target_named("A100-80GB"), &target_named("a100_80"));
   EXPECT_NE(&target_named("a100-40"), &target_named("a100-80"));
@@ -25,7 +25,7 @@ TEST(Target, NamesAreTakenAsPeopleWriteThem) {
   }
 }
 
-TEST(Target, NamesThatWereMeantAreOffered) {
+TEST(Target, MisspeltNamesGetSuggestions) {
   for (const auto& [given, meant] : {std::pair{"mi300y", "did you mean mi300x?"},
                                      {"mi300", "did you mean mi300x?"},
                                      {"A100", "did you mean a100-40 or a100-80?"},
@@ -47,13 +47,13 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
     ASSERT_NE(vendor, nullptr) << target.name;
     EXPECT_NE(target.config.find("platform_name: \"" + std::string(vendor->target_platform) + '"'), std::string::npos);
     EXPECT_NE(target.config.find("device_memory_size: " + std::to_string(target.memory_bytes)), std::string::npos);
-    // A device computes more than it can load, and loads more than its links carry.
+    // A device computes faster than it loads, and loads faster than its links transfer.
     EXPECT_GT(target.bf16_tflops * 1e3, target.memory_gb_per_s);
     EXPECT_GT(target.memory_gb_per_s, target.link_gb_per_s);
   }
 }
 
-// What drivers report to programs is less than the number on the box, by up to an eighth (ECC, pages the driver keeps).
+// Drivers report up to an eighth less memory than the nominal size (ECC, pages that the driver keeps).
 TEST(Target, MemoryIsBelowTheNominal) {
   for (const auto& [name, nominal] : std::map<std::string, double>{{"mi300x", 192},
                                                                    {"mi325x", 256},
@@ -73,7 +73,7 @@ TEST(Target, MemoryIsBelowTheNominal) {
   }
 }
 
-// The step of eight devices compiled for devices that are not here.
+// The step of eight devices, compiled for absent devices.
 class AheadOfTime : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Pictures of shardings, to the character, on a mesh of 2 x 4.
+// Pictures of shardings, compared character by character, on a mesh of 2 x 4.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -50,8 +50,8 @@ TEST(Picture, ReplicasShareABox) {
             "└───────┘\n");
 }
 
-// Minor axes vary fastest: tp major gives another order than fsdp major.
-TEST(Picture, AnAxisPairIsDrawnInItsOrder) {
+// Minor axes vary fastest, so tp major gives another order than fsdp major.
+TEST(Picture, TwoAxesOfADimAreDrawnInTheirOrder) {
   EXPECT_EQ(draw_partition({{{}, {"tp", "fsdp"}}}, kMesh, false),
             "┌─────┬─────┬─────┬─────┬─────┬─────┬─────┬─────┐\n"
             "│  0  │  4  │  1  │  5  │  2  │  6  │  3  │  7  │\n"
@@ -62,7 +62,7 @@ TEST(Picture, AnAxisPairIsDrawnInItsOrder) {
             "└─────┴─────┴─────┴─────┴─────┴─────┴─────┴─────┘\n");
 }
 
-TEST(Picture, ManyPartsAreCutAndManyReplicasShortened) {
+TEST(Picture, ManyPartsAreLeftOutAndManyReplicasShortened) {
   EXPECT_EQ(draw_partition({{{}, {"fsdp"}}}, {{{"fsdp", 64}}}, false),
             "┌──────┬──────┬──────┬──────┬───┬──────┐\n"
             "│  0   │  1   │  2   │  3   │...│  63  │\n"
@@ -96,7 +96,7 @@ std::vector<PlacedArray> some_arrays() {
   return arrays;
 }
 
-TEST(Picture, ArraysOfAKindThatLieAlikeShareOne) {
+TEST(Picture, ArraysOfAKindWithOnePartitionShareAPicture) {
   EXPECT_EQ(format_placed(some_arrays(), kMesh, false),
             "weights\n"
             "  q, head\n"
@@ -159,7 +159,7 @@ TEST(Picture, JsonHoldsWhatScriptsNeed) {
     "bytes_per_device": 512, "bytes": 4096})"));
 }
 
-// No box may list devices that hold different parts.
+// A box must not list devices that store different parts.
 TEST(Picture, ThreeSplitDimsHaveABoxForEachPart) {
   const MeshAxes mesh{{{"fsdp", 2}, {"tp", 2}, {"sp", 2}}};
   EXPECT_EQ(draw_partition({{{"fsdp"}, {"sp"}, {"tp"}}}, mesh, false),

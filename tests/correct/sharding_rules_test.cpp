@@ -1,4 +1,4 @@
-// Logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a device holds.
+// Logical axes become mesh axes: the table, its overrides, meshes of recipes, and how much of a model a device stores.
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
@@ -29,29 +29,29 @@ TEST(Rules, AxesThatTheMeshLacksDoNotSplit) {
   EXPECT_EQ(rules.partition({"batch", "length"}, {3, 32}, "w").dims, (Split{{}, {"sp"}}));
 }
 
-// GPT-2's 50257 tokens; key heads fewer than the devices of tp.
+// GPT-2's 50257 tokens, and fewer key heads than devices of tp.
 TEST(Rules, VocabulariesAndKeyHeadsThatDoNotDivideStayWhole) {
   const ShardingRules rules(kMesh);
   EXPECT_EQ(rules.partition({"vocab", "embed"}, {50257, 32}, "w").dims, (Split{{}, {"fsdp"}}));
   EXPECT_EQ(rules.left_whole("vocab", 50257), std::vector<std::string>{"tp"});
   EXPECT_EQ(rules.left_whole("vocab", 50256), std::vector<std::string>{});
-  EXPECT_EQ(rules.left_whole("embed", 31), std::vector<std::string>{}) << "an error elsewhere";
+  EXPECT_EQ(rules.left_whole("embed", 31), std::vector<std::string>{}) << "partition() throws for this axis";
   EXPECT_EQ(rules.partition({"batch", "", "act_vocab"}, {4, 8, 50257}, "logits").dims, (Split{{"dp", "fsdp"}, {}, {}}));
   const ShardingRules wide(MeshAxes{{{"tp", 8}}});
   EXPECT_EQ(wide.partition({"act_kv_heads"}, {4}, "keys").dims, (Split{{}}));
   EXPECT_EQ(wide.partition({"act_kv_heads"}, {16}, "keys").dims, (Split{{"tp"}}));
   const ShardingRules both(kMesh, {{"vocab", "fsdp+tp"}});
-  EXPECT_EQ(both.partition({"vocab"}, {6}, "w").dims, (Split{{"fsdp"}})) << "as far as it divides";
+  EXPECT_EQ(both.partition({"vocab"}, {6}, "w").dims, (Split{{"fsdp"}})) << "only the axes that divide it";
 }
 
 TEST(Rules, ARecipeOverridesTheTable) {
   const ShardingRules rules(kMesh, {{"embed", ""}, {"vocab", "fsdp+tp"}, {"norm", "dp"}});
   EXPECT_EQ(rules.partition({"vocab", "embed"}, {64, 31}, "w").dims, (Split{{"fsdp", "tp"}, {}}));
   EXPECT_EQ(rules.partition({"norm"}, {32}, "w").dims, (Split{{"dp"}}));
-  EXPECT_EQ(rules.partition({"heads"}, {64}, "w").dims, (Split{{"tp", "fsdp"}})) << "others stay";
+  EXPECT_EQ(rules.partition({"heads"}, {64}, "w").dims, (Split{{"tp", "fsdp"}})) << "other rules stay";
 }
 
-TEST(Rules, ActivationsAreHeldOnlyOnAMesh) {
+TEST(Rules, ActivationsAreConstrainedOnlyOnAMesh) {
   Program program;
   BuildScope scope(program.block());
   const Tensor x = program.input("x", {DType::kF32, {8, 4}});
@@ -74,7 +74,7 @@ TEST(Mesh, AxesAreOrderedAndOnesLeftOut) {
   EXPECT_EQ(mesh.size_of("fsdp"), 1);
 }
 
-// Elements of the weights that the first device of `mesh` holds.
+// Returns how many weight elements the first device of `mesh` stores.
 int64_t held(const Model& model, const MeshAxes& mesh) {
   const ShardingRules rules(mesh);
   int64_t elements = 0;
@@ -85,7 +85,7 @@ int64_t held(const Model& model, const MeshAxes& mesh) {
   return elements;
 }
 
-// What fsdp and tp are for: a device holds its share of the matrices, and whole copies of small vectors only.
+// The purpose of fsdp and tp: a device stores its share of the matrices, and whole copies only of small vectors.
 TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
   for (const char* name : {"llama", "qwen2", "qwen3", "gpt2"}) {
     const std::filesystem::path file = reference_model(name) / "config.json";
@@ -102,7 +102,7 @@ TEST(Mesh, ADeviceHoldsItsShareOfTheModel) {
   }
 }
 
-// One program whose values lie differently at each point gives what it gives on one device.
+// One program whose values are split differently at each point gives the same as on one device.
 TEST(Mesh, ConstraintsDoNotChangeValues) {
   const Value x = random_value({DType::kF32, {8, 16}}, 1), w = random_value({DType::kF32, {16, 8}}, 2);
   auto result = [&](const MeshAxes& mesh) {

@@ -1,5 +1,5 @@
-// Every row of the table of stages is complete: what it reads exists, what it counts and computes has the shapes that
-// its users expect, and its metrics read all of its sums.
+// Every table row of the stages is complete: the keys that it reads exist, its counts and losses have the shapes that
+// their users expect, and its metrics read all of its sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST_P(EveryStage, NamesKeysThatExist) {
   for (const RefusedKey& refused : stage.refused) {
     EXPECT_NE(find_key(refused.key), nullptr) << refused.key;
     EXPECT_FALSE(refused.reason.empty());
-    EXPECT_EQ(std::ranges::find(stage.keys, refused.key), stage.keys.end()) << refused.key << " is its own";
+    EXPECT_EQ(std::ranges::find(stage.keys, refused.key), stage.keys.end()) << refused.key << " is one of its own keys";
   }
 }
 
@@ -43,7 +43,7 @@ TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
   if (stage.head == Head::kLabels) EXPECT_EQ(stage.rows, RowKind::kLabelled);
   EXPECT_EQ(stage.grouping != RowGrouping::kNone,
             stage.rows == RowKind::kPreferencePairs || stage.rows == RowKind::kRatedReplies);
-  if (stage.packs) EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "rows that stand together cannot be packed";
+  if (stage.packs) EXPECT_EQ(stage.grouping, RowGrouping::kNone) << "grouped rows cannot be packed";
 }
 
 // Four sequences of three positions; the last two are filler.
@@ -70,7 +70,7 @@ TEST_P(EveryStage, MetricsReadTheirSums) {
   for (const auto& [name, value] : stage.metrics(keys, none)) EXPECT_TRUE(std::isfinite(value)) << name;
 }
 
-TEST_P(EveryStage, IsMeasuredByAStageOfItsHead) {
+TEST_P(EveryStage, IsEvaluatedByAStageWithTheSameHead) {
   if (stage.measured_as == nullptr) return;
   EXPECT_EQ(stage.measured_as().head, stage.head);
   EXPECT_EQ(stage.measured_as().measured_as, nullptr);

@@ -1,4 +1,4 @@
-// The loss that balances experts is a part of the training loss, in proportion to its coefficient.
+// The load-balancing loss of experts is part of the training loss, in proportion to its coefficient.
 #include <gtest/gtest.h>
 
 #include "resolve_run.h"
@@ -18,14 +18,14 @@ double first_loss(const std::string& model, std::optional<double> share) {
 
 TEST(BalanceLoss, IsPartOfTheLossByItsShare) {
   const double none = first_loss("mixtral", 0), some = first_loss("mixtral", 0.05), twice = first_loss("mixtral", 0.1);
-  EXPECT_GT(some, none + 0.05) << "at least 1 when all experts are used alike";
+  EXPECT_GT(some, none + 0.05) << "the balancing loss is at least 1";
   EXPECT_NEAR(twice - some, some - none, 1e-5);
   EXPECT_EQ(first_loss("mixtral", std::nullopt), some) << "config.json has 0.05";
   EXPECT_EQ(first_loss("qwen3_moe", std::nullopt), first_loss("qwen3_moe", 0)) << "output_router_logits is false";
 }
 
-// The balance is of training only: what a row costs is its loss.
-TEST(BalanceLoss, IsNoPartOfAnEvaluation) {
+// Only training includes the balancing loss; the loss of a row does not.
+TEST(BalanceLoss, IsNotPartOfAnEvaluation) {
   for (const char* stage : {"sft", "cls", "rm"}) {
     Recipe recipe = reference_recipe("mixtral");
     recipe.stage = stage;

@@ -1,5 +1,5 @@
-// Classifiers beside Transformers and PEFT, and a reward model beside TRL (tests/reference/classifiers.py): logits, the
-// losses and gradient norms of 20 steps.
+// Compares classifiers with Transformers and PEFT, and a reward model with TRL (tests/reference/classifiers.py):
+// logits, and the losses and gradient norms of 20 steps.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"

@@ -1,4 +1,4 @@
-// Training with the layers' matmuls in 8-bit floats, which the CPU emulates, beside the same in bfloat16.
+// Training with the layers' matmuls in 8-bit floats, which the CPU emulates, compared with bfloat16.
 #include <gtest/gtest.h>
 
 #include "optim/schedule.h"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kGB = 1'000'000'000;
 
-TEST(LoadProgress, PipedALineEachQuarterOfALongLoad) {
+TEST(LoadProgress, WithoutATerminalALongLoadPrintsALinePerQuarter) {
   LoadProgressText text(8 * kGB, false);
   EXPECT_EQ(text.after(kGB, 1), "");
   EXPECT_EQ(text.after(2 * kGB, 3), "loading weights: 3.0 of 8.0 GB, 1.00 GB/s");
@@ -17,7 +17,7 @@ TEST(LoadProgress, PipedALineEachQuarterOfALongLoad) {
   EXPECT_EQ(text.at_end(8), "loaded 8.0 GB of weights in 8.0 s, 1.00 GB/s");
 }
 
-TEST(LoadProgress, PipedAQuickLoadSaysNothing) {
+TEST(LoadProgress, WithoutATerminalAQuickLoadPrintsNothing) {
   LoadProgressText text(4 * kGB, false);
   EXPECT_EQ(text.after(2 * kGB, 0.5), "");
   EXPECT_EQ(text.after(2 * kGB, 1), "");

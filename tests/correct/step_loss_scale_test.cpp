@@ -1,4 +1,4 @@
-// The loss scale of float16: how it is steered, and what a step does whose gradients overflow.
+// The loss scale of float16: when it changes, and what a step does whose gradients overflow.
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"
@@ -23,7 +23,8 @@ TEST(LossScale, GrowsAfterTwoThousandGoodStepsAndHalvesAtAnOverflow) {
   EXPECT_EQ(got.at("halved").elements, (std::vector<double>{512, 0}));
 }
 
-// From a scale that overflows at once: nothing moves until it has come down, then the step is what it would have been.
+// Starts with a scale that overflows at once: nothing changes until it has decreased; then the step is the same as
+// without overflow.
 TEST(LossScale, AnOverflowChangesNothingAndTheStepIsRunAgain) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "full";

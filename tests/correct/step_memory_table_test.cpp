@@ -1,4 +1,4 @@
-// The memory table against hand counts, the compiler's statistics and shardings.
+// Compares the memory table with hand counts, the compiler's statistics and shardings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ Run job_for(const Recipe& recipe, int64_t devices = 1) {
 
 constexpr int64_t kGB = 1'000'000'000;
 
-// llama's reference model: vocab 256, hidden 64, mlp 96, 2 layers, 4 and 2 heads of 16, a head of its own.
+// llama's reference model: vocab 256, hidden 64, mlp 96, 2 layers, 4 heads and 2 key heads of 16, an untied head.
 constexpr int64_t kLayer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 96 + 2 * 64;
 constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
 constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
@@ -52,7 +52,7 @@ TEST(MemoryTable, CountsLora) {
   EXPECT_EQ(table.frozen + table.trained + table.optimizer + table.batch + table.temporaries, table.peak);
 }
 
-TEST(MemoryTable, WhatTheHostHoldsIsALineOfItsOwn) {
+TEST(MemoryTable, HostMemoryHasItsOwnLine) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";
   recipe.offload_optimizer = recipe.offload_param = true;
@@ -98,7 +98,7 @@ TEST(MemoryTable, CountsOneDevicesShare) {
   EXPECT_EQ(four.batch, one.batch) << "the batch is per device";
 }
 
-// What we count as held is what the compiler sees as arguments, but for a few scalars.
+// The bytes that the table counts as stored are the compiler's arguments, except for a few scalars.
 TEST(MemoryTable, AgreesWithTheCompiler) {
   for (const char* type : {"lora", "full"}) {
     Recipe recipe = small_recipe();
@@ -141,7 +141,7 @@ TEST(MemoryTable, Json) {
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
 
-// 24 GB of which the program may take 95 %, or what the allowance leaves: a made-up vendor's is 1 GB, and 1 GB more
+// 24 GB, of which the program may take 95 %, or what the allowance leaves: for a made-up vendor 1 GB, and 1 GB more
 // with several devices.
 MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
   Vendor vendor = unknown_vendor();
@@ -164,13 +164,14 @@ TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
   EXPECT_EQ(json["allowance_bytes"], kGB);
 }
 
-TEST(MemoryTable, LibrariesAndOtherProgramsTakeTheirs) {
+TEST(MemoryTable, LibrariesAndOtherProgramsReduceTheLimit) {
   const auto run = job_for(small_recipe());
   EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2), "x")),
-              HasSubstr("22.00 GB  (of 24.00 GB, less a guess of 2.00 GB for driver and libraries)"));
-  EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
-              HasSubstr("19.00 GB  (of 24.00 GB, less a guess of 2.00 GB for driver and libraries and 3.00 GB of other "
-                        "programs)"));
+              HasSubstr("22.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries)"));
+  EXPECT_THAT(
+      format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
+      HasSubstr("19.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries and 3.00 GB of other "
+                "programs)"));
   EXPECT_FALSE(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 24 * kGB), "x").fits()) << "nothing is left";
 }
 

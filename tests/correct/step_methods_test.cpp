@@ -1,5 +1,5 @@
-// Twenty steps with each variant of LoRA, freeze-tuning and low precision beside Transformers + PEFT
-// (tests/reference/methods.py): losses, gradient norms and what was trained.
+// Compares twenty steps with each variant of LoRA, freeze-tuning and low precision with Transformers + PEFT
+// (tests/reference/methods.py): losses, gradient norms and trained weights.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 struct Method {
   const char* name;
-  double bound;  // of losses, relative
+  double bound;  // for losses, relative
 };
 
 std::string text_of(const Json& value) {
@@ -39,7 +39,7 @@ Recipe recipe_of(const Json& method) {
   return recipe;
 }
 
-// What a PiSSA run writes is a plain adapter: scale B A of it beside the change of each weight that PEFT made.
+// A PiSSA run writes an ordinary adapter. Compares its scale B A with the change of each weight in PEFT's run.
 void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule, const Json& wanted) {
   Devices& devices = cpu_devices();
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
@@ -111,7 +111,7 @@ TEST_P(MethodParity, TwentySteps) {
         if (name_of_layer(row, part[i]) != plain) continue;
         seen.insert(key);
         const std::vector<double>& all = result.trained.at(row).elements;
-        // Pairs of chosen layers lie in a stack of all layers.
+        // LoRA weights of the chosen layers lie in a stack of all layers.
         const size_t slots = part.size() == 1 && row.find("{}") == std::string::npos
                                  ? 1
                                  : static_cast<size_t>(result.trained.at(row).shape.dims[0]);

@@ -1,4 +1,4 @@
-// Twenty steps of full tuning with each update rule beside its reference implementation (tests/reference).
+// Compares twenty steps of full tuning with each update rule with its reference implementation (tests/reference).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct FusedCase {
 };
 class FusedParity : public testing::TestWithParam<FusedCase> {};
 
-// Models whose modules are fused: their parts are held apart, and the rule sees the weights as the checkpoint has them.
+// Models with fused modules: their parts are separate dims, and the rule sees the weights as the checkpoint has them.
 TEST_P(FusedParity, TwentyFullSteps) {
   const auto& [rule, family, bound] = GetParam();
   expect_full_tuning(rule, family, recorded_rule(rule)["fused"][family], bound);
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, FusedParity,
                                          FusedCase{"muon_original", "phi3", 5e-3}),
                          [](const auto& info) { return std::string(info.param.rule) + "_" + info.param.family; });
 
-// Names and shapes of what a rule keeps beside a parameter, and where the arrays lie on the mesh.
+// Names, shapes and partitions of a rule's state arrays for a parameter.
 std::string state_of(const Run& run, const std::string& name) {
   std::string out;
   for (const Param& param : run.trained)

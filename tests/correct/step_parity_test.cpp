@@ -1,7 +1,9 @@
-// Logits, losses and final adapters of each family beside Transformers' and PEFT's recorded ones (tests/reference).
+// Compares logits, losses and final adapters of each family with Transformers' and PEFT's recorded ones
+// (tests/reference).
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,7 @@
 #include "checkpoint/peft/adapter_files.h"
 #include "families.h"
 #include "graph/ops.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/loss.h"
 #include "optim/schedule.h"
 #include "resolve_run.h"
@@ -44,7 +47,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.disable_shuffling = true;
   recipe.per_device_train_batch_size = 2;
   recipe.gradient_accumulation_steps = 2;
-  if (folder.filename() == "mixtral") {  // the loss that balances experts is one of whole micro-batches
+  if (folder.filename() == "mixtral") {  // its balancing loss is computed over whole micro-batches
     recipe.per_device_train_batch_size = 4;
     recipe.gradient_accumulation_steps = 1;
   }
@@ -52,6 +55,7 @@ Recipe base_recipe(const std::filesystem::path& folder) {
   recipe.weight_decay = 0.01;
   recipe.max_grad_norm = 0.5;
   recipe.lr_scheduler_type = "cosine";
+  recipe.kernels = {"off"};
   return recipe;
 }
 
@@ -63,7 +67,9 @@ struct Training {
 Training train(const Recipe& recipe, double rate, int64_t warmup, int64_t steps) {
   Devices devices(device_request(recipe));
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const auto run = make_run(recipe, repository.config(), "config.json", devices.count());
+  RunTarget target = target_of(devices);
+  if (std::getenv("FETTLE_TEST_KERNELS") != nullptr) target.kernels = kernels_anywhere(devices.client().plugin());
+  const auto run = make_run(recipe, repository.config(), "config.json", target);
   const std::vector<Example> rows = reference_rows();
   const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
                                .sequences = run.rows_per_micro_batch(),
@@ -106,7 +112,7 @@ TEST_P(Parity, LogitsOfTheBase) {
     BuildScope scope(program.block());
     const Weights weights = add_weight_inputs(program, run);
     Forward f = make_forward(run, weights, {.adapted = false});
-    f.attention_block = 8;  // 40 positions go in blocks, 17 do not
+    f.attention_block = 8;  // 40 positions are computed in blocks, 17 are not
     f.tokens = program.input("tokens", {DType::kI32, {1, t}});
     f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
     f.segments = full(1, {DType::kI32, {1, t}});

@@ -1,5 +1,5 @@
-// Twenty steps with each loss of preferences beside TRL's (tests/reference/preferences.py): losses, gradient norms and
-// what is logged.
+// Compares twenty steps with each preference loss with TRL (tests/reference/preferences.py): losses, gradient norms and
+// logged metrics.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Json recorded(const std::string& name) {
   return Json::parse(std::ifstream(std::string(FETTLE_SOURCE_DIR) + "/tests/reference/preferences.json"))[name];
 }
 
-// The recorded run's recipe and steps, with `more` keys over them.
+// The recorded run's recipe and steps, with the keys `more` added.
 TrainResult twenty_steps(const Json& wanted, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "stage=dpo",
                                  "weight_decay=0.01", "max_grad_norm=0.5"};
@@ -71,7 +71,8 @@ TEST_P(PreferencePrecision, IsNearFloat32) {
     const std::vector<double> got = twenty_steps(wanted, {GetParam()}).losses, f32 = wanted["loss"];
     double apart = 0, sum = 0;
     for (size_t i = 0; i < f32.size(); ++i) apart += std::abs(got[i] - f32[i]), sum += f32[i];
-    EXPECT_LT(apart / sum, 2e-2) << loss << ": a step's loss is of one difference, whose rounding the mean evens out";
+    EXPECT_LT(apart / sum, 2e-2) << loss
+                                 << ": one step's loss has the rounding error of one difference; the mean evens it out";
     std::printf("%s %s: losses apart by %.2g of their mean\n", GetParam(), loss, apart / sum);
   }
 }
@@ -93,21 +94,21 @@ Run job_of(const Recipe& recipe) {
 TEST(PreferenceReference, CostsNothingWithANewAdapter) {
   Recipe recipe = pair_recipe();
   EXPECT_TRUE(job_of(recipe).reference.empty());
-  // An adapter that is trained further began as something: that is what the rewards are measured from.
+  // An adapter that is trained further starts with an effect: the rewards are measured relative to that.
   recipe.adapter_name_or_path = {(reference_model("llama") / "adapter_final").string()};
   EXPECT_EQ(job_of(recipe).reference.size(), job_of(recipe).trained.size());
   recipe.pref_loss = "orpo";
   EXPECT_TRUE(job_of(recipe).reference.empty());
 }
 
-TEST(PreferenceReference, OfANamedModel) {
+TEST(PreferenceReference, MayBeANamedModel) {
   Recipe recipe = pair_recipe();
   const std::vector<Example> rows = preference_pairs();
   const TrainResult own = train(recipe, {.rows = rows});
   recipe.ref_model = recipe.model_name_or_path;
   const TrainResult named = train(recipe, {.rows = rows});
   expect_equal_lists(named.losses, own.losses, 1e-6, "loss");
-  recipe.ref_model = reference_model("mistral").string();  // of the same shapes, with other values
+  recipe.ref_model = reference_model("mistral").string();  // same shapes, other values
   const TrainResult other = train(recipe, {.rows = rows});
   EXPECT_GT(std::abs(other.losses[0] - own.losses[0]), 1e-3);
 }
@@ -120,7 +121,7 @@ TEST(PreferenceMetrics, AreMeansOfTheirOwnRows) {
               testing::ElementsAre(testing::Pair("kl", 2.0), testing::Pair("logps/chosen", -10.0),
                                    testing::Pair("logps/rejected", -20.0), testing::Pair("rewards/chosen", 2.0),
                                    testing::Pair("rewards/margins", 4.0), testing::Pair("rewards/rejected", -2.0)));
-  // A step without a rejected reply says nothing of them.
+  // A step without a rejected reply has no metrics about rejected replies.
   EXPECT_FALSE(kto.metrics(keys, std::vector<float>{4, 0, 6, 0, 0, -30, 0, 0, 8}).contains("rewards/margins"));
 }
 

@@ -1,5 +1,5 @@
-// Twenty QLoRA steps beside Transformers, PEFT and bitsandbytes (tests/reference/quantised.py): codes made while
-// loading, and those of a checkpoint in bitsandbytes' form.
+// Compares twenty QLoRA steps with Transformers, PEFT and bitsandbytes (tests/reference/quantised.py), with codes made
+// while loading and with codes of a checkpoint.
 #include <gtest/gtest.h>
 
 #include "checkpoint/load.h"
@@ -15,7 +15,7 @@ struct Case {
   const char* format;  // in quantised.json
   std::vector<std::string> keys;
   bool stored;
-  double bound;  // of losses, relative
+  double bound;  // for losses, relative
 };
 
 class Qlora : public testing::TestWithParam<Case> {};

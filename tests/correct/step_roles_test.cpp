@@ -1,4 +1,4 @@
-// What a parameter's role decides of its training: decay, learning rate, 8-bit state, room for positions.
+// What a parameter's role decides about its training: decay, learning rate, 8-bit state, number of positions.
 #include <gtest/gtest.h>
 
 #include "families.h"
@@ -22,7 +22,7 @@ std::vector<std::string> all_models() {
   return out;
 }
 
-// One of the names that the checkpoints of all families have for an embedding of tokens or a head for them.
+// Returns whether a name is one that checkpoints use for a token embedding or a head.
 bool is_named_embedding(const std::string& name) {
   for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight"})
     if (name.ends_with(known)) return true;
@@ -69,7 +69,7 @@ TEST(Roles, DecideDecayAndRateOfAdapters) {
   }
 }
 
-TEST(Roles, OnlyTablesOfPositionsEnd) {
+TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
   for (const std::string& model : all_models()) {
     const auto run = job_of(model, {});
     const auto length = static_cast<size_t>(run.model.config.max_position_embeddings) + 1;
@@ -84,8 +84,8 @@ TEST(Roles, OnlyTablesOfPositionsEnd) {
   }
 }
 
-// Freeze-tuning cuts stacks: a part of the layers has a name of its own and the whole's role.
-TEST(Roles, OfAPartOfTheLayers) {
+// Freeze-tuning cuts stacks. A part of the layers has its own name and the role of the whole stack.
+TEST(Roles, OfAPartOfTheLayersAreKept) {
   const auto run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
   std::set<std::string> names;
   for (const auto* params : {&run.frozen, &run.trained})

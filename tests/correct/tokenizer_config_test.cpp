@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 const fs::path kReference = fs::path(FETTLE_SOURCE_DIR) / "tests/reference/tokenizer";
 
-// A copy of the reference tokenizer `name` alone, to put other files beside.
+// Copies only the reference tokenizer `name`, so that a test can add other files.
 class Folder {
  public:
   explicit Folder(const std::string& name) {
@@ -69,7 +69,7 @@ TEST(TokenizerConfig, ReadsTransformers5WithATemplateFile) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("<tool_call>x<|im_end|>", true), true), "<tool_call>x");
 }
 
-TEST(TokenizerConfig, TheTemplateFileComesBeforeTheConfigAndHasCompany) {
+TEST(TokenizerConfig, TemplateFilesTakePrecedenceOverTheConfig) {
   Folder folder("gpt2");
   folder.write("tokenizer_config.json", R"({"chat_template": "old", "eos_token": {"content": "<|endoftext|>"}})");
   folder.write("chat_template.jinja", "new");
@@ -92,7 +92,7 @@ TEST(TokenizerConfig, NamedTokensOfTheVocabularyAreFoundWholeAndSpecial) {
   EXPECT_EQ(tokenizer.token_id("nowhere"), std::nullopt);
 }
 
-TEST(TokenizerConfig, AddBosAndEosDecideOverThePostProcessor) {
+TEST(TokenizerConfig, AddBosAndEosTakePrecedenceOverThePostProcessor) {
   Folder folder("llama3");
   folder.write(
       "tokenizer_config.json",
@@ -104,13 +104,13 @@ TEST(TokenizerConfig, AddBosAndEosDecideOverThePostProcessor) {
   EXPECT_EQ(tokenizer.encode("a", false).size(), 1u);
 }
 
-TEST(TokenizerConfig, WhatAddBosAndEosLeaveOpenStays) {
+TEST(TokenizerConfig, WithoutAddBosOrEosThePostProcessorDecides) {
   Folder folder("llama3");
   const std::string names = R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>")";
   auto encode = [&] { return Tokenizer::open(folder.path()).encode("a", true); };
   folder.write("tokenizer_config.json", R"({"add_eos_token": true, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64, 904}));
-  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // of no name
+  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // without names
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64}));
   folder.write("tokenizer_config.json", R"({"add_bos_token": false, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{64}));

@@ -1,4 +1,4 @@
-// Ids and texts equal those that the reference library gave for the hard lines (tests/reference/tokenizer).
+// Ids and texts equal those of the reference library for the difficult lines (tests/reference/tokenizer).
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Patterns match the characters that they match in Hugging Face's engine (tests/reference/tokenizer/properties.json),
-// and long texts do not count as patterns out of control.
+// Patterns match the same characters as in Hugging Face's engine (tests/reference/tokenizer/properties.json), and long
+// texts are not mistaken for runaway patterns.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,7 +25,7 @@ struct Characters {
 };
 
 TEST(Patterns, PropertiesHoldTheReferencesCharacters) {
-  constexpr char kMark = '\x01';  // stands between the characters
+  constexpr char kMark = '\x01';  // separates the characters
   std::vector<std::string> texts(1);
   int in_text = 0;
   for (char32_t c = 2; c < 0x110000; ++c) {

@@ -1,4 +1,4 @@
-// Single normalizers, pre-tokenizers and decoders do what the reference library's do.
+// Single normalizers, pre-tokenizers and decoders give the same as the reference library's.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -74,8 +74,8 @@ TEST(Steps, DecodersJoinAsTheReference) {
   }
 }
 
-// Ids as the reference library gives them. The charsmap takes away the character 1 alone.
-TEST(Steps, ATextBeginsWithWhatPrecompiledLeaves) {
+// Ids as in the reference library. The charsmap removes only the character 1.
+TEST(Steps, ThePrefixSpaceFollowsThePrecompiledNormalizer) {
   const json precompiled = {{"type", "Precompiled"},
                             {"precompiled_charsmap", "AAQAAAAIAAAAAAAAAAAAgAEF" + std::string(1348, 'A')}};
   json file = {

@@ -1,4 +1,4 @@
-// Broken UTF-8, many threads, very long words and half characters.
+// Broken UTF-8, many threads, very long words and incomplete characters.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ TEST(Text, EncodeTakesBrokenBytesAsReplacementCharacters) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("\xFFz", false), false), "\xEF\xBF\xBDz");
 }
 
-TEST(Text, PairsStandAndAreCutAsTheReferenceHasThem) {
+TEST(Text, TextPairsEqualTheReference) {
   using nlohmann::json;
   std::ifstream file(kReference / "pairs.json");
   const json recorded = json::parse(file);
@@ -86,8 +86,8 @@ TEST(Text, ManyThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
 }
 
-// Both ways of merging give the same: the ids of a long word begin as those of its own beginning do where a word of
-// one repeated token is cut, and decoding gives the word back.
+// Both ways of merging give the same. Where a word of one repeated token is cut, its ids begin like those of its own
+// beginning, and decoding restores the word.
 TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
   std::string word;

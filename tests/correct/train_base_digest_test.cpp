@@ -1,4 +1,4 @@
-// What a checkpoint knows its base by: all that is read beside it, and nothing of where it lies.
+// How a checkpoint recognises its base: the digest covers everything that is read besides the checkpoint, but no paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class BaseDigest : public testing::Test {
   Recipe recipe = reference_recipe("llama");
 };
 
-TEST_F(BaseDigest, IsTheSameOfCopiesAndOfOtherShards) {
+TEST_F(BaseDigest, IsTheSameForCopiesAndOtherShards) {
   const nlohmann::json wanted = identity();
   EXPECT_EQ(wanted["adapters"], "none");
   EXPECT_EQ(wanted["ref_model"], "none");
@@ -57,7 +57,7 @@ TEST_F(BaseDigest, OfFrozenWeightsChangesWithEachOfThem) {
   EXPECT_NE(identity()["weights"], wanted["weights"]);
 }
 
-TEST_F(BaseDigest, OfConfigChangesWithWhatComputes) {
+TEST_F(BaseDigest, OfConfigChangesWithFieldsThatAffectTheComputation) {
   const nlohmann::json wanted = identity();
   auto config = nlohmann::json::parse(read_text(folder / "model/config.json"));
   config.update({{"transformers_version", "9"}, {"_name_or_path", "elsewhere"}, {"rope_scaling", nullptr}});
@@ -86,7 +86,7 @@ TEST_F(BaseDigest, OfFullTuningHasWeightsOnlyWithAReferenceModel) {
 
 TEST_F(BaseDigest, OfFreezeTuningHasTheFrozenLayersOnly) {
   recipe.finetuning_type = "freeze";
-  recipe.freeze_trainable_layers = 1;  // the last
+  recipe.freeze_trainable_layers = 1;  // the last layer
   const nlohmann::json wanted = identity();
   EXPECT_NE(wanted["weights"], "none");
   change_tensor(folder / "model/model.safetensors", kDownProj);
@@ -99,7 +99,7 @@ TEST_F(BaseDigest, OfMergedAdaptersHasTheirWeightsAndScale) {
   const std::filesystem::path adapter = folder / "adapter";
   std::filesystem::copy(reference_model("llama") / "adapter_final", adapter);
   recipe.adapter_name_or_path = {adapter.string()};
-  EXPECT_EQ(identity()["adapters"], "none") << "its weights are the checkpoint's";
+  EXPECT_EQ(identity()["adapters"], "none") << "its weights are in the checkpoint";
   recipe.create_new_adapter = true;
   const nlohmann::json wanted = identity();
   EXPECT_NE(wanted["adapters"], "none");

@@ -1,4 +1,4 @@
-// The weights of every family go to the devices, split over a mesh, and come back as the bytes that were loaded.
+// The weights of every family are loaded, split over a mesh, and written as the bytes that were loaded.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -43,8 +43,8 @@ TEST_P(FullResult, HasTheBytesThatWereLoaded) {
 INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
 
-// PEFT's pairs of experts go to a mesh and come back under the same names, shapes and bytes.
-TEST(AdapterResult, PairsOfExpertsHaveTheBytesThatWereLoaded) {
+// PEFT's LoRA weights of experts are loaded onto a mesh and written with the same names, shapes and bytes.
+TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
        {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts"}) {
     const std::filesystem::path models = std::filesystem::path(FETTLE_SOURCE_DIR) / "tests/reference/models";

@@ -1,4 +1,4 @@
-// Which files of an earlier run a new result takes the place of.
+// Which files of an earlier run a new result replaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,11 +32,11 @@ class EarlierResult : public testing::Test {
   Recipe recipe = reference_recipe("llama");
 };
 
-TEST_F(EarlierResult, IsNoneWhereNoRunEnded) {
+TEST_F(EarlierResult, IsEmptyWhereNoRunFinished) {
   EXPECT_THAT(names(), IsEmpty());
 }
 
-TEST_F(EarlierResult, IsWhatFettleWritesAndNothingOfTheUsers) {
+TEST_F(EarlierResult, HasFettlesFilesAndNoneOfTheUsers) {
   write_text(folder / "out/all_results.json", "{}");
   for (const char* file : {"all_results.json", "adapter_model.safetensors", "classifier.json", "config.json",
                            "chat_template.jinja", "model-00001-of-00002.safetensors", "confusion.png"})
@@ -45,7 +45,7 @@ TEST_F(EarlierResult, IsWhatFettleWritesAndNothingOfTheUsers) {
     EXPECT_THAT(names(), Not(Contains(file)));
 }
 
-TEST_F(EarlierResult, IsNotTheBaseThatAnAdapterLiesBeside) {
+TEST_F(EarlierResult, LeavesOutTheBaseOfAnAdapter) {
   write_text(folder / "out/all_results.json", "{}");
   auto keeps_the_base = [&] {
     for (const char* file : {"config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"})

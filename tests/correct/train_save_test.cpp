@@ -1,4 +1,4 @@
-// Checkpoints written in the background: what they hold, and that the steps beside them do not touch it.
+// Checkpoints written in the background: their content does not change while later steps run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The write begins before a step and ends after it: the step must not touch what is written.
-TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
+// The write begins before a step and ends after it. The step must not change what is written.
+TEST(CheckpointWriter, ContainsTheRequestedStep) {
   TempFolder folder;
   for (const char* type : {"lora", "full"}) {
     Recipe recipe = run_recipe(folder / type, type);
@@ -69,7 +69,7 @@ TEST(CheckpointWriter, HoldsTheStepThatItWasAskedFor) {
   }
 }
 
-// Without memory for the copy the same files are written while training waits.
+// Without memory for the copy, the same files are written while training waits.
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
   std::map<std::string, std::string> written[2];
@@ -80,7 +80,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     TrainingRun run(recipe);
     CheckpointWriter writer(run.run, run.repository, run.batches.identity(), [=] { return memory; });
     writer.save(run.state, {});
-    EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it is there when save() returns";
+    EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it exists when save() returns";
     writer.require();
     for (const std::string& file : list_tree(output)) written[memory == 0 ? 0 : 1][file] = read_text(output / file);
   }
@@ -88,7 +88,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   EXPECT_TRUE(written[0] == written[1]);
 }
 
-TEST(CheckpointWriter, OldOnesGoWhenTheNewOneIsThere) {
+TEST(CheckpointWriter, OldOnesAreDeletedAfterTheNewOneIsComplete) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");
   recipe.save_total_limit = 2;
@@ -119,18 +119,18 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10);
   EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10) << "one at the end";
   EXPECT_EQ(checkpoints(0, 10, 100, 35, 3), 7);
-  EXPECT_EQ(checkpoints(3, 10, 100, 0, 0), 4) << "an old one goes after the new one is there";
+  EXPECT_EQ(checkpoints(3, 10, 100, 0, 0), 4) << "an old one is deleted after the new one is complete";
   EXPECT_EQ(checkpoints(3, 10, 20, 0, 0), 2);
   EXPECT_EQ(checkpoints(3, 10, 100, 50, 3), 1);
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
 }
 
-TEST(DiskNeeded, ALimitIsNamedOnlyWhereItHelps) {
+TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
   const RunLength length{.total_steps = 100, .save_every = 1};
-  // `room` checkpoints and the result fit on the disk, where `present` are already.
+  // The disk has room for `room` checkpoints and the result; `present` checkpoints already exist.
   auto limit = [&](int64_t own, double room, int64_t present) {
     recipe.save_total_limit = own;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
@@ -145,10 +145,10 @@ TEST(DiskNeeded, ALimitIsNamedOnlyWhereItHelps) {
   };
   EXPECT_EQ(limit(0, 5.5, 0), 4);
   EXPECT_EQ(limit(0, 2.5, 3), 4) << "three of them are there";
-  EXPECT_EQ(limit(0, 1.5, 0), 0) << "the new one lies beside the old one";
-  EXPECT_EQ(limit(0, 0.5, 3), 0) << "not one more fits";
+  EXPECT_EQ(limit(0, 1.5, 0), 0) << "the old and the new one exist at the same time";
+  EXPECT_EQ(limit(0, 0.5, 3), 0) << "no further one fits";
   EXPECT_EQ(limit(0, -2, 3), 0);
-  EXPECT_EQ(limit(3, 5.5, 0), 0) << "the recipe's own is smaller";
+  EXPECT_EQ(limit(3, 5.5, 0), 0) << "the recipe's own limit is smaller";
 }
 
 }  // namespace

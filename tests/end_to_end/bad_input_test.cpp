@@ -1,4 +1,4 @@
-// Bad input: exit 2 (or 4), one message with what was found and the remedy, nothing half-written.
+// Bad input: exit 2 (or 4), one message with what was found and the remedy, and no half-written files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 struct BadCase {
   const char* name;
-  std::vector<std::string> words;  // added to a sound run
+  std::vector<std::string> words;  // added to a valid run
   int code;
   std::vector<std::string> said;
 };
@@ -25,7 +25,7 @@ TEST_P(BadInput, IsRefusedWithARemedy) {
   EXPECT_EQ(run.code, GetParam().code) << run.err;
   for (const std::string& text : GetParam().said) EXPECT_THAT(run.err, HasSubstr(text));
   EXPECT_FALSE(std::filesystem::exists(folder / "out/adapter_model.safetensors"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "out")) << "an empty folder is no result";
+  EXPECT_FALSE(std::filesystem::exists(folder / "out")) << "no empty folder may stay";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
                             {"adapter"}}),
     [](const auto& info) { return info.param.name; });
 
-// A copy of the llama reference model with one file changed.
+// Copies the llama reference model with one file changed.
 std::filesystem::path spoiled_model(const TempFolder& folder, const std::string& file,
                                     const std::function<std::string(std::string)>& change) {
   const std::filesystem::path model = folder / "model";
@@ -128,7 +128,7 @@ TEST(BadRows, NoTrainedTokenAtAll) {
   EXPECT_THAT(run.err, HasSubstr("trained"));
 }
 
-// 129 of the 128 positions that the models have.
+// 129 tokens, but the models have 128 positions.
 std::string long_row() {
   std::string ids = "1";
   for (int i = 1; i < 129; ++i) ids += ", 2";
@@ -141,14 +141,14 @@ Outcome train_long(const TempFolder& folder, const std::string& family) {
                                  {"dataset=" + (folder / "rows.jsonl").string(), "cutoff_len=256", "max_steps=1"}));
 }
 
-TEST(BadRows, LongerThanTheTableOfPositions) {
+TEST(BadRows, LongerThanTheTableOfPositionsIsAnError) {
   TempFolder folder;
   const Outcome run = train_long(folder, "gpt2");
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("129 tokens"), HasSubstr("cutoff_len: 128")));
 }
 
-TEST(BadRows, LongerThanRopeWasMadeForIsSaid) {
+TEST(BadRows, LongerThanTheRopeLengthIsReported) {
   TempFolder folder;
   const Outcome run = train_long(folder, "llama");
   EXPECT_EQ(run.code, 0) << run.err;

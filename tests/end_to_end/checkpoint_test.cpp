@@ -1,5 +1,5 @@
-// Damaged checkpoints, leftovers and failed writes as a user meets them: what is wrong, in which file, and from where
-// to go on.
+// Damaged checkpoints, leftovers and failed writes as a user sees them: what is wrong, in which file, and from where to
+// continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,18 +36,19 @@ class Damaged : public testing::Test {
   Outcome resume(const std::string& value = "true") {
     return run_fettle(folder_, with(words(out()), {"resume_from_checkpoint=" + value}));
   }
-  // Checkpoint 6 is refused with `said`, by name and as the newest; going on from the one that is offered works.
+  // Checks that checkpoint 6 is refused with `said`, both by name and as the newest, and that continuing from the
+  // suggested checkpoint works.
   void expect_refused(const std::vector<std::string>& said) {
     const std::string offered = "resume_from_checkpoint=" + in(4, "").parent_path().string();
     for (const std::string& value : {std::string("true"), in(6, "").string()}) {
       const Outcome run = resume(value);
       EXPECT_EQ(run.code, 2) << run.err;
       for (const std::string& text : said) EXPECT_THAT(run.err, HasSubstr(text));
-      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: go on from it with " + offered));
+      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: continue from it with " + offered));
     }
     const Outcome run = resume(in(4, "").parent_path().string());
     EXPECT_EQ(run.code, 0) << run.err;
-    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 is of a later step"));
+    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 has a later step"));
     EXPECT_THAT(logged_losses(out()), ElementsAreArray(logged_losses(*whole_ / "out")));
     EXPECT_EQ(read_text(in(6, "state/shards-00001.bin")),
               read_text(*whole_ / "out/checkpoint-6/state/shards-00001.bin"));
@@ -98,7 +99,7 @@ TEST_F(Damaged, TrainerState) {
   expect_refused({"checkpoint-6/trainer_state.json", "checksum"});
 }
 
-TEST_F(Damaged, TheOneBeforeIsDamagedToo) {
+TEST_F(Damaged, ThePreviousOneIsDamagedToo) {
   flip(in(6, "state/shards-00001.bin"));
   flip(in(4, "state/shards-00001.bin"));
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("checkpoint-2 is complete")));
@@ -106,7 +107,7 @@ TEST_F(Damaged, TheOneBeforeIsDamagedToo) {
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
 }
 
-// What killed processes leave: working folders, one being deleted, one being replaced.
+// What killed processes leave: working folders, a folder being deleted, a folder being replaced.
 TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   const std::string id = "0123456789abcdef";
   const std::vector<std::string> left{"checkpoint-8.tmp-" + id, "checkpoint-2.tmp-" + id, "checkpoint-6.old-" + id,
@@ -119,7 +120,7 @@ TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
     EXPECT_FALSE(fs::exists(out() / name)) << name;
     EXPECT_THAT(run.err, HasSubstr("removed " + (out() / name).string()));
   }
-  EXPECT_TRUE(fs::exists(in(4, "state/manifest.json"))) << "nothing had replaced it";
+  EXPECT_TRUE(fs::exists(in(4, "state/manifest.json"))) << "it was not replaced";
 }
 
 TEST(FailedSave, IsSaidAndTheRunGoesOn) {
@@ -127,8 +128,8 @@ TEST(FailedSave, IsSaidAndTheRunGoesOn) {
   write_text(folder / "out/checkpoint-4", "not a folder");
   const Outcome run = run_fettle(folder, words(folder / "out"));
   EXPECT_EQ(run.code, 0);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file of that name is there"),
-                             HasSubstr("training goes on"), HasSubstr("checkpoint-6 saved")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("checkpoint-4 could not be saved"), HasSubstr("a file has that name"),
+                             HasSubstr("training continues"), HasSubstr("checkpoint-6 saved")));
   EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
 }
 
@@ -173,7 +174,7 @@ TEST(Dtype, OfA16BitModelWithoutAKeyIsSaid) {
   EXPECT_EQ(said({"bf16=auto"}), 0);
 }
 
-TEST(Stall, IsToldByALineAndInTheResults) {
+TEST(Stall, IsInALogLineAndInTheResults) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, words(folder / "out"));
   ASSERT_EQ(run.code, 0) << run.err;
@@ -183,7 +184,7 @@ TEST(Stall, IsToldByALineAndInTheResults) {
   EXPECT_GT(results["save_stall_seconds"], 0);
 }
 
-TEST(OtherDevices, GoOnWithTheSameGlobalBatchOnly) {
+TEST(OtherDevices, ContinueOnlyWithTheSameGlobalBatch) {
   TempFolder folder;
   ASSERT_EQ(run_fettle(folder, words(folder / "whole")).code, 0);
   ASSERT_EQ(run_fettle(folder, words(folder / "moved")).code, 0);
@@ -199,7 +200,7 @@ TEST(OtherDevices, GoOnWithTheSameGlobalBatchOnly) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(std::stod(got[i]), std::stod(wanted[i]), 1e-4) << i;
 }
 
-TEST(Overwrite, AnEarlierRunGoesOnlyWhenTheNewOneBegins) {
+TEST(Overwrite, AnEarlierRunIsDeletedOnlyWhenTheNewOneStarts) {
   TempFolder folder;
   ASSERT_EQ(run_fettle(folder, words(folder / "out")).code, 0);
   const Outcome bad =
@@ -210,7 +211,7 @@ TEST(Overwrite, AnEarlierRunGoesOnlyWhenTheNewOneBegins) {
   EXPECT_FALSE(fs::exists(folder / "out/checkpoint-6"));
 }
 
-TEST(Overwrite, NothingOfTheEarlierResultStaysBesideAnother) {
+TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   TempFolder folder;
   const auto run = [&](const std::vector<std::string>& more) {
     const Outcome outcome =
@@ -224,13 +225,13 @@ TEST(Overwrite, NothingOfTheEarlierResultStaysBesideAnother) {
   ASSERT_TRUE(there("classifier.json") && there("confusion.svg") && there("eval_results.json"));
   write_text(folder / "out/notes.txt", "the user's");
 
-  run({});  // an adapter that writes
+  run({});  // an adapter of a language model
   EXPECT_TRUE(there("adapter_model.safetensors"));
   for (const char* file : {"classifier.json", "confusion.svg", "confusion.png", "classification_report.json",
                            "classification_report.txt", "eval_results.json"})
     EXPECT_FALSE(there(file)) << file;
 
-  // What is there goes only when the new result is complete.
+  // The old result is deleted only after the new one is complete.
   const Outcome failed =
       run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "finetuning_type=full",
                                                       "learning_rate=1e30", "max_grad_norm=0", "max_steps=50"}));
@@ -241,7 +242,7 @@ TEST(Overwrite, NothingOfTheEarlierResultStaysBesideAnother) {
   EXPECT_TRUE(there("model.safetensors") && there("config.json"));
   EXPECT_FALSE(there("adapter_model.safetensors") || there("adapter_config.json"));
 
-  // As a larger model would lie there.
+  // As a larger model's files would be.
   for (const char* file :
        {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
     write_text(folder / "out" / file, "{}");
@@ -270,7 +271,7 @@ TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {
   write_text(model / "model.safetensors", weights);
   const Outcome other = run_fettle(folder, resumed);
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("trained beside weights of a base model other than this run's"));
+  EXPECT_THAT(other.err, HasSubstr("trained with weights of a base model that differ from this run's"));
   EXPECT_THAT(other.err, HasSubstr("model_name_or_path was " + reference_model("llama").string()));
 }
 

@@ -1,4 +1,5 @@
-// A classifier as a user trains and asks it: labels off the rows, figures while training, the same figures of `eval`.
+// A user trains and evaluates a classifier: labels from the rows, metrics during training, and the same metrics from
+// `eval`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Three labels, told by the first word.
+// Three labels; the first word decides.
 std::string rows_text(int count) {
   const char* const labels[] = {"red", "green", "blue"};
   std::string lines = "text,label\n";
@@ -26,14 +27,14 @@ std::string encoder(const TempFolder& folder) {
     std::filesystem::copy(reference_model("bert") / file, model);
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
     std::filesystem::copy(reference_model("llama") / file, model);
-  // As an encoder that is no classifier yet.
+  // Makes an encoder that is not yet a classifier.
   json config = json::parse(read_text(model / "config.json"));
   config["architectures"] = {"BertModel"};
   write_text(model / "config.json", config.dump());
   return model.string();
 }
 
-TEST(Classify, WhatTrainingFoundIsWhatEvalFinds) {
+TEST(Classify, TrainAndEvalReportTheSameMetrics) {
   TempFolder folder;
   write_text(folder / "rows.csv", rows_text(24));
   const std::string model = encoder(folder), out = (folder / "out").string();
@@ -44,7 +45,7 @@ TEST(Classify, WhatTrainingFoundIsWhatEvalFinds) {
                                                  "learning_rate=0.01", "eval_strategy=steps", "eval_steps=12"}));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err,
-              HasSubstr("labels: 3, one a row: blue 8, green 8, red 8; always saying blue is right in 33.3 %"));
+              HasSubstr("labels: 3, one per row: blue 8, green 8, red 8; always saying blue is right in 33.3 %"));
   const json results = json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_GT(results["eval_accuracy"].get<double>(), 0.5);
   EXPECT_TRUE(results.contains("eval_f1_macro"));
@@ -53,7 +54,7 @@ TEST(Classify, WhatTrainingFoundIsWhatEvalFinds) {
   const json report = json::parse(read_text(folder / "out/classification_report.json"));
   EXPECT_EQ(report["accuracy"], results["eval_accuracy"]);
 
-  // The adapter brings its labels with it; the stage need not be said.
+  // The adapter includes its labels, so the stage need not be given.
   write_text(folder / "bare.jsonl", "{\"text\": \"red number 99\"}\n");
   const Outcome eval =
       run_fettle(folder, {"eval", "model_name_or_path=" + model, "adapter_name_or_path=" + out, "plugin=cpu",

@@ -1,4 +1,4 @@
-// `fettle COMMAND --help` shows the command's own flags, three examples and the keys that matter there; `--help-keys`
+// `fettle COMMAND --help` shows the command's own flags, three examples and the most important keys; `--help-keys`
 // shows all keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ void PrintTo(const Command& command, std::ostream* out) {
   *out << command.name;
 }
 
-// The words of a shell line whose words may stand in double quotes, up to a redirection.
+// Splits a shell line into words, which may be in double quotes, up to a redirection.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -84,7 +84,7 @@ TEST_P(CommandHelp, ShowsFlagsThreeExamplesAndFewKeys) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
 }
 
-TEST_P(CommandHelp, AllKeysAreAskedForApart) {
+TEST_P(CommandHelp, HelpKeysShowsAllKeys) {
   const Command& command = GetParam();
   const Outcome all = run_fettle(folder, {command.name, "--help-keys"});
   if (!command.reads_recipe) {

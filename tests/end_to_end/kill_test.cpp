@@ -1,7 +1,6 @@
-// kill -9 at random moments: whatever was being done, the run goes on from its checkpoints and ends as if nothing had
-// happened.
+// kill -9 at random moments: the run always continues from its checkpoints and ends like an uninterrupted run.
 //
-// FETTLE_KILLS: how many kills (50); FETTLE_KILL_SEED: of their moments. scripts/kill_loop sets both.
+// FETTLE_KILLS: number of kills (50). FETTLE_KILL_SEED: seed of their moments. scripts/kill_loop sets both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +24,7 @@ int64_t number_from(const char* variable, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-// Every step is saved, so a write is under way at nearly every moment.
+// Every step is saved, so a write is in progress at nearly every moment.
 std::vector<std::string> words(const fs::path& output, const std::string& type) {
   return with(train_words(output),
               {"finetuning_type=" + type, "save_strategy=steps", "save_steps=1", "save_total_limit=2",
@@ -49,8 +48,8 @@ int64_t newest_step(const fs::path& output) {
   return newest ? newest->step : 0;
 }
 
-// Kills the run at a random moment: while it starts, or some steps later, or within a write. Not at all when it ends
-// before.
+// Kills the run at a random moment: at its start, some steps later, or during a write. Does not kill a run that ends
+// earlier.
 void kill_somewhere(Running& running, const fs::path& output, std::mt19937& random) {
   auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
   const auto pause = [&](int64_t microseconds) {
@@ -67,7 +66,7 @@ void kill_somewhere(Running& running, const fs::path& output, std::mt19937& rand
   running.send(SIGKILL);
 }
 
-TEST(Kill, EveryResumeGoesOnAndEndsInTheSameLosses) {
+TEST(Kill, EveryResumeContinuesAndEndsInTheSameLosses) {
   const int64_t kills = number_from("FETTLE_KILLS", 50);
   const int64_t seed = number_from("FETTLE_KILL_SEED", std::random_device()());
   SCOPED_TRACE("FETTLE_KILL_SEED=" + std::to_string(seed));
@@ -91,7 +90,7 @@ TEST(Kill, EveryResumeGoesOnAndEndsInTheSameLosses) {
       if (outcome.code == 0) continue;
       ++done;
       in_write += is_writing(output) ? 1 : 0;
-      // What is there under a checkpoint's name is complete, to the last byte.
+      // A folder with a checkpoint's name must be complete to its last byte.
       for (const CheckpointFolder& checkpoint : list_checkpoints(output)) {
         ASSERT_TRUE(checkpoint.complete) << checkpoint.path;
         ASSERT_EQ(user_error([&] { StateReader(state_folder(checkpoint.path)).verify(); }), "no error");
@@ -103,7 +102,7 @@ TEST(Kill, EveryResumeGoesOnAndEndsInTheSameLosses) {
     EXPECT_FALSE(is_writing(output)) << "leftovers of chain " << chain;
     if (HasFailure()) return;
   }
-  EXPECT_GT(in_write, 0) << "no kill fell into a write: the test does not test that";
+  EXPECT_GT(in_write, 0) << "no kill happened during a write, so the test proves nothing about writes";
   std::printf("%lld kills, %lld of them within a write, over %lld runs that ended; FETTLE_KILL_SEED=%lld\n",
               static_cast<long long>(done), static_cast<long long>(in_write), static_cast<long long>(ended),
               static_cast<long long>(seed));

@@ -1,5 +1,5 @@
-// Bad input of plan and mesh: one clear message with the formula or the names there are, the right exit code, nothing
-// compiled.
+// Bad input of plan and mesh: one clear message with the sizes or the valid names, the right exit code, and no
+// compilation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,20 +82,20 @@ class OtherVendor : public testing::TestWithParam<std::pair<std::string, std::st
   void SetUp() override { require_gpu_plugin(GetParam().first); }
 };
 
-// The plugin itself would end the process.
-TEST_P(OtherVendor, IsRefusedBeforeThePluginSeesIt) {
+// Without this check, the plugin would end the process.
+TEST_P(OtherVendor, IsRefusedBeforeThePluginGetsIt) {
   const auto& [plugin, target] = GetParam();
   TempFolder folder;
   const Outcome run = run_fettle(folder, plan_words({"plugin=" + plugin, "--target", target}));
   EXPECT_EQ(run.code, 2) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("plugin"), HasSubstr("not by " + plugin)));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("plugin"), HasSubstr("sets " + plugin)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Plugins, OtherVendor,
                          testing::Values(std::pair{"cuda", "mi300x:8"}, std::pair{"rocm", "h200:8"}),
                          [](const auto& info) { return info.param.first; });
 
-// A model of 70 B parameters, all of them trained in f32 on this machine's own memory.
+// A model of 70 B parameters, all trained in f32 in this machine's memory.
 std::vector<std::string> too_large(const std::filesystem::path& output) {
   return {"model_name_or_path=" + (std::filesystem::path(FETTLE_SOURCE_DIR) / "examples/models/llama2-70b").string(),
           "plugin=cpu",
@@ -123,8 +123,8 @@ TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-// 300 MB are enough to start and too little to compile with.
-TEST(HostMemory, CompilingNeedsSomeItself) {
+// 300 MB are enough to start, but too little to compile.
+TEST(HostMemory, CompilingNeedsMemory) {
   TempFolder folder;
   const Outcome run = Running(folder.path(), plan_words({"plugin=cpu"}), "", "", rlim_t{300} << 20).wait();
   EXPECT_EQ(run.code, 3) << run.err;

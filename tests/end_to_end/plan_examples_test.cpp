@@ -1,5 +1,5 @@
-// The examples' recipes, compiled by the vendors' compilers for hardware that is not here: they fit as their README
-// says, and compiling them takes a laptop's memory.
+// The examples' recipes, compiled for absent hardware: they fit as their README says, and compiling them needs no more
+// memory than a laptop has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ struct Recipe {
   const char* folder;
   const char* plugin;
   std::vector<std::string> changes;
-  double most;  // of a device's memory
+  double most;  // share of a device's memory
 };
 
 void PrintTo(const Recipe& recipe, std::ostream* out) {
@@ -70,7 +70,7 @@ TEST(PlanExamples, EveryRecipeForATargetIsTested) {
   }
 }
 
-// What the SLURM script does with a fettle that answers as it is told.
+// Runs the SLURM script with a fake fettle that gives prepared answers.
 class Sbatch : public testing::Test {
  protected:
   int run(const std::string& answers) {
@@ -94,11 +94,11 @@ TEST_F(Sbatch, StopsWhenThePlanDoesNotFit) {
   EXPECT_EQ(calls(), "plan examples/llama2-70b-full-2x8a100/recipe.yaml model_name_or_path=/models/l70 max_steps=7\n");
 }
 
-TEST_F(Sbatch, StopsWhereSeveralMachinesCannotBeUsed) {
+TEST_F(Sbatch, StopsForSeveralMachines) {
   EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 2;;"), 4);
 }
 
-TEST_F(Sbatch, LaunchesWhatWasPlanned) {
+TEST_F(Sbatch, LaunchesThePlannedRun) {
   EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 0;;"), 0);
   EXPECT_THAT(calls(), testing::EndsWith("launch examples/llama2-70b-full-2x8a100/recipe.yaml "
                                          "model_name_or_path=/models/l70 resume_from_checkpoint=true max_steps=7\n"));

@@ -1,10 +1,10 @@
-// The plan against reality: the peak that `fettle plan` tells is what a step really takes, on the CPU plugin, where
-// resident memory is device memory.
+// Compares the peak in `fettle plan` with the memory that a step really takes, on the CPU plugin, where resident memory
+// is device memory.
 //
-// Measured, in a fresh process that takes the compiled step from the cache: anonymous resident memory at its worst
-// while steps run, less what was there once the plugin and the program were loaded and before any array was. So it
-// holds weights, optimizer state, batch and temporaries, as the plan's peak does, and neither the compiler's own memory
-// nor the pages of program files.
+// A fresh process takes the compiled step from the cache. It measures the maximum of anonymous resident memory while
+// steps run, minus the memory after loading the plugin and the program and before any array. The difference contains
+// weights, optimizer state, batch and temporaries, like the plan's peak, but neither the compiler's memory nor pages of
+// program files.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kLength = 256;
 
-// 2.9 M parameters a layer and 6.3 M besides, of which no shape is alike another.
+// 2.9 M parameters per layer and 6.3 M outside of the layers; no two shapes are equal.
 std::string config_json(int64_t layers) {
   nlohmann::json config = nlohmann::json::parse(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
     "vocab_size": 6144, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
@@ -32,7 +32,7 @@ std::string config_json(int64_t layers) {
   return config.dump();
 }
 
-// A field of /proc/self/status, in bytes.
+// Returns a field of /proc/self/status in bytes.
 int64_t status_bytes(const std::string& field) {
   std::ifstream in("/proc/self/status");
   for (std::string line; std::getline(in, line);)
@@ -66,7 +66,7 @@ TrainState random_state(const Devices& devices, const Run& run) {
   return state;
 }
 
-// Not a test of its own: what the fresh process does. Its last line on stdout is the growth in bytes.
+// Not a test: the fresh process runs this. The last line of its output is the growth in bytes.
 TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   const char* words = std::getenv("FETTLE_TEST_RECIPE");
   ASSERT_NE(words, nullptr);
@@ -106,11 +106,11 @@ struct Job4 {
   std::vector<std::string> words;
 };
 
-// Sizes at which the scratch of the plugin's matrix products, which is not in its statistics (14 to 28 MB here, more
-// with more rows and more threads), is little beside the rest.
+// At these sizes, the scratch of the plugin's matrix products is small compared with the rest. Its statistics leave it
+// out (14 to 28 MB here, more with more rows and threads).
 class PlanMemory : public testing::TestWithParam<Job4> {};
 
-TEST_P(PlanMemory, PeakIsWhatAStepTakes) {
+TEST_P(PlanMemory, PeakIsTheMemoryOfAStep) {
   TempFolder folder;
   write_text(folder / "model/config.json", config_json(GetParam().layers));
   const std::vector<std::string> words =

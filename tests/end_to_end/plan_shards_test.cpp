@@ -1,4 +1,4 @@
-// `fettle plan --shards`: how a step's arrays lie over devices that need not be here, without compiling.
+// `fettle plan --shards`: how a step's arrays are split over devices, which may be absent, without compiling.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(PlanShards, DrawsTheMeshOfATarget) {
   EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each lies as in adapters\n"));
 }
 
-// A pair lies as its base: A as the input, B as the output.
+// LoRA weights are split like their base: A like the input, B like the output.
 TEST(PlanShards, JsonAgreesWithTheMeshOfThisMachine) {
   TempFolder folder;
   const Outcome run =
@@ -59,7 +59,7 @@ TEST(PlanShards, JsonAgreesWithTheMeshOfThisMachine) {
     if (!row.ends_with("lora_A.weight") || row.starts_with("m/") || row.starts_with("v/")) continue;
     const std::string module = row.substr(0, row.size() - std::string("lora_A.weight").size());
     EXPECT_EQ(arrays.at(module + "lora_B.weight")[1], arrays.at(module + "weight")[1]) << module;
-    EXPECT_EQ(partition[1], nlohmann::json::array()) << "the rank is whole: " << module;
+    EXPECT_EQ(partition[1], nlohmann::json::array()) << "the rank is not split: " << module;
   }
   EXPECT_EQ(arrays.at("tokens"), nlohmann::json::parse(R"([[], ["fsdp"], []])"));
 }

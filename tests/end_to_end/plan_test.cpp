@@ -1,4 +1,4 @@
-// `fettle plan` as a script and a person see it: the JSON's keys, the exit codes, `mesh: auto`.
+// `fettle plan` as scripts and people use it: the JSON's keys, the exit codes, `mesh: auto`.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::vector<std::string> plan_words(const std::vector<std::string>& more) {
               more);
 }
 
-// A card like the MI300X with so much memory left beside the allowance for libraries.
+// A card like the MI300X with this much memory left after the allowance for libraries.
 std::string small_card(const TempFolder& folder, int64_t bytes) {
   constexpr int64_t kLibraries = 800'000'000;
   const std::filesystem::path file = folder.path() / "small.yaml";
@@ -40,11 +40,11 @@ TEST(Plan, ThisMachineAsJson) {
   EXPECT_GT(json["step"]["flops"], 0);
   EXPECT_EQ(json["step"]["collective_bytes"], 0) << "one device";
   EXPECT_EQ(json["step"]["tokens"], 128);
-  EXPECT_TRUE(json["step"]["seconds_bound"].is_null()) << "nothing is known of this machine's rates";
+  EXPECT_TRUE(json["step"]["seconds_bound"].is_null()) << "this machine's rates are not known";
   EXPECT_GT(json["compile_seconds"], 0);
 }
 
-TEST(Plan, CountsOnTheShareThatARunTakes) {
+TEST(Plan, AssumesTheMemoryShareOfARun) {
   TempFolder folder;
   for (const auto& [word, share] : {std::pair{"", 0.95}, {"gpu_memory_utilization=0.5", 0.5}}) {
     std::vector<std::string> words = plan_words({"--target", "mi300x:2", "--json"});
@@ -57,7 +57,7 @@ TEST(Plan, CountsOnTheShareThatARunTakes) {
   }
 }
 
-TEST(Plan, ATargetsTrafficAndBounds) {
+TEST(Plan, ShowsATargetsTrafficAndBounds) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, plan_words({"--target", "mi300x:2", "--json"}));
   ASSERT_EQ(run.code, 0) << run.err;
@@ -78,13 +78,13 @@ TEST(Plan, ATargetsTrafficAndBounds) {
   EXPECT_GT(json["per_device"]["allowance_bytes"], 0);
 }
 
-TEST(Plan, DoesNotFitAndSaysWhatWould) {
+TEST(Plan, ListsRemediesWhenTheStepDoesNotFit) {
   TempFolder folder;
   const std::vector<std::string> words =
       plan_words({"--target", small_card(folder, 3'000'000) + ":1", "per_device_train_batch_size=8"});
   const Outcome run = run_fettle(folder, words);
   EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("each of these alone was compiled"),
+  EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("compiled with each of these changes alone"),
                              HasSubstr("per_device_train_batch_size: ")));
 }
 
@@ -98,7 +98,7 @@ TEST(Plan, FitFindsALargerBatch) {
   const int64_t rows = json["per_device_train_batch_size"];
   EXPECT_GT(rows, 1);
   EXPECT_EQ(json["fits"], true);
-  // The next size was compiled and is what did not fit.
+  // The next size was compiled and did not fit.
   const size_t next = run.err.find(fmt::format("per_device_train_batch_size {}: ", rows + 1));
   ASSERT_NE(next, std::string::npos) << run.err;
   EXPECT_THAT(run.err.substr(next, run.err.find('\n', next) - next), HasSubstr("does not fit"));
@@ -108,7 +108,7 @@ double last_loss(const std::filesystem::path& output) {
   return nlohmann::json::parse(read_text(output / "all_results.json"))["train_loss"];
 }
 
-// The mesh is chosen and the rows of a step stay the same, so the losses do.
+// The chosen mesh keeps the rows of a step, so the losses stay the same.
 TEST(Train, MeshAutoTrainsAsTheUsualMesh) {
   TempFolder folder;
   const std::vector<std::string> four{"device_count=4", "per_device_train_batch_size=1", "max_steps=3"};

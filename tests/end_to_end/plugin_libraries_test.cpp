@@ -1,4 +1,5 @@
-// scripts/check_plugin_libraries names what a plugin loads and this machine lacks; what `make test` fetches.
+// scripts/check_plugin_libraries lists the libraries that a plugin loads and this machine lacks. Also tests what `make
+// test` downloads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -20,7 +21,7 @@ struct Printed {
   std::string text;
 };
 
-// Runs the shell's command in the checkout, its standard error with its output.
+// Runs a shell command in the checkout; its standard error goes to its output.
 Printed run_shell(const std::string& command) {
   FILE* pipe = popen(("cd " + std::string(FETTLE_SOURCE_DIR) + " && { " + command + "; } 2>&1").c_str(), "r");
   std::string text;
@@ -28,8 +29,8 @@ Printed run_shell(const std::string& command) {
   return {WEXITSTATUS(pclose(pipe)), text};
 }
 
-// A plugin that is linked to a library of ROCm, which lies where its RUNPATH says.
-TEST(PluginLibraries, AMissingOneIsNamed) {
+// A plugin that is linked to a library of ROCm; its RUNPATH leads to the library.
+TEST(PluginLibraries, AMissingLibraryIsNamed) {
   const TempFolder folder;
   const std::string here = folder.path().string(), cache = "FETTLE_CACHE=" + here + " ";
   const Printed made =
@@ -57,8 +58,8 @@ TEST(PluginLibraries, WithoutAPluginThereIsNothingToCheck) {
   EXPECT_THAT(run.text, HasSubstr("make plugins"));
 }
 
-// The wheels of scripts/plugins.txt are chosen for these: a plugin that opens others needs others.
-TEST(PluginLibraries, NvidiasPluginOpensTheseAndNoOthers) {
+// scripts/plugins.txt has the wheels of exactly these libraries. A plugin that opens others needs other wheels.
+TEST(PluginLibraries, NvidiasPluginOpensExactlyTheseLibraries) {
   require_gpu_plugin("cuda");
   if (IsSkipped() || HasFatalFailure()) return;
   const std::string cache = Plugin::find("cuda").parent_path().parent_path().parent_path().string();
@@ -68,7 +69,7 @@ TEST(PluginLibraries, NvidiasPluginOpensTheseAndNoOthers) {
   for (std::string line, status, name, detail; std::getline(lines, line);) {
     std::istringstream words(line);
     words >> status >> name >> detail;
-    const bool by_plugin = !detail.starts_with(cache + "/plugins/nvidia/");  // else: all that lie there
+    const bool by_plugin = !detail.starts_with(cache + "/plugins/nvidia/");  // else: all libraries in that folder
     if ((status == "ok" || status == "missing") && by_plugin) opened.insert(name);
   }
   EXPECT_EQ(opened, (std::set<std::string>{"libcublas.so.13", "libcublasLt.so.13", "libcudart.so.13", "libcudnn.so.9",

@@ -1,4 +1,4 @@
-// Preferences as a user trains them: what is logged, how a run goes on, and what is said of rows that cannot be.
+// A user trains on preferences: what is logged, how a run resumes, and the messages for unusable rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ std::string pairs_text(int count) {
   return lines;
 }
 
-// As train_words, in stage `stage` over `rows`.
+// Returns train_words for stage `stage` over `rows`.
 std::vector<std::string> preference_words(const TempFolder& folder, const std::string& output, const std::string& stage,
                                           const std::string& rows) {
   write_text(folder / "rows.jsonl", rows);
@@ -35,7 +35,7 @@ std::vector<std::string> preference_words(const TempFolder& folder, const std::s
                                              "dataset=" + (folder / "rows.jsonl").string(), "stage=" + stage});
 }
 
-// Whatever method trains, nothing has been learned before the first step: the loss is log 2.
+// Before the first step nothing has been learned, so the loss is log 2 with every method.
 TEST(Preferences, EveryMethodStartsAtItsReference) {
   for (const std::vector<std::string>& method : {std::vector<std::string>{"quantization_bit=8", "use_dora=true"},
                                                  {"additional_target=norm"},
@@ -57,7 +57,7 @@ TEST(Preferences, AreLoggedAsTrlLogsThem) {
   ASSERT_EQ(run.code, 0) << run.err;
   const json state = json::parse(read_text(folder / "out/trainer_state.json"));
   const json& first = state["log_history"][0];
-  EXPECT_NEAR(first["loss"], std::log(2.0), 1e-6) << "a new adapter is the reference itself";
+  EXPECT_NEAR(first["loss"], std::log(2.0), 1e-6) << "with a new adapter the model equals its reference";
   for (const char* name : {"rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
                            "logps/chosen", "logps/rejected"})
     EXPECT_TRUE(first.contains(name)) << name;
@@ -86,7 +86,7 @@ TEST(Preferences, ResumeIsBitIdentical) {
     ASSERT_EQ(run_fettle(folder, words("cut")).code, 0);
     std::filesystem::remove_all(folder / "cut/checkpoint-6");
     EXPECT_THAT(run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true", "pref_beta=0.3"})).err,
-                HasSubstr("pref_beta = 0.1, this run has 0.3"));
+                HasSubstr("pref_beta = 0.1, but this run has 0.3"));
     const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_THAT(logged_losses(folder / "cut"), ElementsAreArray(logged_losses(folder / "whole"))) << stage << type;
@@ -103,7 +103,7 @@ TEST(Preferences, AreLearned) {
   EXPECT_LT(log["loss"], 0.4);
 }
 
-TEST(Preferences, RowsThatCannotBe) {
+TEST(Preferences, UnusableRowsAreRefused) {
   struct Case {
     const char *stage, *row, *said;
   };
@@ -135,7 +135,7 @@ TEST(Preferences, PlanCountsTheReferenceModel) {
   const auto [lora, pairs] = frozen("lora");
   const auto [full, all] = frozen("full");
   EXPECT_EQ(full, all) << "a frozen copy of every weight";
-  EXPECT_EQ(lora, full) << "the base alone";
+  EXPECT_EQ(lora, full) << "the reference is the base alone";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Defines run_fettle, which runs the program as a user does, and recipes for the reference models.
+// Defines run_fettle, which runs the program like a user, and recipes for the reference models.
 #pragma once
 
 #include <signal.h>
@@ -21,11 +21,11 @@ namespace fettle {
 struct Outcome {
   int code = 0;  // exit code, or 128 + the signal that ended it
   std::string out, err;
-  int64_t most_resident = 0;  // bytes of the process at its largest
+  int64_t most_resident = 0;  // maximum resident memory of the process in bytes
 };
 
-// A run in the background; its output goes to files in `folder`. It works in `place` when one is given, and may have at
-// most `data_limit` bytes of its own when that is not 0.
+// A run in the background. Its output goes to files in `folder`. It runs in the folder `place` if that is given, and
+// may allocate at most `data_limit` bytes unless that is 0.
 class Running {
  public:
   Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, const std::string& input = "",
@@ -93,7 +93,7 @@ inline std::vector<std::string> with(std::vector<std::string> words, const std::
   return words;
 }
 
-// The losses of trainer_log.jsonl as they are written, by step.
+// Returns the losses of trainer_log.jsonl as written, by step.
 inline std::vector<std::string> logged_losses(const std::filesystem::path& output) {
   std::vector<std::string> losses;
   std::ifstream in(output / "trainer_log.jsonl");

@@ -1,4 +1,4 @@
-// `fettle data`, `plan`, `train` and `eval` count the same steps and lay batches out alike.
+// `fettle data`, `plan`, `train` and `eval` count the same steps and lay out batches in the same way.
 #include <gtest/gtest.h>
 
 #include "run_fettle.h"
@@ -29,7 +29,7 @@ std::string rows_of(const std::string& stage) {
   return lines;
 }
 
-// The text that follows `start` on the first line of `text` where it stands.
+// Returns the text after `start` on the first line of `text` that contains it.
 std::string after(const std::string& text, const std::string& start) {
   const size_t at = text.find(start);
   if (at == std::string::npos) return "no line has '" + start + "': " + text;
@@ -63,7 +63,7 @@ TEST_P(SameSteps, InAllCommands) {
   ASSERT_EQ(outcome.code, 0);
   const json plan = json::parse(outcome.out);
   const std::string train = run("train", {"plan_only=true"}).err;
-  // `eval` measures texts: a recipe of preferences gives it other rows.
+  // `eval` measures texts. With a recipe of preferences it reads other rows.
   const bool texts = stage == "sft";
   const std::string eval = texts ? run("eval", {}).err : "";
 

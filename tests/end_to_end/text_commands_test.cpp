@@ -1,4 +1,4 @@
-// fettle tokenize and fettle render as a user runs them: what they print, and what they say of bad input.
+// fettle tokenize and fettle render as a user runs them: their output, and their messages for bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class TextCommands : public testing::Test {
   TempFolder folder;
 };
 
-TEST_F(TextCommands, TokenizePrintsOneArrayALine) {
+TEST_F(TextCommands, TokenizePrintsOneArrayPerLine) {
   const std::string lines = file("lines", "a\nHello, world!\n\n<|eot_id|>");
   EXPECT_EQ(run({"tokenize", kLlama3, lines, "--no-special"}).out,
             "[64]\n[39,523,400,11,220,265,75,67,0]\n[]\n[904]\n");
@@ -45,14 +45,14 @@ TEST_F(TextCommands, TokenizeNamesTheLineThatIsWrong) {
     std::string text, option, said;
   };
   const Case cases[] = {
-      {"\"a\"\nb\n", "--jsonl", "lines:2: a JSON string is wanted"},
-      {"\"a\"\n1\n", "--jsonl", "lines:2: a JSON string is wanted"},
-      {"\"\\ud800\"\n", "--jsonl", "lines:1: a JSON string is wanted"},
-      {"[1]\n\"a\"\n", "--decode", "lines:2: a JSON array of ids is wanted"},
-      {"[1, 1.5]\n", "--decode", "lines:1: 1.5 is no id"},
-      {"[-1]\n", "--decode", "lines:1: -1 is no id"},
-      {"[4294967297]\n", "--decode", "lines:1: 4294967297 is no id"},
-      {"[[1]]\n", "--decode", "lines:1: [1] is no id"},
+      {"\"a\"\nb\n", "--jsonl", "lines:2: wanted a JSON string"},
+      {"\"a\"\n1\n", "--jsonl", "lines:2: wanted a JSON string"},
+      {"\"\\ud800\"\n", "--jsonl", "lines:1: wanted a JSON string"},
+      {"[1]\n\"a\"\n", "--decode", "lines:2: wanted a JSON array of ids"},
+      {"[1, 1.5]\n", "--decode", "lines:1: 1.5 is not a token id"},
+      {"[-1]\n", "--decode", "lines:1: -1 is not a token id"},
+      {"[4294967297]\n", "--decode", "lines:1: 4294967297 is not a token id"},
+      {"[[1]]\n", "--decode", "lines:1: [1] is not a token id"},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.text);
@@ -62,17 +62,17 @@ TEST_F(TextCommands, TokenizeNamesTheLineThatIsWrong) {
   }
 }
 
-TEST_F(TextCommands, NestedGarbageIsNoCrash) {
+TEST_F(TextCommands, NestedGarbageDoesNotCrash) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   const Outcome ids = run({"tokenize", kLlama3, file("ids", deep + "\n"), "--decode"});
   EXPECT_EQ(ids.code, 2);
-  EXPECT_THAT(ids.err, HasSubstr("ids:1: a JSON array of ids is wanted"));
+  EXPECT_THAT(ids.err, HasSubstr("ids:1: wanted a JSON array of ids"));
   const Outcome talk = run({"render", kLlama3, file("talk.json", "{\"messages\": " + deep + "}")});
   EXPECT_EQ(talk.code, 2);
   EXPECT_THAT(talk.err, HasSubstr("talk.json: is not valid JSON: values are nested more than 100 deep"));
 }
 
-TEST_F(TextCommands, FilesThatAreNone) {
+TEST_F(TextCommands, MissingFilesAndFoldersAreRefused) {
   for (const char* command : {"tokenize", "render"}) {
     for (const std::string& none : {folder.path().string(), (folder / "missing").string()}) {
       const Outcome outcome = run({command, kLlama3, none});
@@ -102,29 +102,28 @@ TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.out, testing::StartsWith("\"<s>\\n2\"\n"));
   EXPECT_THAT(outcome.out, HasSubstr("t.jinja:3: unsupported operand"));
-  EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: an object with"));
-  EXPECT_THAT(run({"render", file("x.jinja", "a\xff"), talks, "--jsonl"}).err, HasSubstr("x.jinja: is not UTF-8"));
+  EXPECT_THAT(outcome.out, HasSubstr("talks.jsonl:3: wanted an object with"));
+  EXPECT_THAT(run({"render", file("x.jinja", "a\xff"), talks, "--jsonl"}).err, HasSubstr("x.jinja: not valid UTF-8"));
   EXPECT_THAT(run({"render", text, file("bad.json", "{\"messages\": [")}).err,
               HasSubstr("bad.json: is not valid JSON: the text ends too early"));
   EXPECT_THAT(run({"render", text, talks}).err,
-              HasSubstr("syntax error at line 2, column 1, at `{\"messages\": [{\"cont`; a "
-                        "file of one object a line is read with --jsonl"));
+              HasSubstr("syntax error at line 2, column 1, at `{\"messages\": [{\"cont`; for a "
+                        "file with one object per line, add --jsonl"));
 }
 
-TEST_F(TextCommands, WordsThatMeanNothingNameTheRightHelp) {
+TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
   struct Case {
     std::vector<std::string> words;
     std::string said;
   };
   for (const auto& [words, said] : std::vector<Case>{
-           {{"trian", "x.yaml"}, "'trian' is no command (did you mean 'train'?); there are train, plan,"},
-           {{"foo"}, "'foo' is no command; there are train, plan,"},
-           {{"data", "x.yaml", "--rows", "-1"},
-            "--rows: -1 is no count of examples; `fettle data --help` tells what can be given"},
-           {{"data", "x.yaml", "--rowz", "1"}, "`fettle data --help` tells what can be given"},
-           {{}, "`fettle --help` tells what can be given"},
+           {{"trian", "x.yaml"}, "'trian' is not a command (did you mean 'train'?); commands are train, plan,"},
+           {{"foo"}, "'foo' is not a command; commands are train, plan,"},
+           {{"data", "x.yaml", "--rows", "-1"}, "--rows: -1 is not a number of examples; see `fettle data --help`"},
+           {{"data", "x.yaml", "--rowz", "1"}, "see `fettle data --help`"},
+           {{}, "see `fettle --help`"},
            {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help-keys lists all keys"},
-           {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "`fettle plan --help` tells"},
+           {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "see `fettle plan --help`"},
            {{"plan", "target=mi300x:8", "--target", "h100:8"},
             "--target h100:8 and target=mi300x:8 are given together"}}) {
     const Outcome outcome = run(words);

@@ -1,4 +1,5 @@
-// The exported model does not depend on the devices that check it, nor on whether adapters go in at once or by turns.
+// The exported model does not depend on the devices that check it, nor on whether several adapters are merged at once
+// or one by one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,7 @@
 namespace fettle {
 namespace {
 
-TEST(Export, OneDeviceAndEightWriteTheSame) {
+TEST(Export, OneAndEightDevicesWriteTheSame) {
   const std::string model = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
   const TempFolder folder;
   Recipe recipe;
@@ -33,7 +34,8 @@ TEST(Export, OneDeviceAndEightWriteTheSame) {
   EXPECT_NEAR(eight.logits->kept, one.logits->kept, 1e-4);
 }
 
-// What is merged is what was trained on: the codes' values, made here or found in the checkpoint.
+// The merge starts from the weights that were used in training: the values of the codes, made here or read from the
+// checkpoint.
 TEST(Export, AQuantisedBaseBecomesPlainWeights) {
   const std::string model = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
   for (const char* format : {"nf4", "int8"}) {
@@ -69,12 +71,12 @@ TEST(Export, AQuantisedBaseBecomesPlainWeights) {
       }
     }
     EXPECT_GT(plain_away, 1e-3) << format;
-    // bitsandbytes rounds to int8 by way of float16: some codes are the next ones, a step away.
+    // bitsandbytes rounds to int8 via float16, so some codes differ by one step.
     EXPECT_LT(stored_away, format == std::string("nf4") ? plain_away / 10 : 2 * plain_away) << format;
   }
 }
 
-// A folder's tensors by name.
+// Returns a folder's tensors by name.
 std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   const ModelRepository repository = ModelRepository::open(folder);
   std::map<std::string, Value> out;
@@ -83,8 +85,8 @@ std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   return out;
 }
 
-// One that saves a module whole replaces what earlier pairs made of it, and later pairs are added to that.
-TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
+// An adapter that saves a module whole replaces the changes of earlier adapters; later LoRA weights are added to it.
+TEST(Export, AdaptersMergedAtOnceEqualAdaptersMergedOneByOne) {
   const std::string llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");
   const TempFolder folder;
@@ -99,7 +101,7 @@ TEST(Export, AdaptersInOneGoAreAdaptersByTurns) {
     for (const std::string& adapter : adapters) recipe.adapter_name_or_path.push_back((folder / adapter).string());
     recipe.export_dir = (folder / to).string();
     const LogitCheck check = run_export(Request(recipe, Command::kExport)).logits.value();
-    EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale) << to;  // also what inference makes of them
+    EXPECT_LT(check.difference_from_adapter, 1e-4 * check.scale) << to;  // also compares with merging in memory
     return tensors(folder / to);
   };
   auto expect_same = [](const std::map<std::string, Value>& got, const std::map<std::string, Value>& wanted) {
@@ -123,9 +125,9 @@ struct MergeCase {
 };
 class OneMerge : public testing::TestWithParam<MergeCase> {};
 
-// A run that merges adapters before its start trains on the weights that an export of them holds, bit for bit, however
-// they are split over devices.
-TEST_P(OneMerge, LoadedWeightsAreTheExportedOnes) {
+// A run that merges adapters before its start trains on the same weights, bit for bit, as an export of the merge
+// contains, whatever the mesh.
+TEST_P(OneMerge, LoadedWeightsEqualTheExportedOnes) {
   const auto& [name, options] = GetParam();
   const std::filesystem::path folder_of_model = reference_model(name);
   const Model model = make_model(nlohmann::json::parse(read_text(folder_of_model / "config.json")), "config.json");
@@ -188,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
                     MergeCase{"qwen3_moe", {{.rank = 2, .parameters = {"mlp.experts.gate_up_proj"}}}}),
     [](const auto& info) { return std::string(info.param.model) + "_" + std::to_string(info.index); });
 
-// DoRA's norm of an output whose weights are all zero is zero too: it stays as it is, also when training goes on.
+// For an output whose weights are all zero, DoRA's norm is zero too. The output stays zero, also when training
+// continues.
 TEST(Export, AnOutputOfZerosStaysZero) {
   const std::filesystem::path llama = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama / "config.json")), "config.json");

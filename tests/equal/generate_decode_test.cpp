@@ -1,4 +1,4 @@
-// The cache changes nothing: pieces, growth, going back, further turns and any mesh give what a fresh prefill gives.
+// The cache changes nothing: pieces, growth, going back, further turns and any mesh give the same as a fresh prefill.
 #include <gtest/gtest.h>
 
 #include "correct/generate_models.h"
@@ -20,7 +20,7 @@ std::vector<int32_t> long_sequence(const std::string& family) {
   return ids;
 }
 
-// Logits after the last of `ids` by the forward function that training uses, without a cache.
+// Returns the logits after the last of `ids` from the training forward function, without a cache.
 std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   const auto t = static_cast<int64_t>(ids.size());
   Program program;
@@ -41,7 +41,7 @@ std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
 
 class Cache : public testing::TestWithParam<const char*> {};
 
-TEST_P(Cache, CachedIsUncached) {
+TEST_P(Cache, CachedEqualsUncached) {
   Loaded model(reference_recipe(GetParam(), true));
   Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence(GetParam());
@@ -51,7 +51,7 @@ TEST_P(Cache, CachedIsUncached) {
   }
 }
 
-TEST_P(Cache, GrowthKeepsWhatIsThere) {
+TEST_P(Cache, GrowthKeepsItsContents) {
   Loaded model(reference_recipe(GetParam(), true));
   Generator grows(model.devices, model.run, model.state), roomy(model.devices, model.run, model.state);
   roomy.reserve(128);
@@ -61,11 +61,11 @@ TEST_P(Cache, GrowthKeepsWhatIsThere) {
   EXPECT_EQ(grows.capacity(), 128);
 }
 
-TEST_P(Cache, EveryWayToTheEndIsTheSame) {
+TEST_P(Cache, EveryDivisionIntoPiecesIsTheSame) {
   Loaded model(reference_recipe(GetParam()));
   const std::vector<int32_t> ids = long_sequence(GetParam());
   const std::vector<float> wanted = uncached(model, ids);
-  // Stops where padding up to the next length would not fit any more.
+  // Stops where padding to the next length would not fit.
   for (const std::vector<size_t>& stops :
        {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
     Generator generator(model.devices, model.run, model.state);
@@ -75,7 +75,7 @@ TEST_P(Cache, EveryWayToTheEndIsTheSame) {
   }
 }
 
-TEST_P(Cache, FurtherTurnsAndGoingBackAreAFreshPrefill) {
+TEST_P(Cache, FurtherTurnsAndGoingBackEqualAFreshPrefill) {
   Loaded model(reference_recipe(GetParam(), true));
   Generator kept(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence(GetParam());
@@ -84,7 +84,7 @@ TEST_P(Cache, FurtherTurnsAndGoingBackAreAFreshPrefill) {
   std::vector<int32_t> second = first;
   second.insert(second.end(), reply.begin(), reply.end());
   second.insert(second.end(), ids.begin() + 40, ids.begin() + 57);
-  std::vector<int32_t> other = first;  // another second turn: the cache goes back to where they part
+  std::vector<int32_t> other = first;  // another second turn: the cache goes back to the point where they differ
   other.back() = (other.back() + 1) % 250;
   for (const std::vector<int32_t>& prompt : {second, other, first, second}) {
     Generator fresh(model.devices, model.run, model.state);
@@ -110,7 +110,7 @@ TEST_P(Cache, AnyMeshGivesTheSameIds) {
 INSTANTIATE_TEST_SUITE_P(Families, Cache, testing::Values("llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(CacheState, ClearingIsAFreshStart) {
+TEST(CacheState, ClearingStartsFromNothing) {
   Loaded model(reference_recipe("qwen3"));
   Generator generator(model.devices, model.run, model.state);
   const std::vector<int32_t> ids = long_sequence("qwen3");

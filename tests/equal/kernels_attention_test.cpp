@@ -2,12 +2,14 @@
 // rematerialisation policy, with documents, windows and grouped heads, on one device and on eight.
 #include <gtest/gtest.h>
 
+#include "environment.h"
 #include "graph/autodiff/grad.h"
 #include "graph/composite.h"
 #include "graph/ops.h"
 #include "graph/prune.h"
 #include "graph_run.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 
 namespace fettle {
@@ -37,9 +39,7 @@ Value segments_of(int64_t rows, int64_t t) {
 }
 
 ChooseKernel chooser(int64_t devices) {
-  const KernelSet kernels = select_kernels("cpu", {"auto"});
-  register_handlers(kernels, cpu_devices(devices).client().plugin());
-  return choose_among(kernels);
+  return choose_among(kernels_anywhere(cpu_devices(devices).client().plugin()));
 }
 
 struct Ran {
@@ -156,6 +156,20 @@ TEST(CpuAttention, EightDevicesEqualOne) {
     EXPECT_EQ(several.kernels[0].cost.flops, one.kernels[0].cost.flops);
     expect_near(several, one, 2e-6);
   }
+}
+
+// Rows that are too short for the kernel to pay run as the body, and so do all on CPUs without AVX2.
+TEST(CpuAttention, LeavesShortRowsToTheBody) {
+  chooser(1);
+  const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
+  auto calls = [&](int64_t length) {
+    const Setting s{.name = "short", .rows = 1, .length = length};
+    return run_layers(s, DType::kF32, Remat::kFull, choose).kernels.size();
+  };
+  EXPECT_EQ(calls(255), 0u);
+  EXPECT_EQ(calls(256), cpu::usable_block_ops(DType::kF32).size() > 1 ? 1u : 0u);
+  const Environment portable("FETTLE_MAX_CPU_ISA", "portable");
+  EXPECT_EQ(calls(256), 0u);
 }
 
 // What the kernel does not take runs as the body.

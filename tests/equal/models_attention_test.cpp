@@ -1,5 +1,5 @@
-// Attention a block of queries at a time equals attention at once, forward and backward: one op over random heads with
-// windows, documents and padding, and whole models.
+// Attention in blocks of queries equals attention at once, forward and backward: one op over random heads with windows,
+// documents and padding, and whole models.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -24,7 +24,7 @@ Value any(Dims dims, uint32_t seed) {
   return random_value({DType::kF32, std::move(dims)}, seed);
 }
 
-// Two rows: three documents and padding, and one document throughout.
+// Two rows: one with three documents and padding, one with a single document.
 Value segments_of(int64_t t) {
   Value out{{DType::kI32, {2, t}}, {}};
   for (int64_t i = 0; i < t; ++i) out.elements.push_back(i < t / 4 ? 1 : i < t / 2 + 1 ? 2 : i < t - 3 ? 3 : 0);
@@ -92,7 +92,7 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
 }
 
-// 40 positions in blocks of 8 are one group, 48 two and 32 four; 21 and 37 leave a part of a block.
+// 40 positions in blocks of 8 are one group, 48 two and 32 four; 21 and 37 leave a partial block.
 INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                          testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                                          Setting{"rest_and_window", 21, 8, 2, 2, 5}),
                          [](const auto& info) { return info.param.name; });
 
-// Elements of the largest array of a program.
+// Returns the elements of the largest array of a program.
 int64_t largest_array(const std::string& text) {
   int64_t largest = 0;
   for (size_t at = text.find("tensor<"); at != std::string::npos; at = text.find("tensor<", at + 1)) {
@@ -116,7 +116,7 @@ int64_t largest_array(const std::string& text) {
   return largest;
 }
 
-// Whatever the length, the largest array has the scores of a block of queries, or of the rest, for two heads.
+// For any length, the largest array has the scores of one block of queries (or of the rest) for two heads.
 TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
   const ModelConfig config;
   const Weights none;
@@ -135,14 +135,14 @@ TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
       const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], {.causal = causal}, nullptr);
       const Tensors grads = grad(reduce_sum(out, {0, 1, 2, 3}), inputs);
       for (size_t i = 0; i < grads.size(); ++i) program.output(std::to_string(i), grads[i]);
-      // Queries of whole blocks, when causal, see no key of the rest.
+      // With a causal mask, queries of whole blocks see no key of the rest.
       const int64_t rest = length % block, seen = causal ? length - rest : length;
       EXPECT_EQ(largest_array(program.text()), 2 * std::max(block * seen, rest * length))
           << length << (causal ? " causal" : " both ways");
     }
 }
 
-// Layers with windows of their own: 0 is none, and so is one wider than the row.
+// Each layer has its own window: 0 means none, and a window wider than the row has no effect.
 TEST(Windows, ByLayer) {
   const Recipe recipe = reference_recipe("llama");
   Devices& devices = cpu_devices();
@@ -179,7 +179,7 @@ TEST(Windows, ByLayer) {
 
 class Model40 : public testing::TestWithParam<const char*> {};
 
-// Loss and gradients of all weights of a packed batch.
+// Loss and gradients of all weights for a packed batch.
 TEST_P(Model40, BlocksOfEightEqualAttentionAtOnce) {
   Recipe recipe = reference_recipe(GetParam());
   recipe.finetuning_type = "full";

@@ -14,7 +14,7 @@ constexpr int64_t kB = 2, kT = 24, kD = 6, kV = 11;
 const Value kHidden = random_value({DType::kF32, {kB, kT, kD}}, 1, -2, 2);
 const Value kHead = random_value({DType::kF32, {kV, kD}}, 2, -1, 1);
 
-// Every third position is not trained, and the whole end of the first row.
+// Every third position and the end of the first row are not trained.
 Value targets() {
   Value out{{DType::kI32, {kB, kT}}, {}};
   for (int64_t i = 0; i < kB * kT; ++i)
@@ -22,7 +22,7 @@ Value targets() {
   return out;
 }
 
-// Cross-entropy of one position in double, and the place of its largest logit.
+// Returns the cross-entropy of one position in double, and the place of its largest logit.
 std::pair<double, int64_t> reference(int64_t position, int64_t target) {
   std::vector<double> logits(kV, 0);
   for (int64_t v = 0; v < kV; ++v)
@@ -32,7 +32,7 @@ std::pair<double, int64_t> reference(int64_t position, int64_t target) {
   return {std::log(total) - logits[target], std::max_element(logits.begin(), logits.end()) - logits.begin()};
 }
 
-// The definition as a graph, differentiated as any graph.
+// The definition as a graph, differentiated like any graph.
 Tensor plain_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
   const Tensor scores = dot_general(hidden, head, {.lhs_contracting = {2}, .rhs_contracting = {1}});
   const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
@@ -50,7 +50,7 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
   const Forward f{.config = config, .weights = none, .sharding = rules};
   auto give = [&](const std::string& name, const Tensor& sum) {
     run.output(name + "/sum", sum);
-    // A factor stands for what follows the loss.
+    // The factor represents the computation after the loss.
     const std::vector<Tensor> grads = grad(sum * 0.25, {hidden, head});
     run.output(name + "/dhidden", grads[0]);
     run.output(name + "/dhead", grads[1]);
@@ -87,7 +87,7 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
   }
 }
 
-// How many positions a chunk has is visible in the program: no array of all logits when the budget forbids it.
+// The program shows the size of a chunk: no array of all logits when the budget forbids it.
 TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
   const ModelConfig config;
   const Weights none;

@@ -1,4 +1,4 @@
-// The same training on eight devices as on one, whatever the mesh: full tuning and LoRA, accumulation, dropout.
+// Training on eight devices equals training on one, for any mesh: full tuning and LoRA, accumulation, dropout.
 #include <gtest/gtest.h>
 
 #include "temp_folder.h"
@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
                                          Mesh{{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, Mesh{{"fsdp", 2}, {"sp", 4}}),
                          [](const auto& info) { return name_of(info.param); });
 
-// Packed rows long enough for attention in blocks, on meshes that split everything at once.
+// Packed rows that are long enough for attention in blocks, on meshes that split everything at once.
 TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   const std::vector<std::pair<std::string, Mesh>> runs{{"gpt2", {{"dp", 2}, {"tp", 2}, {"sp", 2}}},
                                                        {"mistral", {{"fsdp", 2}, {"tp", 2}, {"sp", 2}}}};
@@ -76,14 +76,14 @@ struct FamilyMesh {
 
 class FamilyMeshTest : public testing::TestWithParam<FamilyMesh> {};
 
-// Weights, heads, mlp, vocabulary and positions split at once; LoRA pairs follow their base.
+// Weights, heads, mlp, vocabulary and positions are split at once; LoRA weights are split like their base.
 TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
   const auto& [model, type, mesh] = GetParam();
   const TrainOptions options{.steps = 3, .rate = type == "full" ? 5e-4 : 5e-3};
   expect_equal(train(recipe_of(mesh, type, model), options), train(recipe_of({}, type, model), options), model);
 }
 
-// The last: 2 key heads for 4 devices, which share them.
+// The last mesh has 4 devices for 2 key heads, so that devices share them.
 INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                          testing::Values(FamilyMesh{"gpt2", "full", {{"fsdp", 4}, {"tp", 2}}},
                                          FamilyMesh{"mixtral", "full", {{"ep", 8}}},
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);
                          });
 
-// GPT-2's own 50257 divides by nothing either.
+// GPT-2's own vocabulary size, 50257, does not divide by 2 or 4 either.
 TEST(Mesh, AVocabularyThatDoesNotDivideStaysWhole) {
   TempFolder folder;
   nlohmann::json config = nlohmann::json::parse(read_text(reference_model("gpt2") / "config.json"));

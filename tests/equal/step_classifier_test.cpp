@@ -1,4 +1,4 @@
-// A classifier's steps do not depend on the mesh, and padding does not matter.
+// A classifier's steps do not depend on the mesh or on padding.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"

@@ -1,4 +1,4 @@
-// Equalities of the step: accumulation and one large batch, packed rows and rows apart, the remat policies.
+// Equalities of the step: accumulation and one large batch, packed and separate rows, the remat policies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Adam turns the rounding noise of a gradient that is zero into whole steps, so gradients are compared, not weights.
+// Adam turns the rounding noise of a zero gradient into whole steps, so the test compares gradients instead of weights.
 void expect_equal_gradients(const TrainResult& got, const TrainResult& wanted, double relative) {
   for (const auto& [name, value] : wanted.moments) {
     double scale = 0;
@@ -33,7 +33,7 @@ class Step : public testing::TestWithParam<Tuning> {
   }
 };
 
-// Micro-batches of unlike token counts: a mean of their means would differ.
+// The micro-batches have different token counts, so a mean of their means would differ.
 TEST_P(Step, AccumulationEqualsOneLargeBatch) {
   Recipe apart = recipe(), together = recipe();
   apart.gradient_accumulation_steps = 4;
@@ -68,7 +68,7 @@ struct RowLosses {
   std::vector<double> loss, tokens, correct;
 };
 
-// One evaluation of `rows` rows of 40 positions.
+// Evaluates `rows` rows of 40 positions once.
 RowLosses evaluate(const std::string& model, const std::vector<Example>& examples, int64_t rows, bool packing) {
   Recipe recipe = reference_recipe(model);
   recipe.finetuning_type = "full";
@@ -89,7 +89,7 @@ RowLosses evaluate(const std::string& model, const std::vector<Example>& example
 
 class Rows : public testing::TestWithParam<const char*> {};
 
-// Two documents in one row see nothing of each other and count positions from their own start.
+// Two documents in a row do not see each other, and each counts positions from its own start.
 TEST_P(Rows, PackedRowsEqualRowsApart) {
   const std::vector<Example> rows = reference_rows();
   const std::vector<Example> pair{rows[6], rows[10]};  // 12 and 22 ids
@@ -99,7 +99,7 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
   EXPECT_EQ(packed.tokens[0], apart.tokens[0] + apart.tokens[1]);
   EXPECT_EQ(packed.correct[0], apart.correct[0] + apart.correct[1]);
   EXPECT_GT(apart.tokens[0], 0);
-  // A row of a batch is what it is alone.
+  // A row gives the same in a batch as alone.
   const RowLosses first = evaluate(GetParam(), {pair[0]}, 1, false);
   EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
 }
@@ -107,7 +107,7 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
 INSTANTIATE_TEST_SUITE_P(Families, Rows, testing::Values("llama", "mistral", "gpt2"),
                          [](const auto& info) { return std::string(info.param); });
 
-// The mean over the tokens of the whole step, not of the micro-batches' means.
+// The loss is the mean over the tokens of the whole step, not the mean of the micro-batches' means.
 TEST(StepLoss, IsTheMeanOverAllTrainedTokens) {
   const std::vector<Example> rows = reference_rows(0, 2);
   const RowLosses apart = evaluate("llama", rows, 2, false);

@@ -1,5 +1,5 @@
 // Training with kernels equals training with the composites' bodies: losses, norms and gradients of models with
-// windows, caps, slopes and grouped heads, on packed rows; and the step's other equalities hold with kernels.
+// windows, caps, slopes and grouped heads, on packed rows. The step's other equalities hold with kernels, too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Adam turns the rounding noise of a gradient that is zero into whole steps, so gradients are compared, not weights.
+// Adam turns the rounding noise of a zero gradient into whole steps, so the test compares gradients instead of weights.
 void expect_near_results(const TrainResult& got, const TrainResult& wanted, double loss, double gradient) {
   expect_equal_lists(got.losses, wanted.losses, loss, "loss");
   expect_equal_lists(got.norms, wanted.norms, 10 * loss, "norm");
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainingWithKernels,
                          testing::Values("llama", "mistral", "gemma2", "gemma3", "gpt2", "baichuan13b", "mixtral"),
                          [](const auto& info) { return std::string(info.param); });
 
-// How far the first moments lie from the wanted ones, relative to these.
+// Returns the distance of the first moments from the wanted ones, relative to the wanted ones.
 double distance(const TrainResult& got, const TrainResult& wanted) {
   double error = 0, length = 0;
   for (const auto& [name, value] : wanted.moments)
@@ -53,14 +53,14 @@ double distance(const TrainResult& got, const TrainResult& wanted) {
   return std::sqrt(error / length);
 }
 
-// The body and the kernel round to 8 bits at different places, so their gradients are compared with those in f32: the
-// kernel's are as close to them as the body's.
+// The body and the kernel round to 8 bits at different places. Compared with the gradients in f32, the kernel's are as
+// exact as the body's.
 TEST(TrainingWithKernelsInBf16, IsAsExactAsTheBodies) {
   Recipe recipe = recipe_of("llama", "lora");
   const TrainResult exact = train(recipe, {.steps = 1});
   recipe.bf16 = true;
   const TrainResult body = train(recipe, {.steps = 1}), kernel = train(recipe, {.steps = 1, .kernels = true});
-  EXPECT_GT(distance(body, exact), 1e-4) << "bf16 does not show";
+  EXPECT_GT(distance(body, exact), 1e-4) << "bf16 has no effect";
   EXPECT_LT(distance(kernel, exact), 1.2 * distance(body, exact));
   EXPECT_LT(distance(kernel, body), 1.5 * distance(body, exact));
   expect_equal_lists(train(recipe, {.kernels = true}).losses, train(recipe).losses, 3e-3, "loss");
@@ -78,7 +78,7 @@ TEST(TrainingWithKernelsAlike, RematPoliciesAgree) {
 
 TEST(TrainingWithKernelsAlike, PackedEqualsApart) {
   Recipe recipe = recipe_of("llama", "full");
-  // 8 rows, once four to a packed row at most, once each alone.
+  // 8 rows, once packed with at most four per row, once each alone.
   const std::vector<Example> rows = reference_rows(0, 8);
   TrainOptions packed{.steps = 1, .packing = true, .kernels = true, .rows = rows},
       apart{.steps = 1, .kernels = true, .rows = rows};

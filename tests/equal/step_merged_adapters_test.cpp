@@ -1,4 +1,4 @@
-// Adapters that are merged before the start: what they add is there, whatever the new run does with the weight.
+// Adapters that are merged before the start take effect, whatever the new run does with the weight.
 #include <gtest/gtest.h>
 
 #include "made_adapter.h"
@@ -12,7 +12,7 @@ Model model_of(const std::string& name) {
   return make_model(nlohmann::json::parse(read_text(reference_model(name) / "config.json")), "config.json");
 }
 
-// A new adapter on q_proj, which starts as nothing, after the others were merged.
+// A new adapter on q_proj, which has no effect yet, after the others were merged.
 Recipe new_adapter(const std::string& model, std::vector<std::string> merged) {
   Recipe recipe = reference_recipe(model);
   recipe.adapter_name_or_path = std::move(merged);
@@ -26,7 +26,7 @@ double first_loss(Recipe recipe, std::vector<std::string> whole = {}) {
   return train(recipe, {.steps = 1}).losses[0];
 }
 
-TEST(MergedAdapters, AModuleTrainedWholeStartsWithItsPair) {
+TEST(MergedAdapters, AModuleTrainedWholeStartsMerged) {
   const TempFolder folder;
   for (const bool dora : {false, true}) {
     const std::string a1 = (folder / (dora ? "dora" : "plain")).string();
@@ -37,7 +37,7 @@ TEST(MergedAdapters, AModuleTrainedWholeStartsWithItsPair) {
   }
 }
 
-TEST(MergedAdapters, ExpertsTrainedWholeStartWithTheirPairs) {
+TEST(MergedAdapters, ExpertsTrainedWholeStartMerged) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();
   make_adapter(a1, model_of("mixtral"),
@@ -47,7 +47,7 @@ TEST(MergedAdapters, ExpertsTrainedWholeStartWithTheirPairs) {
   EXPECT_NEAR(first_loss(new_adapter("mixtral", {a1}), {"w1", "w2", "w3"}), wanted, 1e-6 * wanted);
 }
 
-TEST(MergedAdapters, AMasterInTheHostsMemoryToo) {
+TEST(MergedAdapters, AMasterInHostMemoryStartsMerged) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();
   make_adapter(a1, model_of("llama"), {.rank = 4, .modules = {"mlp.down_proj"}}, 1);
@@ -58,7 +58,7 @@ TEST(MergedAdapters, AMasterInTheHostsMemoryToo) {
   EXPECT_NEAR(first_loss(recipe, {"down_proj"}), wanted, 1e-6 * wanted);
 }
 
-TEST(MergedAdapters, LayersInTheHostsMemoryToo) {
+TEST(MergedAdapters, LayersInHostMemoryStartMerged) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();
   make_adapter(a1, model_of("llama"), {.rank = 4, .modules = {"mlp.down_proj"}, .dora = true}, 1);
@@ -68,8 +68,8 @@ TEST(MergedAdapters, LayersInTheHostsMemoryToo) {
   EXPECT_NEAR(first_loss(recipe), wanted, 1e-6 * wanted);
 }
 
-// Before the first step the model is its own reference.
-TEST(MergedAdapters, TheReferenceHasThePairToo) {
+// Before the first step, the model equals its reference.
+TEST(MergedAdapters, TheReferenceIsMergedToo) {
   const TempFolder folder;
   const std::string a1 = (folder / "a1").string();
   make_adapter(a1, model_of("llama"), {.rank = 4, .modules = {"mlp.down_proj"}}, 1);

@@ -1,4 +1,4 @@
-// Variants of LoRA and freeze-tuning on eight devices as on one.
+// Variants of LoRA and freeze-tuning on eight devices equal those on one.
 #include <gtest/gtest.h>
 
 #include "training.h"
@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });
 
-// Base and pair together are what the base was, also where a module's parts are held apart (GPT-2's c_attn).
+// Base and LoRA weights together equal the original base, also for a module with separate parts (GPT-2's c_attn).
 TEST(Pissa, StartsAtTheBase) {
   for (const char* model : {"gpt2", "phi3"}) {
     Recipe recipe = reference_recipe(model);

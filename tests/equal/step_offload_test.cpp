@@ -1,4 +1,4 @@
-// Steps whose weights, gradients and optimizer state lie in the host's memory equal those that keep them on the device.
+// Steps whose weights, gradients and optimizer state lie in host memory equal steps that keep them on the device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(Offload, FullTuningWithMicroBatchesEqualsTheDevices) {
   expect_equal_runs(recipe, offloaded(recipe), 1e-6);
 }
 
-// Two segments of layers, one of them trained; only the state moves.
+// Two segments of layers, one of them trained; only the optimizer state is offloaded.
 TEST(Offload, StateAloneEqualsTheDevices) {
   Recipe recipe = reference_recipe("qwen3");
   recipe.finetuning_type = "freeze";
@@ -50,7 +50,7 @@ TEST(Offload, StateAloneEqualsTheDevices) {
   expect_equal_runs(recipe, other, 1e-6);
 }
 
-// In 16 bits the masters move with the state, and the step computes with copies of them.
+// In 16 bits, the master weights are offloaded with the state, and the step computes with copies of them.
 TEST(Offload, MastersEqualTheDevices) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "full";
@@ -60,7 +60,7 @@ TEST(Offload, MastersEqualTheDevices) {
   expect_equal_runs(recipe, other, 1e-6);
 }
 
-TEST(Offload, EightDevicesWithStateOfEightBitsEqualThemselvesWithout) {
+TEST(Offload, EightBitStateOnEightDevicesEqualsTheDevices) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "full";
   recipe.optim = "adamw_8bit";

@@ -1,4 +1,4 @@
-// Each update rule on eight devices as on one, its state split as its weights are where that divides.
+// Each update rule on eight devices equals one device. Its state is split like its weights where the sizes divide.
 #include <gtest/gtest.h>
 
 #include "training.h"

@@ -1,4 +1,5 @@
-// Steps of preferences: one big batch or accumulated, one device or eight, with rematerialisation or without.
+// Steps of preferences are equal with one large batch and accumulated, on one device and eight, with and without
+// rematerialisation.
 #include <gtest/gtest.h>
 
 #include "preference_rows.h"

@@ -1,5 +1,5 @@
-// QLoRA: the same as with the dequantised weights in the checkpoint, on any mesh, and whatever is saved for the
-// reverse.
+// QLoRA equals training with the dequantised weights as the checkpoint, on any mesh, and whatever is saved for the
+// reverse loop.
 #include <gtest/gtest.h>
 
 #include "adapters/block_codes.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Rows of 2 and 5 blocks: one divides over two devices, the other does not.
+// Rows of 2 and 5 blocks: the first divide over two devices, the second do not.
 nlohmann::json wide_config() {
   nlohmann::json config = nlohmann::json::parse(std::ifstream(reference_model("llama") / "config.json"));
   config.update({{"hidden_size", 128},
@@ -25,7 +25,7 @@ nlohmann::json wide_config() {
   return config;
 }
 
-// Random weights, those of linear layers changed by `change`.
+// Random weights; `change` modifies those of linear layers.
 void write_model(const std::filesystem::path& folder, const std::function<void(std::span<float>, int64_t)>& change) {
   write_text(folder / "config.json", wide_config().dump());
   const Model model = make_model(wide_config(), "config.json");
@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nf4_dora", {"quantization_bit=4", "use_dora=true"}, {kNf4, true}, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// No array of the step is the linear layers' full precision: what is saved for the reverse is of activations only.
+// No array of the step contains the linear layers in full precision: only activations are saved for the reverse loop.
 TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;

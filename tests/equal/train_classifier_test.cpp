@@ -1,5 +1,5 @@
-// A classifier's files: what is resumed, written and exported is what was trained, by any of the names that checkpoints
-// have for its weights.
+// A classifier's files: resuming, writing and exporting give the trained classifier, for all names that checkpoints use
+// for its weights.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(ClassifierFiles, AResumedRunWithAHeadGoesOnBitForBit) {
+TEST(ClassifierFiles, AResumedRunWithAHeadContinuesBitForBit) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "lora");
   recipe.output_dir = folder.path().string();
@@ -39,7 +39,7 @@ TEST(ClassifierFiles, AResumedRunWithAHeadGoesOnBitForBit) {
   EXPECT_EQ(adapter["modules_to_save"], Json({"classifier", "pooler"}));
 }
 
-// bert: LoRA, exported; the result is a classifier of its own.
+// bert: LoRA, exported. The result is a complete classifier.
 TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "lora");
@@ -49,7 +49,7 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   std::filesystem::create_directory(folder / "adapter");
   write_result(folder / "adapter", run.run, run.repository, run.state);
   Recipe merge = recipe;
-  merge.id2label.clear();  // they are beside the adapter
+  merge.id2label.clear();  // the adapter's folder has them
   merge.adapter_name_or_path = {(folder / "adapter").string()};
   merge.export_dir = (folder / "merged").string();
   const ExportReport report = run_export(Request(merge, Command::kExport));
@@ -68,10 +68,10 @@ TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   for (size_t i = 0; i < wanted.elements.size(); ++i) EXPECT_NEAR(got.elements[i], wanted.elements[i], 1e-4) << i;
 }
 
-// A causal model becomes a classifier: its head for text goes, the new one comes from the adapter.
+// A causal model becomes a classifier: its language-model head is dropped, the new one comes from the adapter.
 TEST(ClassifierFiles, ACausalModelsAdapterMerged) {
   const TempFolder folder;
-  Recipe recipe = class_recipe("llama2", kSingle, "lora");  // whose head was the embedding
+  Recipe recipe = class_recipe("llama2", kSingle, "lora");  // its head was tied to the embedding
   recipe.adapter_name_or_path.clear();
   ClassRun run(recipe);
   for (int step = 0; step < 2; ++step) run.advance(5e-3);
@@ -110,7 +110,7 @@ TEST(ClassifierFiles, FullTuningWritesWhatItLoaded) {
   }
 }
 
-// The model's tensors under other names, in a folder of their own.
+// Writes the model's tensors under other names to a new folder.
 void rename_tensors(const std::string& model, const std::filesystem::path& folder,
                     const std::function<std::string(std::string)>& rename) {
   const ModelRepository from = ModelRepository::open(reference_model(model));
@@ -132,7 +132,8 @@ void rename_tensors(const std::string& model, const std::filesystem::path& folde
   write_text(folder / "config.json", config.dump());
 }
 
-// As the encoder alone and as old checkpoints name them, without the head: that starts as the seed says.
+// The names of an encoder that was saved alone, and of old checkpoints, without the head: it starts with random values
+// from the seed.
 TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "full");
@@ -153,7 +154,7 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
       EXPECT_EQ(values(renamed).elements, values(plain).elements) << param.hf_name;
       continue;
     }
-    EXPECT_EQ(values(renamed).elements, values(again).elements) << "of the seed";
+    EXPECT_EQ(values(renamed).elements, values(again).elements) << "the seed decides";
     double square = 0;
     for (double x : values(renamed).elements) square += x * x;
     const double wanted = param.hf_name.ends_with(".bias") ? 0 : 0.02;
@@ -162,7 +163,7 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   }
 }
 
-// XLM-RoBERTa is RoBERTa under another name, to Transformers as well.
+// XLM-RoBERTa is RoBERTa under another name, also in Transformers.
 TEST(ClassifierFiles, XlmRobertaIsReadAsRoberta) {
   const Json config = ModelRepository::open(reference_model("roberta")).config();
   Json other = config;

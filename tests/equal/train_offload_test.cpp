@@ -1,4 +1,4 @@
-// Runs with their state in the host's memory: checkpoints, and steps that change nothing.
+// Runs with their state in host memory: checkpoints, and steps that change nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Recipe offloaded(Recipe recipe) {
   return recipe;
 }
 
-// A checkpoint of either kind is continued by the other.
+// Runs with and without offload can continue each other's checkpoints.
 TEST(Offload, CheckpointsGoBothWays) {
   TempFolder folder;
   Recipe plain = run_recipe(folder / "out", "full");
@@ -36,7 +36,7 @@ TEST(Offload, CheckpointsGoBothWays) {
   expect_equal_lists(got, wanted, 1e-6, "loss");
 }
 
-// The step gives back what it was given, in place.
+// The step returns its inputs unchanged, in place.
 TEST(Offload, WhatIsNotFiniteChangesNothing) {
   TempFolder folder;
   Recipe recipe = offloaded(run_recipe(folder / "out", "full"));

@@ -1,4 +1,4 @@
-// A run that moves from mesh to mesh through checkpoints equals the one that stayed.
+// A run that moves from mesh to mesh through checkpoints equals one that stays on its mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class Meshes : public testing::TestWithParam<const char*> {};
 
 TEST_P(Meshes, EightTwoOneFourEqualsEight) {
   TempFolder folder;
-  constexpr int64_t kSteps = 2;  // on each
+  constexpr int64_t kSteps = 2;  // on each mesh
   std::vector<double> wanted, got;
   std::vector<std::vector<std::string>> sources;
   std::optional<StateReader> from;
@@ -36,7 +36,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
     CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
-  // The first leg is the beginning of the run that stays.
+  // The first part is also the beginning of the run that stays.
   TrainingRun whole(on_devices(8, folder / "out", GetParam()));
   take_leg(whole);
   wanted = got;
@@ -47,7 +47,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
   }
   expect_equal_lists(got, wanted, 1e-5, "loss");
   EXPECT_EQ(sources, whole.sources) << "the order of rows";
-  // The first epoch, whole by now, has each row once.
+  // The first epoch is complete by now and has each row once.
   std::multiset<std::string> seen;
   for (int64_t step = 0; step < whole.batches.steps_per_epoch(); ++step)
     seen.insert(sources[static_cast<size_t>(step)].begin(), sources[static_cast<size_t>(step)].end());

@@ -1,4 +1,4 @@
-// Where the cache is, who may enter it, and whose files in it count as safe.
+// Where the cache is, who may use it, and which of its files count as safe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

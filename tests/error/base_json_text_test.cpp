@@ -24,7 +24,7 @@ TEST(JsonText, SaysWhereItBreaks) {
   EXPECT_EQ(reason("{\"a\": [1"), "the text ends too early");
   EXPECT_EQ(reason(""), "the text ends too early");
   EXPECT_EQ(reason("[NaN]"), "syntax error at column 2, at `NaN]`");
-  // A character is shown whole or not at all.
+  // Messages show whole characters only.
   EXPECT_EQ(reason("[x12345678901234567\u00e9]"), "syntax error at column 2, at `x12345678901234567\u00e9`");
   EXPECT_EQ(reason("[x123456789012345678\u00e9]"), "syntax error at column 2, at `x123456789012345678`");
 }

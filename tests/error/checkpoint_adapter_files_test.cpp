@@ -13,12 +13,12 @@ using testing::HasSubstr;
 
 class BadAdapter : public testing::Test {
  protected:
-  // The error on reading adapter_config.json with these fields after the ones every adapter needs.
+  // Returns the error of reading adapter_config.json with these fields in addition to the required ones.
   std::string config_error(const std::string& fields, AdapterSupport support = {}) {
     write_text(folder_ / "adapter_config.json", R"({"peft_type":"LORA","r":2,"target_modules":["q"])" + fields + "}");
     return user_error([&] { read_adapter_config(folder_.path(), support); });
   }
-  // The error on reading an adapter with these tensors.
+  // Returns the error of reading an adapter with these tensors.
   std::string tensor_error(const NamedShapes& tensors, const std::string& fields = "") {
     EXPECT_EQ(config_error(fields, {true, true}), "no error");
     SafetensorsWriter writer(folder_ / "adapter_model.safetensors", tensors);
@@ -31,7 +31,7 @@ class BadAdapter : public testing::Test {
 };
 
 TEST_F(BadAdapter, Missing) {
-  EXPECT_THAT(user_error([&] { read_adapter(folder_ / "none"); }), HasSubstr("there is no adapter folder"));
+  EXPECT_THAT(user_error([&] { read_adapter(folder_ / "none"); }), HasSubstr("the adapter folder"));
   EXPECT_THAT(user_error([&] { read_adapter(folder_.path()); }), HasSubstr("adapter_config.json is missing"));
   EXPECT_EQ(config_error(""), "no error");
   EXPECT_THAT(user_error([&] { read_adapter(folder_.path()); }), HasSubstr("adapter_model.safetensors"));
@@ -97,24 +97,24 @@ TEST_F(BadAdapter, Tensors) {
   EXPECT_EQ(tensor_error({{kKey + "lora_A.weight", kA}, {kKey + "lora_B.weight", kB}}), "no error");
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", kA}}), HasSubstr("'q' has no lora_B"));
   EXPECT_THAT(tensor_error({{kKey + "lora_B.weight", kB}}), HasSubstr("'q' has no lora_A"));
-  EXPECT_THAT(tensor_error({}), HasSubstr("has no LoRA matrices"));
+  EXPECT_THAT(tensor_error({}), HasSubstr("has no LoRA weights"));
   EXPECT_THAT(tensor_error({{"model.q.lora_A.weight", kA}}), HasSubstr("does not start with 'base_model.model.'"));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.default.weight", kA}}),
-              HasSubstr("neither a LoRA matrix nor in modules_to_save"));
+              HasSubstr("neither a LoRA weight nor part of modules_to_save"));
   EXPECT_THAT(tensor_error({{"base_model.model.embed.lora_embedding_A", kA}}), HasSubstr("lora_embedding_A"));
-  EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kI8, {2, 3}}}}), HasSubstr("has no float dtype"));
+  EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kI8, {2, 3}}}}), HasSubstr("is not a float tensor"));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kF32, {4, 3}}}, {kKey + "lora_B.weight", kB}}),
               AllOf(HasSubstr("f32[4,3]"), HasSubstr("wanted [2, in] and [out, 2]")));
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", {DType::kF32, {2, 3, 1}}}, {kKey + "lora_B.weight", kB}}),
               HasSubstr("f32[2,3,1]"));
 }
 
-TEST_F(BadAdapter, AModuleHasAPairOrIsSaved) {
+TEST_F(BadAdapter, AModuleWithLoraWeightsThatIsAlsoSaved) {
   EXPECT_THAT(tensor_error({{kKey + "lora_A.weight", kA},
                             {kKey + "lora_B.weight", kB},
                             {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},
                            R"(,"modules_to_save":["q"])"),
-              AllOf(HasSubstr("'q' has a LoRA pair and is saved whole"), HasSubstr("modules_to_save")));
+              AllOf(HasSubstr("'q' has LoRA weights and is also saved whole"), HasSubstr("modules_to_save")));
 }
 
 TEST_F(BadAdapter, MagnitudesGoWithDora) {

@@ -16,7 +16,7 @@ TEST(AtomicFolderPlace, AlreadyHoldsFiles) {
   TempFolder folder;
   write_text(folder / "out/x", "");
   EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", Existing::kRefuse); }),
-              AllOf(HasSubstr((folder / "out").string()), HasSubstr("already holds files")));
+              AllOf(HasSubstr((folder / "out").string()), HasSubstr("is not empty")));
   EXPECT_EQ(list_tree(folder.path()).size(), 1u);
 }
 
@@ -32,7 +32,7 @@ TEST(AtomicFolderPlace, IsAFile) {
   TempFolder folder;
   write_text(folder / "out", "");
   for (Existing existing : {Existing::kRefuse, Existing::kReplace})
-    EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", existing); }), HasSubstr("a file of that name is there"));
+    EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", existing); }), HasSubstr("a file has that name"));
   EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out/sub", Existing::kReplace); }), HasSubstr("cannot create"));
 }
 
@@ -56,7 +56,7 @@ TEST(FilesErrors, NameThePathAndTheReason) {
 TEST(FilesErrors, FullDiskTellsWhatIsFree) {
   EXPECT_THAT([] { throw_file_error("write", "/tmp/x", ENOSPC); },
               testing::ThrowsMessage<DoesNotFit>(
-                  AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB are free there"))));
+                  AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB left"))));
 }
 
 TEST(FilesErrors, JsonPosition) {

@@ -1,4 +1,4 @@
-// Checkpoints in bitsandbytes' form that are not what their config.json says.
+// Checkpoints in bitsandbytes' formats that differ from what their config.json says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ const std::string kWeight = "model.layers.1.mlp.up_proj.weight";
 
 class QuantisedCheckpoint : public testing::Test {
  protected:
-  // What checking says of the model after `change` to the tensor `name` (its shape and bytes), or without it.
+  // Returns the result of checking the model after `change` to the tensor `name` (its shape and bytes), or without it.
   std::string changed(const std::string& name, const std::function<bool(Shape&, Bytes&)>& change,
                       const std::string& format = "nf4") {
     const std::filesystem::path from =
@@ -42,7 +42,7 @@ class QuantisedCheckpoint : public testing::Test {
     const ModelRepository broken = ModelRepository::open(folder.path());
     return user_error([&] { check_weights(broken, make_model(broken.config(), "config.json")); });
   }
-  // The settings with `from` replaced by `to`.
+  // Returns the settings with `from` replaced by `to`.
   std::string with_setting(const std::string& from, const std::string& to) {
     return changed(kWeight + ".quant_state.bitsandbytes__nf4", [&](Shape& shape, Bytes& bytes) {
       std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -59,11 +59,11 @@ bool absent(Shape&, Bytes&) {
   return false;
 }
 
-TEST_F(QuantisedCheckpoint, SettingsThatNestTooDeeplyAreNoCrash) {
+TEST_F(QuantisedCheckpoint, DeeplyNestedSettingsDoNotCrash) {
   EXPECT_THAT(with_setting("{", std::string(2'000'000, '[')), testing::HasSubstr("is not a JSON object"));
 }
 
-TEST_F(QuantisedCheckpoint, AsItIs) {
+TEST_F(QuantisedCheckpoint, UnchangedIsAccepted) {
   EXPECT_EQ(changed("", absent), "no error");
 }
 

@@ -16,7 +16,7 @@ std::string open_error(const fs::path& folder) {
   return user_error([&] { ModelRepository::open(folder); });
 }
 
-// A model folder with config.json, and shards made by hand.
+// A model folder with config.json and handmade shards.
 class BadModel : public testing::Test {
  protected:
   BadModel() { write_text(folder_ / "config.json", "{}"); }
@@ -37,7 +37,7 @@ TEST(ModelFolder, Missing) {
               AllOf(HasSubstr("hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B"),
                     HasSubstr("model_name_or_path")));
   EXPECT_THAT(open_error("./no/such"),
-              AllOf(HasSubstr("there is no model folder './no/such'"), Not(HasSubstr("hf download"))));
+              AllOf(HasSubstr("the model folder './no/such' does not exist"), Not(HasSubstr("hf download"))));
   EXPECT_THAT(open_error("/no/such"), Not(HasSubstr("hf download")));
 }
 
@@ -60,7 +60,7 @@ TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {
   write_text(folder_ / "config.json", "");
   EXPECT_THAT(error(), HasSubstr("config.json: is not valid JSON: the text ends too early"));
   write_text(folder_ / "config.json", "[]");
-  EXPECT_THAT(error(), HasSubstr("holds a JSON array, wanted an object"));
+  EXPECT_THAT(error(), HasSubstr("contains a JSON array, wanted an object"));
   write_text(folder_ / "config.json", "{}");
   write_text(folder_ / "generation_config.json", "{");
   EXPECT_THAT(error(), HasSubstr("generation_config.json: is not valid JSON: the text ends too early"));
@@ -78,7 +78,7 @@ TEST_F(BadModel, NoWeights) {
 TEST_F(BadModel, ShardMissing) {
   write_shard("1.safetensors", "a");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("names the shard 2.safetensors, which is missing"));
+  EXPECT_THAT(error(), HasSubstr("the shard 2.safetensors is missing"));
 }
 
 TEST_F(BadModel, ShardBroken) {
@@ -91,20 +91,20 @@ TEST_F(BadModel, TensorNotWhereTheIndexSays) {
   write_shard("1.safetensors", "a");
   write_shard("2.safetensors", "b");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors","c":"2.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("says that 'c' is in 2.safetensors, but it is not"));
+  EXPECT_THAT(error(), HasSubstr("'c' should be in 2.safetensors, but that file lacks it"));
   write_index(R"({"a":"2.safetensors","b":"1.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("says that 'a' is in 2.safetensors"));
+  EXPECT_THAT(error(), HasSubstr("'a' should be in 2.safetensors"));
 }
 
 TEST_F(BadModel, TensorTwice) {
   write_shard("1.safetensors", "a");
   write_shard("2.safetensors", "a");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");
-  EXPECT_THAT(error(),
-              AllOf(HasSubstr("'a' is both in"), HasSubstr("1.safetensors and in"), HasSubstr("2.safetensors")));
+  EXPECT_THAT(error(), AllOf(HasSubstr("both "), HasSubstr("1.safetensors and "),
+                             HasSubstr("2.safetensors have the tensor 'a'")));
 }
 
-TEST_F(BadModel, IndexWithoutSense) {
+TEST_F(BadModel, MalformedIndex) {
   write_text(folder_ / "model.safetensors.index.json", "{}");
   EXPECT_THAT(error(), HasSubstr("has no object 'weight_map'"));
   write_index("[]");
@@ -124,7 +124,7 @@ TEST_F(BadModel, UnknownTensorNamesNearOnes) {
               AllOf(HasSubstr("no tensor 'h.0.attn.weight' among its 1"), HasSubstr("transformer.h.0.attn.weight")));
 }
 
-TEST_F(BadModel, CopyToAPlaceThatIsNotThere) {
+TEST_F(BadModel, CopyToAMissingFolder) {
   EXPECT_THAT(user_error([&] { copy_model_files(folder_.path(), folder_ / "none"); }), HasSubstr("cannot copy"));
   EXPECT_THAT(user_error([&] { copy_model_files(folder_ / "none", folder_.path()); }), HasSubstr("cannot read"));
 }
@@ -136,7 +136,7 @@ TEST(ModelWriterDisk, TooLittleSpaceGivesBothFigures) {
                 ModelWriter(folder.path(), {{"w", {DType::kU8, {bytes}}}}, int64_t{1} << 40);
               }),
               testing::ThrowsMessage<DoesNotFit>(
-                  AllOf(HasSubstr("the model needs 1152921504.61 GB of disk and"), HasSubstr("are free"))));
+                  AllOf(HasSubstr("the model needs 1152921504.61 GB of disk space, but"), HasSubstr("are free"))));
   EXPECT_TRUE(list_tree(folder.path()).empty());
 }
 

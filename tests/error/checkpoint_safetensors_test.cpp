@@ -1,4 +1,4 @@
-// Hostile .safetensors files: each lie gives a UserError that names the file and the place.
+// Hostile .safetensors files: each malformed field gives a UserError that names the file and the place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ std::string length_of(uint64_t bytes) {
 
 class HostileFile : public testing::Test {
  protected:
-  // The error on opening a file of these bytes, without the part that is the same for all.
+  // Returns the error of opening a file of these bytes, without the part that is the same for all.
   std::string open_bytes(const std::string& bytes) {
     write_text(path_, bytes);
     const std::string error = user_error([&] { SafetensorsFile::open(path_); });
@@ -54,7 +54,7 @@ TEST_F(HostileFile, TooShortForALength) {
   EXPECT_THAT(open_bytes("1234567"), HasSubstr("it has 7 bytes"));
 }
 
-TEST_F(HostileFile, HeaderLengthLies) {
+TEST_F(HostileFile, WrongHeaderLength) {
   EXPECT_THAT(open_bytes(length_of(1000) + kGood), HasSubstr("the header has 1000 bytes but the file ends after 54"));
   EXPECT_THAT(open_bytes(length_of(100'000'001) + kGood), HasSubstr("at most 100000000"));
   EXPECT_THAT(open_bytes(length_of(~uint64_t{0}) + kGood), HasSubstr("18446744073709551615"));
@@ -99,11 +99,11 @@ TEST_F(HostileFile, DeepNestingIsRefusedAtOnce) {
 
 TEST_F(HostileFile, Duplicates) {
   EXPECT_THAT(open_header(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"w":{}})"),
-              HasSubstr("the name 'w' is there twice"));
-  EXPECT_THAT(open_header(R"({"w":{"dtype":"F32","dtype":"F32"}})"), HasSubstr("'dtype' is there twice"));
-  EXPECT_THAT(open_header(R"({"w":{"dtype":"F32","shape":[2],"shape":[2]}})"), HasSubstr("'shape' is there twice"));
+              HasSubstr("the name 'w' occurs twice"));
+  EXPECT_THAT(open_header(R"({"w":{"dtype":"F32","dtype":"F32"}})"), HasSubstr("'dtype' occurs twice"));
+  EXPECT_THAT(open_header(R"({"w":{"dtype":"F32","shape":[2],"shape":[2]}})"), HasSubstr("'shape' occurs twice"));
   EXPECT_THAT(open_header(R"({"__metadata__":{},"__metadata__":{}})"), HasSubstr("twice"));
-  EXPECT_THAT(open_header(R"({"__metadata__":{"a":"","a":""}})"), HasSubstr("'a' is there twice"));
+  EXPECT_THAT(open_header(R"({"__metadata__":{"a":"","a":""}})"), HasSubstr("'a' occurs twice"));
 }
 
 TEST_F(HostileFile, Dtype) {
@@ -143,13 +143,13 @@ TEST_F(HostileFile, Offsets) {
   EXPECT_THAT(two("4,12", "12,20", 20), HasSubstr("tensor 'a' starts at offset 4: there is a hole of 4"));
   EXPECT_THAT(two("0,8", "8,16", 20), HasSubstr("4 bytes follow the last tensor, at offset 16"));
   EXPECT_THAT(two("0,8", "8,16", 12), AllOf(HasSubstr("tensor 'b'"), HasSubstr("end beyond the 12 bytes")));
-  EXPECT_THAT(two("0,8", "16,8"), HasSubstr("run backwards"));
+  EXPECT_THAT(two("0,8", "16,8"), HasSubstr("end before they begin"));
   EXPECT_THAT(two("0,8", "-8,0"), HasSubstr("tensor 'b' data_offsets: -8 is negative"));
   EXPECT_THAT(two("0,8", "9223372036854775800,9223372036854775807"), HasSubstr("end beyond"));
   EXPECT_THAT(open_header("{}", 8), HasSubstr("8 bytes follow the last tensor, at offset 0"));
 }
 
-// Whatever single byte of the header changes, and wherever the file ends: an error or a sound parse.
+// Every change of a single byte of the header and every truncation gives an error or a valid file.
 TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
   const std::string header = R"({"__metadata__":{"f":"pt"},"a":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]},)"
                              R"("b":{"dtype":"U8","shape":[],"data_offsets":[4,5]}} )";
@@ -173,7 +173,7 @@ TEST_F(HostileFile, EveryByteFlipAndEveryTruncation) {
     }
     put(at, good[at]);
   }
-  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // each position's own value, and other names
+  EXPECT_GT(sound, 8 + static_cast<int>(header.size()));  // each position's own value, and other valid names
   for (size_t size = 0; size < good.size(); ++size) EXPECT_NE(open_bytes(good.substr(0, size)), "no error") << size;
 }
 
@@ -193,7 +193,7 @@ TEST(SafetensorsDisk, FullDiskIsFoundBeforeAnyByteAndLeavesNothing) {
                 SafetensorsWriter(folder / "w.safetensors", {{"w", {DType::kF32, {elements}}}});
               }),
               testing::ThrowsMessage<DoesNotFit>(
-                  AllOf(HasSubstr("cannot write"), HasSubstr("w.safetensors"), HasSubstr("GB are free there"))));
+                  AllOf(HasSubstr("cannot write"), HasSubstr("w.safetensors"), HasSubstr("GB left"))));
   EXPECT_TRUE(list_tree(folder.path()).empty());
 }
 

@@ -1,4 +1,4 @@
-// Damaged training state: nothing is ever resumed from wrong bytes.
+// Damaged training state: a run never resumes from wrong bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class DamagedStateFiles : public testing::Test {
     manifest_ = read_text(folder_ / "state/manifest.json");
     shards_ = read_text(folder_ / "state/shards-00001.bin");
   }
-  // The error of reading everything.
+  // Returns the error of reading everything.
   std::string read_error() {
     return user_error([&] { read_all(); });
   }
@@ -97,13 +97,13 @@ TEST_F(DamagedStateFiles, ManifestIsGoneOrNotOurs) {
   put_manifest(R"({"format":7})");
   EXPECT_THAT(read_error(), HasSubstr("not a manifest of Fettle's state"));
   put_manifest(R"({"format":"fettle-state","version":99})");
-  EXPECT_THAT(read_error(), HasSubstr("has version 99, this Fettle reads version 1"));
+  EXPECT_THAT(read_error(), HasSubstr("its version is 99, but this Fettle reads version 1"));
   fs::remove(folder_ / "state/manifest.json");
   EXPECT_THAT(read_error(), AllOf(HasSubstr("cannot read"), HasSubstr("manifest.json")));
   EXPECT_THROW(read_all(), DamagedState);
 }
 
-// Any one changed byte of the manifest is an error, unless it only changes the spaces between values.
+// Every changed byte of the manifest is an error, unless only spaces between values change.
 TEST_F(DamagedStateFiles, EveryByteOfTheManifestCounts) {
   const nlohmann::json good = nlohmann::json::parse(manifest_);
   std::fstream file(folder_ / "state/manifest.json", std::ios::binary | std::ios::in | std::ios::out);
@@ -136,13 +136,12 @@ TEST(CheckpointFolders, NamedOneMustBeSound) {
   const auto error = [&](const fs::path& path) {
     return user_error([&] { find_checkpoint(folder.path(), path.string()); });
   };
-  EXPECT_THAT(error(folder / "checkpoint-1"),
-              AllOf(HasSubstr("there is no folder"), HasSubstr("resume_from_checkpoint")));
+  EXPECT_THAT(error(folder / "checkpoint-1"), AllOf(HasSubstr("does not exist"), HasSubstr("resume_from_checkpoint")));
   fs::create_directories(folder / "checkpoint-1");
   EXPECT_THAT(error(folder / "checkpoint-1"),
               AllOf(HasSubstr("has no state/ folder"), HasSubstr("adapter_name_or_path")));
   fs::create_directories(folder / "checkpoint-1/state");
-  EXPECT_EQ(error(folder / "checkpoint-1"), "no error") << "StateReader says whether it is sound";
+  EXPECT_EQ(error(folder / "checkpoint-1"), "no error") << "StateReader checks whether it is intact";
 }
 
 TEST(StateDisk, UnwritablePlace) {

@@ -1,4 +1,5 @@
-// PyTorch checkpoints that are broken or hostile: refused by name, with nothing executed, in little time and memory.
+// Broken or hostile PyTorch checkpoints are refused with a reason. Fettle executes nothing from them and needs little
+// time and memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ std::string one_tensor(int64_t elements, int64_t offset, const std::vector<int64
   return Pickle().dict().raw("(").text("w").tensor("0", elements, offset, dims, strides).raw("u").stop();
 }
 
-// What pickles do to those who execute them.
+// Calls with which a pickle can harm whoever executes it.
 TEST(HostilePickle, CallsAreRefusedByName) {
   const std::string command = "touch /tmp/fettle-was-here";
   for (const auto& [module, name] : {std::pair<const char*, const char*>{"os", "system"},
@@ -66,7 +67,7 @@ TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
         << static_cast<int>(op[0]);
   EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
               HasSubstr("it calls 'torch.FloatStorage'"));
-  // BUILD sets attributes: only a dict's, with a dict.
+  // BUILD sets attributes: only with a dict, and only of a dict.
   EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw("}b").stop()),
               HasSubstr("it lacks a dict"));
   EXPECT_THAT(pickle_error(Pickle().dict().text("state").raw("b").stop()),
@@ -95,7 +96,7 @@ TEST(HostilePickle, StackAndMemo) {
               HasSubstr("a name in it is too long"));
 }
 
-// A dict that holds itself, lists a million deep, tuples that double with each line, values without number.
+// A dict that contains itself, lists a million deep, tuples that double with each line, a great many values.
 TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
   std::string deep;
@@ -107,7 +108,7 @@ TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw(std::string(3 << 20, ']')).stop()), HasSubstr("more than 2097152 values"));
   EXPECT_THAT(pickle_error(Pickle().raw("N" + std::string(3 << 20, '\x94')).stop()),
               HasSubstr("stores more than 2097152"));
-  // One long tuple as the arguments, or the dims, of many calls.
+  // One long tuple as the arguments, or as the dims, of many calls.
   const std::string wide = "(" + std::string(100000, 'N') + "tq\x01";
   EXPECT_THAT(pickle_error(Pickle().global("torch", "Size").raw(wide + "R").stop()), HasSubstr("too many values"));
 }
@@ -131,7 +132,7 @@ TEST(HostilePickle, ViewsOutsideOfTheirStorage) {
               HasSubstr("17 dimensions"));
 }
 
-TEST(HostilePickle, WhatIsNoStateDict) {
+TEST(HostilePickle, PicklesWithoutAStateDict) {
   EXPECT_THAT(pickle_error(Pickle().raw("N").stop()), HasSubstr("it contains a None, not a dict of tensors"));
   EXPECT_THAT(pickle_error(Pickle().raw("}(").text("epoch").number(3).raw("u").stop()),
               AllOf(HasSubstr("'epoch' is a int"), HasSubstr("state dict")));
@@ -168,9 +169,9 @@ TEST(TorchFileErrors, BrokenZip) {
   const std::string good = checkpoint(one_tensor(2, 0, {2}, {1}));
   EXPECT_EQ(file_error(good), "no error");
   for (size_t length = 4; length < good.size(); length += 7)
-    EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("fetch it again")) << length;
+    EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("download it again")) << length;
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
-  // Each byte of the directory changed: a clear error or a file that still holds together.
+  // Changes each byte of the directory: a clear error or a consistent file.
   for (size_t at = good.size() - 140; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0xff);
@@ -178,7 +179,7 @@ TEST(TorchFileErrors, BrokenZip) {
   }
 }
 
-TEST(TorchFileErrors, StoragesThatAreNotThere) {
+TEST(TorchFileErrors, MissingStorages) {
   EXPECT_THAT(file_error(checkpoint(one_tensor(2, 0, {2}, {1}), floats({1}))),
               AllOf(HasSubstr("'w'"), HasSubstr("data/0"), HasSubstr("are 4, expected 8")));
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", one_tensor(2, 0, {2}, {1})}})), HasSubstr("missing"));
@@ -189,13 +190,13 @@ TEST(TorchFileErrors, Repository) {
   write_text(folder / "config.json", "{}");
   write_text(folder / "pytorch_model-00001-of-00002.bin", "");
   auto error = [&] { return user_error([&] { ModelRepository::open(folder.path()); }); };
-  EXPECT_THAT(error(), HasSubstr("no pytorch_model.bin.index.json; fetch that file too"));
+  EXPECT_THAT(error(), HasSubstr("no pytorch_model.bin.index.json; download that file too"));
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"w": "absent.bin"}})");
-  EXPECT_THAT(error(), HasSubstr("names the shard absent.bin, which is missing"));
+  EXPECT_THAT(error(), HasSubstr("the shard absent.bin is missing"));
   write_text(folder / "absent.bin", checkpoint(one_tensor(2, 0, {2}, {1})));
   EXPECT_EQ(error(), "no error");
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"v": "absent.bin"}})");
-  EXPECT_THAT(error(), HasSubstr("says that 'v' is in absent.bin, but it is not"));
+  EXPECT_THAT(error(), HasSubstr("'v' should be in absent.bin, but that file lacks it"));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Files that lose bytes while they are mapped: an error that names the file, never SIGBUS and never zeros taken for
-// values.
+// Files that become shorter while they are mapped: an error names the file. No SIGBUS, and no zeros in place of values.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,12 +49,12 @@ TEST_F(Truncated, ReadingNamesTheFile) {
   EXPECT_EQ(read_error("b"), "no error");
   fs::resize_file(path_, 4096);
   const auto says_so =
-      AllOf(HasSubstr(path_.string() + ": the file became shorter"), HasSubstr("fetch the file again"));
+      AllOf(HasSubstr(path_.string() + ": the file became shorter"), HasSubstr("download the file again"));
   EXPECT_THAT(read_error("b"), says_so);
-  EXPECT_THAT(read_error("a"), says_so) << "the next read too";
+  EXPECT_THAT(read_error("a"), says_so) << "the next read fails, too";
 }
 
-// No signal is raised for the rest of a file's last page: it reads as zeros.
+// The kernel raises no signal for the rest of a file's last page: it reads as zeros.
 TEST_F(Truncated, AFewBytesLessAreNoticed) {
   cut_off(5);
   EXPECT_THAT(read_error("b"), HasSubstr(path_.string() + ": the file became shorter"));
@@ -69,14 +68,14 @@ TEST_F(Truncated, OtherFilesStayReadable) {
   EXPECT_NE(read_error("a"), "no error");
   const HostArray values = intact.read(*intact.find("b"));
   EXPECT_EQ(std::count(values.data(), values.data() + values.bytes(), std::byte{1}), values.bytes());
-  // A mapping that takes the place of the lost one starts anew.
+  // A new mapping in the place of the lost one has no error.
   file_.reset();
   fs::copy_file(other, path_, fs::copy_options::overwrite_existing);
   file_.emplace(SafetensorsFile::open(path_));
   EXPECT_EQ(read_error("a"), "no error");
 }
 
-// The kernel reads the mapped bytes here: it reports an error instead of raising a signal.
+// The kernel reads the mapped bytes here. It returns an error instead of raising a signal.
 TEST_F(Truncated, CopyingToAnotherFileNamesTheSource) {
   fs::resize_file(path_, 4096);
   const std::string error = user_error([&] {
@@ -107,10 +106,10 @@ TEST_P(TruncatedLoad, Stops) {
   EXPECT_GE(pieces, 1);
 }
 
-// Copied as they are, and converted.
+// With and without conversion.
 INSTANTIATE_TEST_SUITE_P(Dtypes, TruncatedLoad, testing::Values(DType::kF32, DType::kBF16));
 
-TEST(TruncatedState, ReadingSaysTheCheckpointIsDamaged) {
+TEST(TruncatedState, ReadingReportsADamagedCheckpoint) {
   TempFolder folder;
   StateWriter writer(folder / "state");
   writer.add("w", HostArray::zeros({DType::kF32, {1 << 20}}));
@@ -122,7 +121,7 @@ TEST(TruncatedState, ReadingSaysTheCheckpointIsDamaged) {
                   AllOf(HasSubstr("shards-00001.bin: the file became shorter"), HasSubstr("checkpoint is damaged"))));
 }
 
-// Errors in memory that is not a FileMapping's end the process as before.
+// Bus errors outside of FileMapping memory end the process as usual.
 TEST_F(Truncated, OtherBusErrorsStillKill) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -21,7 +21,8 @@ class BadRecipe : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(path_); }
 
-  // The message of the UserError that reading gives, with the file's path as FILE; empty when it gives none.
+  // Returns the message of the UserError that reading throws, with the file's path replaced by FILE; empty when there
+  // is none.
   std::string message(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
     std::ofstream(path_, std::ios::binary) << yaml;
     return message_of(path_, overrides);
@@ -87,7 +88,7 @@ TEST_F(BadRecipe, ValuesOutOfRange) {
   EXPECT_EQ(message("seed: 1e300\n"), "FILE:1: seed: found 1e300, wanted a whole number >= 0");
 }
 
-TEST_F(BadRecipe, ValuesThatAreNoChoice) {
+TEST_F(BadRecipe, ValuesOutsideOfTheChoices) {
   EXPECT_EQ(message("stage: sftt\n"), "FILE:1: stage: found 'sftt', wanted one of pt, sft, cls, dpo, kto, rm");
   EXPECT_EQ(message("lr_scheduler_type: cosin\n"),
             "FILE:1: lr_scheduler_type: found 'cosin', wanted one of linear, cosine, cosine_with_min_lr, "
@@ -178,7 +179,7 @@ TEST_F(BadRecipe, PreferencesOutOfRange) {
   EXPECT_EQ(message("stage: dpo\ndpo_label_smoothing: 0.5\n").find("FILE:2: dpo_label_smoothing: found 0.5"), 0u);
 }
 
-TEST_F(BadRecipe, FilesThatAreNoRecipe) {
+TEST_F(BadRecipe, FilesThatAreNotRecipes) {
   EXPECT_EQ(message("a: [1\nb: 2\n").substr(0, 7), "FILE:2:");
   EXPECT_EQ(message("- a\n- b\n"), "FILE: found a list, wanted lines of `key: value`");
   EXPECT_EQ(message("just words\n"), "FILE: found 'just words', wanted lines of `key: value`");
@@ -198,7 +199,7 @@ TEST_F(BadRecipe, DeepOrBinaryFilesAreRefused) {
   EXPECT_NE(message("a: &x {b: *x}\n"), "");
 }
 
-TEST_F(BadRecipe, OverridesThatAreNone) {
+TEST_F(BadRecipe, MalformedOverrides) {
   EXPECT_EQ(message("", {"lora_rank"}), "override 'lora_rank': wanted key=value");
   EXPECT_EQ(message("", {"=8"}), "override '=8': wanted key=value");
   EXPECT_EQ(message("", {"lora_rank=x"}), "override 'lora_rank=x': lora_rank: found 'x', wanted a whole number >= 1");

@@ -20,7 +20,7 @@ TEST(Batches, RefusesNoRows) {
 }
 
 TEST(Batches, RefusesDataWithNothingTrained) {
-  // The first token is never predicted, so a label there alone trains nothing.
+  // No position predicts the first token, so a label there trains nothing.
   std::vector<Example> examples = {{{1, 2, 3}, {1, kIgnore, kIgnore}, "a:1"}};
   EXPECT_NE(message_of(examples, {}).find("none of the 1 rows has a trained token"), std::string::npos);
 }

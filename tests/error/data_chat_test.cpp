@@ -27,7 +27,7 @@ TEST(ChatTemplate, UnknownNamesListTheBuiltIns) {
   EXPECT_NE(message.find("chatml"), std::string::npos);
 }
 
-TEST(ChatTemplate, AModelWithoutOneIsToldSo) {
+TEST(ChatTemplate, ModelsWithoutATemplateAreRefused) {
   const Tokenizer tokenizer = TestTokenizer().open();
   EXPECT_NE(failure([&] { ChatTemplate("", tokenizer); }).find("no chat template of its own"), std::string::npos);
 }
@@ -48,7 +48,7 @@ TEST(ChatTemplate, TemplateErrorsNameTheLine) {
   EXPECT_NE(message.find("no user"), std::string::npos) << message;
 }
 
-TEST(ChatTemplate, APromptUnlikeTheRowIsShownBesideIt) {
+TEST(ChatTemplate, PromptsThatDifferFromTheRowAreShownWithIt) {
   const TestTokenizer files{.chat_template =
                                 "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ eos_token }}{% endfor %}"
                                 "{% if add_generation_prompt %}{{ 'bot:' }}{% endif %}"};
@@ -59,7 +59,7 @@ TEST(ChatTemplate, APromptUnlikeTheRowIsShownBesideIt) {
   EXPECT_NE(message.find("training \"user:Hi</s>assistant:Yo</s>\""), std::string::npos) << message;
 }
 
-TEST(ChatTemplate, ToolsWithoutAPlaceAreRefused) {
+TEST(ChatTemplate, ToolsThatTheTemplateIgnoresAreRefused) {
   const Tokenizer tokenizer = TestTokenizer().open();
   const ChatTemplate chat("mistral", tokenizer);
   EXPECT_NE(failure([&] { chat.render(kTalk, R"([{"name":"f"}])"); }).find("does not render tools"), std::string::npos);

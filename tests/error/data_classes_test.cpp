@@ -52,7 +52,7 @@ TEST_F(ClassErrors, LabelsOfSeveralKinds) {
   expect({R"({"text": "a", "label": 1})", R"({"text": "a", "label": [1, 2]})"}, "num_labels is");
 }
 
-TEST_F(ClassErrors, CellsThatAreNoNumberAmongNumbers) {
+TEST_F(ClassErrors, TextCellsAmongNumbers) {
   for (const std::string cell : {"n/a", "nan", "inf"}) {
     expect({"text,label", "a,1.5", "b," + cell, "c,2.5"}, "a.csv:3: the label " + cell + " is a name, but",
            json::object(), "a.csv");
@@ -63,7 +63,7 @@ TEST_F(ClassErrors, CellsThatAreNoNumberAmongNumbers) {
          "a.csv");
 }
 
-TEST_F(ClassErrors, ListsOfZeroAndOneAmongOthers) {
+TEST_F(ClassErrors, ListsOfZeroAndOneAmongOtherLists) {
   expect({R"({"text": "a", "label": [0, 0, 1]})", R"({"text": "b", "label": [2]})"},
          "a.jsonl:1: the list of labels [0,0,1] has a number twice");
 }
@@ -73,7 +73,7 @@ TEST_F(ClassErrors, ConversationsWithoutATemplate) {
          "a.jsonl:1: this row is a conversation, but the model has no chat template");
 }
 
-TEST_F(ClassErrors, LabelsThatNameNothing) {
+TEST_F(ClassErrors, EmptyLabelNames) {
   asked.problem = Problem::kSingleLabel;
   expect({R"({"text": "a", "label": 1})", R"({"text": "a", "label": 0.5})"},
          "a.jsonl:2: the label 0.5 is not a whole number, but problem_type is single_label_classification; leave");
@@ -86,7 +86,7 @@ TEST_F(ClassErrors, LabelsThatNameNothing) {
   expect({R"({"text": "a", "label": []})"}, "is a name or a whole number; is problem_type: multi_label");
 }
 
-TEST_F(ClassErrors, LabelsThatAreNotAmongThem) {
+TEST_F(ClassErrors, UnknownLabels) {
   asked.id2label = {"ham", "spam"};
   expect({R"({"text": "a", "label": "spma"})"},
          "the label \"spma\" is not among the 2 labels (did you mean 'spam'?): ham, spam");
@@ -117,7 +117,7 @@ TEST_F(ClassErrors, RowsWithoutLabelOrText) {
   expect({R"({"text": "a", "label": 1})"}, "leave no room");
 }
 
-TEST_F(ClassErrors, NothingToReadThemOff) {
+TEST_F(ClassErrors, NoRowsToReadLabelsFrom) {
   expect({}, "num_labels: is missing");
   expect({R"({"text": "a"})"}, "no row has a label");
   expect({R"({"text": "a", "label": "x"})"}, "so there is nothing to learn");
@@ -125,7 +125,7 @@ TEST_F(ClassErrors, NothingToReadThemOff) {
   expect({R"({"text": "a", "label": 1})"}, "id2label must name the numbers 0 to 0", broken);
 }
 
-TEST_F(ClassErrors, AnotherNumberOfLabelsThanTheModels) {
+TEST_F(ClassErrors, NumberOfLabelsDiffersFromTheModels) {
   const json bert = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.count = 5;
@@ -151,7 +151,7 @@ TEST_F(ClassErrors, LabelsInAnotherOrderThanTheyWereTaught) {
   expect(rows, "classifier.json has the same names as [x, y], in the order of its outputs; leave id2label out");
 }
 
-TEST_F(ClassErrors, TaughtLabelsThatAreNone) {
+TEST_F(ClassErrors, MalformedLabelsOfTheModel) {
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})"};
   auto taught = [](const json& id2label) {
     return json{{"architectures", {"BertForSequenceClassification"}}, {"id2label", id2label}};

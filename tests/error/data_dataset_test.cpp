@@ -92,7 +92,7 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure(), "dataset: is missing");
 }
 
-TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
+TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   struct Case {
     std::string row, reason;
   };
@@ -148,8 +148,8 @@ TEST_F(DataErrors, RowsOfNoOrTheWrongFormat) {
   }
 }
 
-// One rule for all formats: such a row is left out and counted.
-TEST_F(DataErrors, AnEmptyReplyTeachesNothing) {
+// Such a row is left out and counted, in all formats.
+TEST_F(DataErrors, RowsWithAnEmptyReplyAreLeftOut) {
   for (const char* row : {R"({"instruction": "q", "output": ""})", R"({"instruction": "q", "output": null})",
                           R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": " "}]})",
                           R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": null}]})",
@@ -163,11 +163,11 @@ TEST_F(DataErrors, AnEmptyReplyTeachesNothing) {
   }
 }
 
-TEST_F(DataErrors, TheFirstBadRowIsNamedWhateverRunsFirst) {
+TEST_F(DataErrors, TheFirstBadRowIsNamedWhateverThreadRunsFirst) {
   std::string text;
   for (int i = 1; i <= 3000; ++i) text += i % 1000 == 0 ? "{\"nothing\": 1}\n" : "{\"text\": \"a\"}\n";
   expect_says(failure_of("a.jsonl", text), "a.jsonl:1000:");
-  // A row that is no JSON comes after the unusable one before it.
+  // A row of invalid JSON comes after an earlier unusable row.
   expect_says(failure_of("a.jsonl", "{\"nothing\": 1}\n{broken\n"), "a.jsonl:1: no known format");
 }
 
@@ -198,7 +198,7 @@ TEST_F(DataErrors, ColumnsWithoutAnything) {
   expect_says(failure_of("a.jsonl", "{\"prompt\": null, \"completion\": null}\n"), "a.jsonl:1: 'prompt' is null");
 }
 
-TEST_F(DataErrors, MoreBehindTheArrayOfRows) {
+TEST_F(DataErrors, TextAfterTheArrayOfRows) {
   expect_says(failure_of("a.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}]\n\n[1]"),
               "a.json:3: the file continues after the ] of its array");
   spec.sets = {folder.write("b.json", "[{\"prompt\": \"q\", \"completion\": \"a\"}] \n\n").string()};
@@ -210,7 +210,7 @@ TEST_F(DataErrors, NumbersBeyondAnyRange) {
 }
 
 // Copying such a value would overflow the stack.
-TEST_F(DataErrors, JsonWithinATextMayNestNoDeeperThanARow) {
+TEST_F(DataErrors, JsonInAStringMayNotNestDeeperThanARow) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
   auto row = [&](const std::string& call) {
     return R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": )" +
@@ -231,7 +231,7 @@ TEST_F(DataErrors, ToolsOfAWrongType) {
   expect_says(failure_of("a.jsonl", head + R"(}], "tools": [3]})"), "'tools' must hold objects, but one is number");
 }
 
-TEST_F(DataErrors, ValidationThatLeavesNothing) {
+TEST_F(DataErrors, ValidationSplitThatLeavesNoTrainingRows) {
   spec.val_size = 1;
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"), "val_size: 1 leaves nothing to train of 1 examples");
 }

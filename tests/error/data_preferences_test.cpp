@@ -31,7 +31,7 @@ struct PreferenceErrors : ::testing::Test {
   }
 };
 
-TEST_F(PreferenceErrors, RowsThatAreNoPairs) {
+TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt beside it");
@@ -64,7 +64,7 @@ TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   EXPECT_THROW(Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched}), UserError);
 }
 
-TEST_F(PreferenceErrors, AJudgedRowThatIsTheOnlyOne) {
+TEST_F(PreferenceErrors, ASingleJudgedRow) {
   const std::vector<Example> one = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}, .source = "rows.jsonl:1"}};
   try {
     const Batches batches(one, {.sequences = 4, .grouping = RowGrouping::kWithMismatched});

@@ -24,7 +24,7 @@ struct HubFolderErrors : ::testing::Test {
   }
 };
 
-TEST_F(HubFolderErrors, SplitsAndSubsetsThatAreNotThere) {
+TEST_F(HubFolderErrors, MissingSplitsAndSubsets) {
   folder.write("train_sft-00000-of-00001.jsonl", "{}\n");
   folder.write("train_gen-00000-of-00001.jsonl", "{}\n");
   expect("", "", "there is no split 'train'; the splits are train_gen, train_sft. Name one of them with `split`");
@@ -32,12 +32,12 @@ TEST_F(HubFolderErrors, SplitsAndSubsetsThatAreNotThere) {
   expect("en", "", "there is no subset 'en'");
 }
 
-TEST_F(HubFolderErrors, FilesOfNoSplitAreNoOtherSplit) {
+TEST_F(HubFolderErrors, FilesWithoutASplitAreNotUsedForOtherSplits) {
   folder.write("a.jsonl", "{}\n");
   expect("", "test", "there is no split 'test'");
 }
 
-TEST_F(HubFolderErrors, ReadmesThatDoNotHelp) {
+TEST_F(HubFolderErrors, UnusableReadmes) {
   folder.write("a.jsonl", "{}\n");
   const std::string head = "---\nconfigs:\n";
   folder.write("README.md", head + "- config_name: en\n  data_files: a.jsonl\n- config_name: de\n---\n");
@@ -51,7 +51,7 @@ TEST_F(HubFolderErrors, ReadmesThatDoNotHelp) {
   expect("", "", "README.md");
 }
 
-TEST(FindSource, NamesThatAreNothing) {
+TEST(FindSource, UnknownNames) {
   const TestFolder folder;
   folder.write("rows.jsonl", "{}\n");
   for (const std::string& name :

@@ -15,7 +15,7 @@
 namespace fettle {
 namespace {
 
-TEST(Mix, RefusesToRepeatWithoutEnd) {
+TEST(Mix, RefusesToRepeatForever) {
   try {
     mix_sets({10, 10}, Mix::kInterleaveOver, {1, 1e-9}, 1);
     FAIL();
@@ -24,7 +24,7 @@ TEST(Mix, RefusesToRepeatWithoutEnd) {
   }
 }
 
-TEST(TokenWriter, NamesAFolderThatCannotBeMade) {
+TEST(TokenWriter, NamesAFolderThatCannotBeCreated) {
   const TestFolder folder;
   const auto file = folder.write("file", "");
   try {
@@ -35,7 +35,7 @@ TEST(TokenWriter, NamesAFolderThatCannotBeMade) {
   }
 }
 
-TEST(TokenStore, IsNoneWhereThereIsNone) {
+TEST(TokenStore, IsAbsentWhenTheFileIsMissing) {
   const TestFolder folder;
   std::string problem;
   EXPECT_EQ(TokenStore::open(folder.path() / "none", &problem), nullptr);
@@ -89,12 +89,12 @@ struct Filling : ::testing::Test {
   int code = 0;
 };
 
-TEST_F(Filling, AFileThatGrowsMeanwhileMakesNoStore) {
+TEST_F(Filling, AFileThatGrowsDuringReadingIsNotStored) {
   std::string text;
   for (int i = 0; i < 50'000; ++i) text += "{\"text\": \"row " + std::to_string(i) + std::string(200, 'x') + "\"}\n";
   const auto file = folder.write("rows.jsonl", text);
   spec.sets = {file.string()};
-  // The draft appears when the file's key is known, and before its rows are read.
+  // The draft appears when the file's key is known and before its rows are read.
   std::thread writer([&] {
     std::error_code none;
     while (!std::filesystem::exists(spec.cache, none) || std::filesystem::is_empty(spec.cache, none)) {
@@ -107,7 +107,7 @@ TEST_F(Filling, AFileThatGrowsMeanwhileMakesNoStore) {
   EXPECT_TRUE(std::filesystem::is_empty(spec.cache));
 }
 
-TEST_F(Filling, StopsWhileTheFilesAreLookedAt) {
+TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   spec.sets = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
   const InterruptScope scope;
   std::raise(SIGINT);
@@ -115,8 +115,8 @@ TEST_F(Filling, StopsWhileTheFilesAreLookedAt) {
   EXPECT_EQ(code, 130);
 }
 
-// What the threads of the pipeline throw comes out here, and they end.
-TEST_F(Filling, WhatThreadsThrowIsThrown) {
+// Exceptions of the pipeline's threads are rethrown here, and the threads end.
+TEST_F(Filling, ExceptionsOfThreadsAreRethrown) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += "{\"text\": \"" + std::string(100, 'x') + "\"}\n";
   const std::vector<std::filesystem::path> files = {folder.write("rows.jsonl", text)};

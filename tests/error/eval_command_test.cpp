@@ -1,4 +1,4 @@
-// What `fettle eval` says of rows and keys that cannot be.
+// The messages of `fettle eval` for unusable rows and keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Exports that are refused: what was said, and that nothing is left behind.
+// Refused exports: the message, and that no files are left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ Recipe merge_recipe(const fs::path& model, const fs::path& adapter, const fs::pa
   return recipe;
 }
 
-// A copy of llama's final adapter whose lora_B is multiplied by `factor`.
+// Copies llama's final adapter with lora_B multiplied by `factor`.
 void scaled_adapter(const fs::path& to, float factor) {
   fs::create_directories(to);
   const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");
@@ -48,7 +48,7 @@ void scaled_adapter(const fs::path& to, float factor) {
 
 class ExportError : public testing::Test {
  protected:
-  // The message, after checking that neither the folder nor a part of it is there.
+  // Returns the message, after checking that neither the folder nor a working folder exists.
   std::string refused(const Recipe& recipe) {
     const std::string message = user_error([&] { run_export(Request(recipe, Command::kExport)); });
     for (const auto& entry : fs::directory_iterator(folder_.path()))
@@ -66,9 +66,9 @@ TEST_F(ExportError, KeysAreNeeded) {
 TEST_F(ExportError, AnAdapterOfZeros) {
   scaled_adapter(folder_ / "zero", 0);
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "zero", folder_ / "out")),
-              AllOf(HasSubstr("zero/adapter_model.safetensors"), HasSubstr("changes nothing")));
+              AllOf(HasSubstr("zero/adapter_model.safetensors"), HasSubstr("nothing to merge")));
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "llama/adapter_init", folder_ / "out")),
-              HasSubstr("changes nothing"));
+              HasSubstr("nothing to merge"));
 }
 
 TEST_F(ExportError, AnAdapterLostInRounding) {
@@ -80,7 +80,7 @@ TEST_F(ExportError, AnAdapterLostInRounding) {
               AllOf(HasSubstr("bfloat16"), HasSubstr("export_dtype: float32")));
   scaled_adapter(folder_ / "weaker", 1e-7f);
   EXPECT_THAT(refused(merge_recipe(folder_ / "base", folder_ / "weaker", folder_ / "out")),
-              AllOf(HasSubstr("vanishes"), HasSubstr("export_dtype: float32")));
+              AllOf(HasSubstr("removes every change"), HasSubstr("export_dtype: float32")));
   Recipe full = merge_recipe(folder_ / "base", folder_ / "weak", folder_ / "full");
   full.export_dtype = "float32";
   EXPECT_NEAR(run_export(Request(full, Command::kExport)).logits->kept, 1, 1e-2);
@@ -91,7 +91,7 @@ TEST_F(ExportError, AnAdapterThatIsNotFinite) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", folder_ / "nan", folder_ / "out")), HasSubstr("not finite"));
 }
 
-// A copy of llama whose first value of a norm is `value`.
+// Copies llama with `value` as the first value of a norm.
 void model_with(const fs::path& to, float value) {
   write_text(to / "config.json", read_text(kModels / "llama/config.json"));
   const ModelRepository from = ModelRepository::open(kModels / "llama");
@@ -106,7 +106,7 @@ void model_with(const fs::path& to, float value) {
   writer.finish();
 }
 
-TEST_F(ExportError, AValueThatTheDtypeCannotHold) {
+TEST_F(ExportError, AValueThatTheDtypeCannotRepresent) {
   model_with(folder_ / "large", -1e5f);
   Recipe recipe = merge_recipe(folder_ / "large", {}, folder_ / "out");
   recipe.export_dtype = "float16";
@@ -118,14 +118,14 @@ TEST_F(ExportError, AValueThatTheDtypeCannotHold) {
   model_with(folder_ / "larger", 3.4e38f);
   recipe.model_name_or_path = (folder_ / "larger").string();
   EXPECT_THAT(refused(recipe), AllOf(HasSubstr("model.norm.weight"), HasSubstr("export_dtype: float32")));
-  // What is infinite already stays so.
+  // Values that are already infinite stay infinite.
   model_with(folder_ / "infinite", INFINITY);
   recipe.model_name_or_path = (folder_ / "infinite").string();
   recipe.export_dtype = "float16";
   EXPECT_EQ(run_export(Request(recipe, Command::kExport)).files, 1u);
 }
 
-TEST_F(ExportError, AMergeThatTheDtypeCannotHold) {
+TEST_F(ExportError, AMergeThatTheDtypeCannotRepresent) {
   Recipe low = merge_recipe(kModels / "llama", {}, folder_ / "base");
   low.export_dtype = "float16";
   run_export(Request(low, Command::kExport));
@@ -134,8 +134,8 @@ TEST_F(ExportError, AMergeThatTheDtypeCannotHold) {
               AllOf(HasSubstr("_proj.weight"), HasSubstr("float16"), HasSubstr("bfloat16 or float32")));
 }
 
-// A head of any shape, in an adapter that is otherwise fine.
-TEST_F(ExportError, AHeadThatIsNoMatrix) {
+// A head of any shape in an otherwise valid adapter.
+TEST_F(ExportError, AHeadThatIsNotAMatrix) {
   for (const Dims& dims : {Dims{}, Dims{2}, Dims{1000000000000, 0}, Dims{3, 5}}) {
     const AdapterFolder adapter = read_adapter(kModels / "llama/adapter_final");
     AdapterConfig config = adapter.config;
@@ -184,7 +184,7 @@ TEST_F(ExportError, AnAdapterGivenAsModel) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama/adapter_final", {}, folder_ / "out")), HasSubstr("is an adapter"));
 }
 
-TEST_F(ExportError, AFolderWithSomethingInIt) {
+TEST_F(ExportError, AFolderThatIsNotEmpty) {
   write_text(folder_ / "mine/notes.txt", "keep");
   EXPECT_THAT(
       user_error([&] { run_export(Request(merge_recipe(kModels / "llama", {}, folder_ / "mine"), Command::kExport)); }),
@@ -202,7 +202,7 @@ TEST_F(ExportError, APlaceThatIsNotWritable) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", {}, "/proc/out")), HasSubstr("/proc"));
 }
 
-// The limit on file sizes stands for a full disk.
+// A limit on file sizes simulates a full disk.
 TEST_F(ExportError, ADiskThatIsFull) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};

@@ -30,20 +30,20 @@ std::string chat_error(const Recipe& recipe) {
 
 TEST(GenerateErrors, Prompts) {
   Recipe recipe = reference_recipe("llama");
-  EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("nothing to answer"), HasSubstr("prompt=")));
-  EXPECT_THAT(generate_error(recipe, "\n  \n"), HasSubstr("nothing to answer"));
+  EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("there is no prompt"), HasSubstr("prompt=")));
+  EXPECT_THAT(generate_error(recipe, "\n  \n"), HasSubstr("there is no prompt"));
   EXPECT_THAT(generate_error(recipe, "\n" + std::string(300, '#')),
-              AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes 128"), HasSubstr("max_position_embeddings"),
-                    HasSubstr("shorten")));
+              AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes at most 128"),
+                    HasSubstr("max_position_embeddings"), HasSubstr("shorten")));
   recipe.set_at["prompt"] = "r.yaml:3";
   EXPECT_THAT(generate_error(recipe), HasSubstr("r.yaml:3: prompt is empty"));
   recipe.prompt = std::string(300, '#');
   EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("r.yaml:3"), HasSubstr("the prompt has 300 tokens")));
-  recipe.prompt = "é";  // a character that this tokenizer knows nothing of
+  recipe.prompt = "é";  // a character that is not in this tokenizer's vocabulary
   EXPECT_THAT(generate_error(recipe), HasSubstr("the prompt is empty"));
 }
 
-TEST(GenerateErrors, PromptsAreCheckedBeforeTheDevicesAreTaken) {
+TEST(GenerateErrors, PromptsAreCheckedBeforeDevicesAreOpened) {
   Recipe recipe = reference_recipe("llama");
   recipe.plugin = "/no/such/plugin.so";
   recipe.prompt = std::string(300, '#');

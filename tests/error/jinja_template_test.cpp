@@ -51,7 +51,7 @@ TEST(Jinja, NamesLineAndReason) {
   }
 }
 
-// Each of these would take hours or all memory; the limit that ends it is named.
+// Each of these templates would take hours or all memory. The error names the limit that ends it.
 void expect_stopped(std::initializer_list<std::string> sources) {
   for (const std::string& source : sources) {
     SCOPED_TRACE(source);
@@ -62,7 +62,7 @@ void expect_stopped(std::initializer_list<std::string> sources) {
   }
 }
 
-// `name` doubled n times: a value of 2^n parts that share.
+// `name` doubled n times: a value of 2^n parts that share memory.
 std::string doubled(const std::string& name, const std::string& start, int times) {
   std::string loop = "{% set ns." + name + " = " + start + " %}{% for i in range(" + std::to_string(times) + ") %}";
   return loop + "{% set ns." + name + " = [ns." + name + ", ns." + name + "] %}{% endfor %}";
@@ -90,7 +90,7 @@ TEST(Jinja, NoTemplateRunsForever) {
   });
 }
 
-TEST(Jinja, SharedPartsAreNoWayAroundTheLimits) {
+TEST(Jinja, SharedPartsCountTowardsTheLimits) {
   const std::string begin = "{% set ns = namespace() %}", two = begin + doubled("v", "[]", 60) + doubled("w", "[]", 60);
   expect_stopped({two + "{{ ns.v == ns.w }}", two + "{{ ns.v in [ns.w] }}", two + "{{ ns.v < ns.w }}",
                   two + "{{ [ns.w, ns.v] | sort }}", two + "{{ ns.v }}", two + "{{ ns.v | tojson }}",
@@ -152,7 +152,7 @@ TEST(Jinja, NoTemplateExhaustsMemory) {
   EXPECT_NE(failure("{{ '%.1000000000f' % 1.5 }}").find("precision too big"), std::string::npos);
 }
 
-TEST(Jinja, LargestNumbersAreNoTrap) {
+TEST(Jinja, TheLargestNumbersDoNotOverflow) {
   for (const char* source :
        {"{{ range(0, 9223372036854775807, 9223372036854775806) | list }}", "{{ 'abc'[1::9223372036854775807] }}",
         "{{ [1, 2, 3][2::-9223372036854775807 - 1] }}", "{{ '-7'.zfill(-9223372036854775807 - 1) }}",

@@ -23,7 +23,7 @@ TEST(SelectKernels, ByWordAndName) {
   EXPECT_EQ(names("cpu", {}), Names{});
   EXPECT_EQ(names("cpu", {"cpu_attention"}), Names{"cpu_attention"});
   EXPECT_EQ(names("tpu", {"auto"}), Names{});
-  EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may go from machine to machine";
+  EXPECT_EQ(names("tpu", {"cpu_attention"}), Names{}) << "a recipe may be used on other machines";
 }
 
 std::string error(const std::vector<std::string>& wanted) {
@@ -40,7 +40,7 @@ TEST(SelectKernels, RefusesUnknownNames) {
   EXPECT_THAT(error({"cpu_attention", "flash"}),
               HasSubstr("recipe.yaml:12: kernels: no kernel is called 'flash'; wanted auto, off, or names from: "
                         "cpu_attention"));
-  EXPECT_THAT(error({"auto", "cpu_attention"}), HasSubstr("'auto'")) << "a word stands alone";
+  EXPECT_THAT(error({"auto", "cpu_attention"}), HasSubstr("'auto'")) << "a word must be the only entry";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Configs that are wrong or ask for what is not there: file, field, what was found, what is wanted.
+// Configs that are wrong or need missing features: the message has the file, the field, what was found and what was
+// wanted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,7 @@ TEST(ModelConfig, MissingAndIllTypedFields) {
   EXPECT_THAT(with("tie_word_embeddings", "yes"), HasSubstr("wanted true or false"));
   EXPECT_THAT(with("hidden_act", 1), HasSubstr("wanted a string"));
   EXPECT_THAT(with("torch_dtype", "float8"), HasSubstr("float8"));
-  EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not read"));
+  EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not supported"));
 }
 
 TEST(ModelConfig, FieldsThatDoNotFitTogether) {

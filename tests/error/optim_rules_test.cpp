@@ -1,4 +1,4 @@
-// Hyperparameters of update rules that make no sense.
+// Invalid hyperparameters of update rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,8 +55,8 @@ TEST(OptimArgs, NumbersOutOfRange) {
         << rule;
 }
 
-// Every default lies in its own range.
-TEST(OptimArgs, DefaultsAreTaken) {
+// Every default is in its own range.
+TEST(OptimArgs, DefaultsAreValid) {
   for (const UpdateRule& rule : update_rules())
     for (const OptimArgument& argument : rule.args) {
       OptimSpec spec{.rule = std::string(rule.name),

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// A loop with a gather, a fusion, a dot and groups by a mesh.
+// A loop with a gather, a fusion, a dot and device groups along a mesh axis.
 HloBuilder small_program() {
   HloBuilder build;
   const int64_t fused = build.computation("fused");
@@ -41,7 +41,7 @@ void expect_error(const HloBuilder& build, const std::string& words) {
   }
 }
 
-// Whatever the bytes, they are refused or walked.
+// All bytes are either refused or can be walked.
 void expect_no_harm(std::string_view bytes) {
   try {
     const HloModule module = read_hlo(bytes);
@@ -52,7 +52,7 @@ void expect_no_harm(std::string_view bytes) {
   }
 }
 
-TEST(HloErrors, WhatIsNoProgramIsRefused) {
+TEST(HloErrors, OtherBytesAreRefused) {
   EXPECT_NO_THROW(read_hlo(small_program().bytes()));
   EXPECT_THROW(read_hlo(""), DeviceError);
   EXPECT_THROW(read_hlo("HloModule jit_step, is_scheduled=true"), DeviceError);
@@ -70,21 +70,21 @@ TEST(HloErrors, EveryTruncationAndManyMutations) {
   }
 }
 
-TEST(HloErrors, ReferencesToWhatIsNotThere) {
+TEST(HloErrors, DanglingReferences) {
   HloBuilder build = small_program();
   build.add("negate", {{HloBuilder::kF32, {}}}, {999});
   build.message.mutable_module()->clear_schedule();
-  expect_error(build, "instruction 999, which is not there");
+  expect_error(build, "instruction 999, which does not exist");
   build = small_program();
   build.message.mutable_module()->clear_schedule();
   build.message.mutable_module()->mutable_computations(2)->mutable_instructions(0)->set_called_computation_ids(0, 998);
-  expect_error(build, "computation 998, which is not there");
+  expect_error(build, "computation 998, which does not exist");
   build = small_program();
   build.message.mutable_module()->set_entry_computation_id(997);
-  expect_error(build, "entry computation 997, which is not there");
+  expect_error(build, "entry computation 997, which does not exist");
   build = small_program();
   build.message.mutable_module()->mutable_computations(0)->set_root_id(996);
-  expect_error(build, "root 996, which is not there");
+  expect_error(build, "root 996, which does not exist");
   build = small_program();
   build.message.mutable_module()
       ->mutable_computations(0)
@@ -101,7 +101,7 @@ TEST(HloErrors, CallsInACircle) {
   expect_error(build, "calls main, which comes after it");
 }
 
-TEST(HloErrors, InstructionsThatTakeThemselves) {
+TEST(HloErrors, InstructionsThatUseThemselves) {
   HloBuilder build = small_program();
   build.message.mutable_module()->clear_schedule();
   hlo::Instruction& made = build.add("bitcast", {{HloBuilder::kF32, {}}}, {1});
@@ -109,7 +109,7 @@ TEST(HloErrors, InstructionsThatTakeThemselves) {
   expect_error(build, "which comes after it");
 }
 
-TEST(HloErrors, ShapesAndGroupsThatCannotBe) {
+TEST(HloErrors, ImpossibleShapesAndGroups) {
   HloBuilder build = small_program();
   hlo::Shape& shape =
       *build.message.mutable_module()->mutable_computations(0)->mutable_instructions(0)->mutable_shape();
@@ -131,7 +131,7 @@ TEST(HloErrors, ShapesAndGroupsThatCannotBe) {
   expect_error(build, "into 2 groups of 4");
 }
 
-TEST(HloErrors, SchedulesThatLeaveOut) {
+TEST(HloErrors, IncompleteSchedules) {
   HloBuilder build = small_program();
   auto& sequences = *build.message.mutable_module()->mutable_schedule()->mutable_sequences();
   sequences.begin()->second.mutable_instruction_ids()->RemoveLast();

@@ -1,4 +1,4 @@
-// A plot that cannot be written is the user's to mend.
+// A plot that cannot be written is a user error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

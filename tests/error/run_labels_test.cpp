@@ -42,17 +42,17 @@ TEST_F(LabelKeys, ContradictEachOther) {
   expect("num_labels is 3, but id2label names 2");
 }
 
-TEST_F(LabelKeys, AreRefusedBesideOthers) {
+TEST_F(LabelKeys, AreRefusedForEncoders) {
   recipe.template_name = "llama3";
   expect("of an encoder, which reads plain texts", {{"model_type", "bert"}, {"max_position_embeddings", 8}});
 }
 
-TEST_F(LabelKeys, MustMatchWhatTheModelWasTaught) {
+TEST_F(LabelKeys, MustMatchTheModelsLabels) {
   const json taught = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   recipe.num_labels = 5;
   recipe.set_at["num_labels"] = "recipe.yaml:3";
   expect("recipe.yaml:3: num_labels has 5 labels, but config.json belongs to a classifier with 2", taught);
-  // A model that is trained from scratch has no head to lose.
+  // A model that is trained from scratch has no trained head.
   recipe.train_from_scratch = true;
   EXPECT_EQ(settled_labels(recipe, cls_stage(), taught, "config.json")->size(), 5);
 }

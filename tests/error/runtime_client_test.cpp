@@ -130,7 +130,7 @@ TEST_F(RunError, ArgumentsAreCheckedBeforeTheLaunch) {
   expect_refused({&w, &x, &gone}, "argument 2 (y)");
   expect_refused({&w, &x, &empty}, "no buffer given");
   expect_refused({&w, &x, nullptr}, "no buffer given");
-  // All is still well.
+  // After the errors, the client still works.
   EXPECT_EQ(step.run({&w, &x, &y})[1].download().as<float>()[0], 0);
 }
 

@@ -1,4 +1,4 @@
-// A plugin that speaks an API older than any Fettle takes: only its version may be looked at.
+// A plugin with an older API than Fettle supports. Fettle may read only its version.
 #include <cstddef>
 
 namespace {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The error's text; fails unless it is a DeviceError (exit 4).
+// Returns the error's text; fails unless it is a DeviceError (exit 4).
 template <typename Action>
 std::string device_error(const Action& action) {
   try {
@@ -49,7 +49,7 @@ TEST_F(PluginError, MissingFileNamesThePathAndTheRemedy) {
   expect_contains(text, "make plugins");
 }
 
-TEST_F(PluginError, UnknownNameListsThePlacesLookedAt) {
+TEST_F(PluginError, UnknownNameListsTheSearchedPlaces) {
   setenv("FETTLE_PLUGIN_PATH", folder.c_str(), 1);
   const std::string text = device_error([] { Plugin::load("abacus"); });
   unsetenv("FETTLE_PLUGIN_PATH");
@@ -58,7 +58,7 @@ TEST_F(PluginError, UnknownNameListsThePlacesLookedAt) {
   EXPECT_TRUE(Plugin::find("abacus").empty());
 }
 
-TEST_F(PluginError, NoPluginIsTakenFromTheWorkingDirectory) {
+TEST_F(PluginError, NoPluginIsLoadedFromTheWorkingDirectory) {
   const Environment cache("FETTLE_CACHE", std::nullopt), home("HOME", std::nullopt);
   const fs::path place = folder / ".cache/fettle/plugins/abacus";
   fs::create_directories(place);
@@ -104,7 +104,7 @@ TEST_F(PluginError, EmptyFileAndFolder) {
   expect_contains(device_error([&] { Plugin::load(folder.string()); }), "folder");
 }
 
-TEST_F(PluginError, CutOffPlugin) {
+TEST_F(PluginError, TruncatedPlugin) {
   const fs::path path = folder / "cut_cpu_plugin.so";
   fs::copy_file(Plugin::find("cpu"), path);
   for (int size : {100000, 70, 20}) {
@@ -113,8 +113,8 @@ TEST_F(PluginError, CutOffPlugin) {
   }
 }
 
-// Some shared object that every Linux has.
-TEST_F(PluginError, SharedObjectThatIsNoPlugin) {
+// A shared object that every Linux has.
+TEST_F(PluginError, SharedObjectThatIsNotAPlugin) {
   std::ifstream maps("/proc/self/maps");
   std::string libc;
   for (std::string line; std::getline(maps, line);) {

@@ -1,4 +1,4 @@
-// Meshes and rules that cannot be: the message holds the formula or the names there are.
+// Invalid meshes and rules: the message has the sizes or the valid names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

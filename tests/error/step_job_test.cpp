@@ -1,4 +1,4 @@
-// Recipes that the model at hand cannot be trained by.
+// Recipes that cannot train the given model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,14 +19,15 @@ std::string message(const std::string& model, const std::vector<std::string>& wo
   return user_error([&] { make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
 }
 
-TEST(JobError, LayersThatAreNotThere) {
+TEST(JobError, MissingLayers) {
   EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
               AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
   EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
-  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}), HasSubstr("nothing to train"));
+  EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_layers=0"}),
+              HasSubstr("nothing is trained"));
 }
 
-TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
+TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {
   const std::string adapter = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama/adapter_init";
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
               AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
@@ -35,9 +36,9 @@ TEST(JobError, WhatRunsOverWholeStacksIsNotOffloaded) {
             "no error");
 }
 
-TEST(JobError, ModulesThatAreNotThere) {
+TEST(JobError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
-  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has an adapter"));
+  EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=attn"}),
               AllOf(HasSubstr("freeze_trainable_modules: 'attn'"), HasSubstr("self_attn")));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_extra_modules=mlp"}),
@@ -60,7 +61,7 @@ TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
   EXPECT_EQ(message("llama/quantised/nf4", {"quantization_bit=4"}), "no error");
 }
 
-// PEFT would train a copy of a tied embedding apart from the head.
+// PEFT would train a separate copy of a tied embedding.
 TEST(JobError, ParametersOfExperts) {
   EXPECT_THAT(message("llama", {"target_parameters=mlp.experts.down_proj"}),
               AllOf(HasSubstr("llama has no experts"), HasSubstr("mlp.gate_proj")));
@@ -115,7 +116,7 @@ TEST(JobError, EncodersOnlyClassify) {
   EXPECT_THAT(message("roberta", {"stage=rm"}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
 }
 
-TEST(JobError, ANamedReferenceBesideAQuantisedBase) {
+TEST(JobError, ARefModelWithAQuantisedBase) {
   const std::string folder = std::string(FETTLE_SOURCE_DIR) + "/tests/reference/models/llama";
   for (const std::string& base : {std::string("llama"), std::string("llama/quantised/nf4")}) {
     std::vector<std::string> words = {"stage=dpo", "ref_model=" + folder};

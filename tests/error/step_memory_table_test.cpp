@@ -1,4 +1,4 @@
-// A step that does not fit: exit code 3 and remedies that apply to the recipe at hand.
+// A step that does not fit: exit code 3 and remedies that apply to this recipe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
   return "fits";
 }
 
-TEST(MakeJob, BalancesNoExpertsOfADenseModel) {
+TEST(MakeJob, RefusesBalancingForADenseModel) {
   Recipe recipe;
   recipe.moe_aux_loss_coef = 0.01;
   EXPECT_THAT(user_error([&] { job_for(recipe); }), AllOf(HasSubstr("moe_aux_loss_coef"), HasSubstr("no experts")));
@@ -41,11 +41,11 @@ TEST(MakeJob, BalancesNoExpertsOfADenseModel) {
 
 TEST(RequireFit, TheLimitItselfFits) {
   EXPECT_EQ(does_not_fit({}, 5'000'000'000, 5'000'000'000), "fits");
-  EXPECT_EQ(does_not_fit({}, 5'000'000'000, 0), "fits") << "nothing is known of the device";
+  EXPECT_EQ(does_not_fit({}, 5'000'000'000, 0), "fits") << "the device's memory is not known";
   EXPECT_NE(does_not_fit({}, 5'000'000'001, 5'000'000'000), "fits");
 }
 
-TEST(RequireFit, TheHostsMemoryToo) {
+TEST(RequireFit, HostMemoryMayNotSuffice) {
   MemoryTable table;
   table.host_trained = 3'000'000'000;
   table.host_optimizer = 1'000'000'000;
@@ -72,7 +72,7 @@ TEST(RequireFit, LargeWeights) {
   recipe.finetuning_type = "full";
   recipe.per_device_train_batch_size = 1;
   recipe.bf16 = true;
-  // 0.7 MB of weights and moments, next to nothing else.
+  // 0.7 MB of weights and moments, and hardly anything else.
   const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
   EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
@@ -80,8 +80,8 @@ TEST(RequireFit, LargeWeights) {
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
 }
 
-// A card of 24 GB, of which 22.8 may be taken and 23 could be.
-TEST(RequireFit, AShareThatIsTooSmallIsOneRemedy) {
+// A 24 GB card of which the recipe allows 22.8 GB, but 23 GB could be used.
+TEST(RequireFit, ALargerShareIsARemedy) {
   const MemoryShare share{
       .total = 24'000'000'000, .utilization = 0.95, .allowance = 1'000'000'000, .limit = 22'800'000'000};
   const auto run = job_for({});

@@ -24,7 +24,7 @@ class MergedAdapterError : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MergedAdapterError, WhatIsNotFiniteIsSaidBeforeTheStart) {
+TEST_F(MergedAdapterError, ValuesThatAreNotFiniteAreReportedBeforeTheStart) {
   make_adapter(folder_ / "a1", llama_, {.rank = 4, .modules = {"mlp.down_proj"}}, 1,
                [](const std::string&, HostArray& array) { array.as<float>()[0] = 1e4f; });
   Recipe recipe = reference_recipe("llama");

@@ -1,4 +1,4 @@
-// Broken tokenizer files are the user's error, and say which file and what in it.
+// Broken tokenizer files are user errors; the message names the file and the fault.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class Files : public testing::Test {
 
   void write(const std::string& name, const std::string& content) { std::ofstream(dir_ / name) << content; }
 
-  // The message of the error that opening gives; it must be the user's.
+  // Returns the message of the error that opening throws. It must be a UserError.
   std::string error() {
     try {
       Tokenizer::open(dir_);
@@ -57,7 +57,7 @@ TEST_F(Files, NoTokenizerJson) {
   EXPECT_SAYS(message, "tokenizer.json");
 }
 
-TEST_F(Files, BrokenJsonHasItsPlace) {
+TEST_F(Files, BrokenJsonIsReportedWithItsPlace) {
   EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is not valid JSON: syntax error at line 2, column 13");
   EXPECT_SAYS(error_of(""), "tokenizer.json: is not valid JSON: the text ends too early");
   EXPECT_SAYS(error_of("{\"model\": {\"type\": \"BP"), "tokenizer.json: is not valid JSON: the text ends too early");
@@ -67,7 +67,7 @@ TEST_F(Files, BrokenJsonHasItsPlace) {
   EXPECT_SAYS(error_of(deep), "tokenizer.json: is not valid JSON: values are nested more than 100 deep");
 }
 
-TEST_F(Files, BrokenConfigHasItsPlace) {
+TEST_F(Files, BrokenConfigIsReportedWithItsPlace) {
   write("tokenizer.json", model(kVocab + R"(, "merges": ["a b"])"));
   write("tokenizer_config.json", "{\"eos_token\": 5}");
   EXPECT_SAYS(error(), "tokenizer_config.json: eos_token: found number (5), wanted a string");
@@ -88,7 +88,7 @@ TEST_F(Files, UnknownTypesAreNamedWithTheKnownOnes) {
   EXPECT_SAYS(error_of(good + R"("decoder": {}})"), "tokenizer.json: decoder: key 'type' is missing");
 }
 
-TEST_F(Files, UnknownKeysAreNotPassedOver) {
+TEST_F(Files, UnknownKeysAreRefused) {
   const std::string good = R"({"model": {"type": "BPE", )" + kVocab + R"(, "merges": []}, )";
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "temperature": 0.5)")),
               "tokenizer.json: model: 'temperature' is not supported; supported are type, dropout");
@@ -120,8 +120,8 @@ TEST_F(Files, BadPatternsAndBehaviours) {
   EXPECT_SAYS(error_of(start + R"("pattern": {"Glob": "a"}, "behavior": "Isolated"}})"), "pre_tokenizer.pattern");
 }
 
-// Each of these patterns can match the text in more ways than any machine can try.
-TEST_F(Files, PatternsThatBacktrackWithoutEndAreRefused) {
+// Each of these patterns can match the text in more ways than a machine can try.
+TEST_F(Files, PatternsThatBacktrackForeverAreRefused) {
   const std::string text = std::string(5000, 'x') + "b";
   for (const std::string pattern : {"(x+)+$", "(?:x|x)+$", "(x+x+)+[yz]", "(?:x*)*[yz]", "(.*)*[yz]"}) {
     SCOPED_TRACE(pattern);
@@ -152,7 +152,7 @@ TEST_F(Files, MergesOfMissingTokens) {
   EXPECT_SAYS(error_of(model(kVocab + R"(, "merges": [], "dropout": "much")")), "model.dropout");
 }
 
-TEST_F(Files, IdsThatAreNoneOrTwice) {
+TEST_F(Files, InvalidAndDuplicateIds) {
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": 0, "b": 0}, "merges": [])")), "tokens 'a' and 'b' have the same id 0");
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": -1}, "merges": [])")), "the id of token 'a' is -1");
   EXPECT_SAYS(error_of(model(R"("vocab": {"a": "x"}, "merges": [])")), "the id of token 'a' is \"x\"");

@@ -1,4 +1,4 @@
-// Broken SentencePiece and rank files, and models that a text does not fit, are the user's error.
+// Broken SentencePiece and rank files, and texts that a model cannot encode, are user errors.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -47,7 +47,7 @@ class Models : public testing::Test {
 
 #define EXPECT_SAYS(message, part) EXPECT_NE((message).find(part), std::string::npos) << (message)
 
-TEST_F(Models, CutOffSentencePiece) {
+TEST_F(Models, TruncatedSentencePiece) {
   const std::string good = read(kReference / "sp_bpe/tokenizer.model");
   ASSERT_GT(good.size(), 1000u);
   write("tokenizer.model", good.substr(0, 777));
@@ -58,7 +58,7 @@ TEST_F(Models, CutOffSentencePiece) {
   EXPECT_SAYS(error(), "not a SentencePiece model");
 }
 
-// Whatever bytes are wrong, it is an error or a tokenizer, never a crash.
+// Wrong bytes give an error or a tokenizer, never a crash.
 TEST_F(Models, AnyBrokenByteIsAnErrorOrATokenizer) {
   for (const char* name : {"sp_bpe", "sp_unigram"}) {
     const std::string good = read(kReference / name / "tokenizer.model");
@@ -83,7 +83,7 @@ TEST_F(Models, IdsOfXlmRobertaNeedItsTokenizerJson) {
   EXPECT_SAYS(error(), "use its tokenizer.json");
 }
 
-TEST_F(Models, RankLinesThatAreNone) {
+TEST_F(Models, MalformedRankLines) {
   write("tokenizer_config.json", R"({"pat_str": "\\\\w+"})");
   write("x.tiktoken", "YQ== 0\nYg== one\n");
   EXPECT_SAYS(error(), "x.tiktoken:2: found 'Yg== one', wanted base64 and a rank");
@@ -99,7 +99,7 @@ TEST_F(Models, RanksOfAnUnknownProgram) {
               "Fettle does not know how this tokenizer of 1 ranks cuts a text into words; it knows Llama 3 (128000");
 }
 
-TEST_F(Models, TekkenWithoutItsParts) {
+TEST_F(Models, IncompleteTekken) {
   write("tekken.json", R"({"config": {"default_num_special_tokens": 10, "default_vocab_size": 20}, "vocab": []})");
   EXPECT_SAYS(error(), "tekken.json: config: key 'pattern' is missing");
   write(
@@ -108,7 +108,7 @@ TEST_F(Models, TekkenWithoutItsParts) {
   EXPECT_SAYS(error(), "tekken.json: vocab: found {\"rank\":0}, wanted");
 }
 
-TEST_F(Models, UnknownTokensThatAreMissing) {
+TEST_F(Models, MissingUnknownTokens) {
   write("tokenizer.json", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}})");
   EXPECT_SAYS(error(), "model: unk_token '[UNK]' is not in the vocabulary");
   write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["b", -1.0]], "unk_id": 1}})");
@@ -119,7 +119,7 @@ TEST_F(Models, UnknownTokensThatAreMissing) {
   EXPECT_SAYS(error(), "model.vocab[0]: wanted a token and its score");
 }
 
-TEST_F(Models, CharsmapThatIsNone) {
+TEST_F(Models, MalformedCharsmap) {
   const std::string start = R"({"model": {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 0}, "normalizer": )";
   write("tokenizer.json", start + R"({"type": "Precompiled", "precompiled_charsmap": "?"}})");
   EXPECT_SAYS(error(), "normalizer.precompiled_charsmap: is not base64");

@@ -1,4 +1,4 @@
-// Checkpoints that cannot be written or gone on from.
+// Checkpoints that cannot be written, and checkpoints that a run cannot continue from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ using testing::Not;
 class FailedSave : public testing::Test {
  protected:
   FailedSave() : run_(run_recipe(folder_ / "out", "lora")) {
-    // A file where step 2's checkpoint belongs.
+    // Puts a file in the place of step 2's checkpoint.
     write_text(folder_ / "out/checkpoint-2", "");
   }
   TempFolder folder_;
   TrainingRun run_;
 };
 
-TEST_F(FailedSave, IsSaidOnceAndTheNextOneHasItsTurn) {
+TEST_F(FailedSave, IsReportedOnceAndTheNextOneIsWritten) {
   CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
   run_.state.step = 1;
   writer.save(run_.state, {});
@@ -40,8 +40,8 @@ TEST_F(FailedSave, IsSaidOnceAndTheNextOneHasItsTurn) {
   testing::internal::CaptureStderr();
   writer.save(run_.state, {});
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file of that name is there"),
-                          HasSubstr("training goes on"), HasSubstr((folder_ / "out/checkpoint-1").string())));
+  EXPECT_THAT(said, AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file has that name"),
+                          HasSubstr("training continues"), HasSubstr((folder_ / "out/checkpoint-1").string())));
   testing::internal::CaptureStderr();
   writer.settle();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -59,11 +59,11 @@ TEST_F(FailedSave, IsThrownWhereTheRunNeedsIt) {
   run_.state.step = 2;
   writer.save(run_.state, {});
   EXPECT_THAT(user_error([&] { writer.require(); }),
-              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file of that name is there"),
+              AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("a file has that name"),
                     HasSubstr((folder_ / "out/checkpoint-1").string()), HasSubstr("resume_from_checkpoint=true")));
 }
 
-TEST_F(FailedSave, IsSaidWhenNobodyAskedAnyMore) {
+TEST_F(FailedSave, IsReportedByTheDestructor) {
   testing::internal::CaptureStderr();
   {
     CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
@@ -105,11 +105,11 @@ class OtherRun : public testing::Test {
   std::optional<StateReader> state_;
 };
 
-TEST_F(OtherRun, TheSameOneIsTaken) {
+TEST_F(OtherRun, TheSameRunIsAccepted) {
   EXPECT_EQ(error(recipe()), "no error");
 }
 
-TEST_F(OtherRun, AnotherMeshWithTheSameGlobalBatchIsTaken) {
+TEST_F(OtherRun, AnotherMeshWithTheSameGlobalBatchIsAccepted) {
   Recipe other = recipe();
   other.mesh = {{"fsdp", 4}, {"dp", 2}};
   other.per_device_train_batch_size = 1;
@@ -124,7 +124,7 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   Recipe other = recipe();
   other.mesh = {{"fsdp", 4}};
   EXPECT_THAT(error(other),
-              AllOf(HasSubstr("checkpoint-1 was written with 16 rows a step, this run has 64"),
+              AllOf(HasSubstr("checkpoint-1 was written with 16 rows per step, but this run has 64"),
                     HasSubstr("per_device_train_batch_size 8 x 4 devices x gradient_accumulation_steps 2"),
                     HasSubstr("set per_device_train_batch_size: 2,"), HasSubstr("adapter_name_or_path: ")));
   other.gradient_accumulation_steps = 3;
@@ -145,7 +145,7 @@ TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {
   EXPECT_THAT(error(recipe("full")), AllOf(HasSubstr("finetuning_type"), HasSubstr("lora"), HasSubstr("full")));
 }
 
-// Kernels round differently and no more: their names are said, and the run goes on.
+// Other kernels only round differently, so the run continues after a warning with their names.
 TEST_F(OtherRun, OtherKernelsAreNamed) {
   const Recipe again = recipe();
   const ModelRepository repository = ModelRepository::open(again.model_name_or_path);
@@ -176,7 +176,7 @@ TEST_F(OtherRun, OtherKernelsAreNamed) {
 TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   Recipe other = recipe();
   other.seed = 7;
-  EXPECT_THAT(error(other), HasSubstr("seed = 42, this run has 7"));
+  EXPECT_THAT(error(other), HasSubstr("seed = 42, but this run has 7"));
   other = recipe();
   other.packing = true;
   EXPECT_THAT(error(other), HasSubstr("packing"));
@@ -191,19 +191,18 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
 TEST_F(OtherRun, AnotherStageIsNamed) {
   Recipe other = recipe();
   other.stage = "pt";
-  EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", this run has \"pt\""));
+  EXPECT_THAT(error(other), HasSubstr("stage = \"sft\", but this run has \"pt\""));
 }
 
-TEST_F(OtherRun, ABaseOfOtherWeightsIsRefusedByBothPaths) {
+TEST_F(OtherRun, ABaseWithOtherWeightsIsRefusedWithBothPaths) {
   Recipe other = recipe();
   other.model_name_or_path = copy_model(folder_ / "other");
   EXPECT_EQ(error(other), "no error");
   change_tensor(folder_ / "other/model.safetensors", "model.layers.1.mlp.down_proj.weight");
-  EXPECT_THAT(error(other),
-              AllOf(HasSubstr("checkpoint-1: what is trained there was trained beside weights of a base model other"),
-                    HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
-                    HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start afresh")));
-  StateWriter(folder_ / "old/state").finish({{"step", 1}});  // as before there was a digest
+  EXPECT_THAT(error(other), AllOf(HasSubstr("checkpoint-1 was trained with weights of a base model that differ"),
+                                  HasSubstr("model_name_or_path was " + recipe().model_name_or_path),
+                                  HasSubstr("this run has " + other.model_name_or_path), HasSubstr("start a new run")));
+  StateWriter(folder_ / "old/state").finish({{"step", 1}});  // like checkpoints before base digests
   const ModelRepository repository = ModelRepository::open(other.model_name_or_path);
   const auto run = make_run(other, repository.config(), "config.json", 1);
   EXPECT_EQ(user_error([&] { check_base(StateReader(folder_ / "old/state"), base_identity(run, repository)); }),
@@ -215,8 +214,8 @@ TEST_F(OtherRun, OtherDataIsRefused) {
   EXPECT_THAT(user_error([&] {
                 check_data(*state_, {81, data_.digest});
               }),
-              AllOf(HasSubstr("80 rows an epoch"), HasSubstr("has 81 now"), HasSubstr("lost or repeated")));
-  EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("over other tokens"));
+              AllOf(HasSubstr("80 rows per epoch"), HasSubstr("now has 81"), HasSubstr("lost or repeated")));
+  EXPECT_THAT(user_error([&] { check_data(*state_, {80, "another"}); }), HasSubstr("with other tokens"));
 }
 
 TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
@@ -229,7 +228,7 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   };
   EXPECT_EQ(error(), "no error");
   write_text(folder / "out/all_results.json", "{}");
-  EXPECT_THAT(error(), HasSubstr("holds an earlier run; set overwrite_output_dir: true"));
+  EXPECT_THAT(error(), HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
   recipe.overwrite_output_dir = true;
   EXPECT_EQ(error(), "no error");
 }

@@ -1,4 +1,4 @@
-// Any text as a template: it renders or throws UserError, within the limits of an interpreter.
+// Takes any text as a template: it renders or throws UserError, within the interpreter's limits.
 #include "base/error.h"
 #include "jinja/template.h"
 

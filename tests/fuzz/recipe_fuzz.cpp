@@ -1,4 +1,4 @@
-// Any text as a recipe: it is read, or refused with UserError. A last line after a zero byte is an override.
+// Takes any text as a recipe: it is read, or refused with UserError. A last line after a zero byte is an override.
 #include "base/error.h"
 #include "config/recipe.h"
 #include "temp_folder.h"

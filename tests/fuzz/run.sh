@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan, JOBS (default: the
-# cores) at a time. New inputs go to FOLDER (default build/fuzz/corpus); a crash leaves its input there and fails.
-# FETTLE_FUZZ_SEED makes the inputs the same ones again, as far as they get in the time.
+# Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan, JOBS targets at
+# a time (default: the number of cores). New inputs go to FOLDER (default build/fuzz/corpus). When a target crashes, its
+# input stays there and the script fails. With FETTLE_FUZZ_SEED, the inputs are reproducible, as far as they get in the
+# time.
 # Usage: tests/fuzz/run.sh [SECONDS [FOLDER [SUBJECT ...]]]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,5 @@
-// Any bytes as a .safetensors file: its tensors are read, or it is refused with UserError; every one lies in the file.
-// The length of the header, its first 8 bytes, is made to fit unless the input begins with an 'x'.
+// Takes any bytes as a .safetensors file: its tensors are read, or it is refused with UserError. Every tensor must lie
+// in the file. Unless the input begins with an 'x', the first 8 bytes are replaced by a fitting header length.
 #include <algorithm>
 #include <cstdlib>
 

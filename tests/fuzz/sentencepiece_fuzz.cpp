@@ -1,4 +1,4 @@
-// Any bytes as tokenizer.model, a SentencePiece model or ranks: it opens, encodes and decodes, or is refused with
+// Takes any bytes as tokenizer.model, a SentencePiece model or ranks: it opens, encodes and decodes, or is refused with
 // UserError.
 #include "base/error.h"
 #include "temp_folder.h"

@@ -1,4 +1,4 @@
-// Any text as tokenizer.json: it opens, encodes and decodes, or is refused with UserError.
+// Takes any text as tokenizer.json: it opens, encodes and decodes, or is refused with UserError.
 #include "base/error.h"
 #include "temp_folder.h"
 #include "tokenizer/tokenizer.h"

@@ -1,5 +1,5 @@
-// Any bytes as a PyTorch checkpoint: as a pickle, and as a zip file whose members' ranges are then read. Tensors, or
-// UserError; every view lies in its storage, every member in the file.
+// Takes any bytes as a PyTorch checkpoint: as a pickle, and as a zip file whose members' ranges are then read. It gives
+// tensors or UserError. Every view must lie in its storage, every member in the file.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
-"""Baichuan 2 as a small PyTorch module: what the published 7B and 13B compute, under their weights' names.
+"""Baichuan 2 as a small PyTorch module: it computes the same as the published 7B and 13B, with their weights' names.
 
-7B: rotary positions. 13B: ALiBi, a bias on the scores that grows with the distance, another slope for each head. Both:
-RMSNorm, q|k|v in one W_pack, gated MLP, a head whose rows are scaled to length 1 before each use (NormHead).
-Transformers has no such family; it gets to know this one by `register()`.
+7B: rotary positions. 13B: ALiBi, a bias on the scores that grows with the distance, with a slope for each head. Both:
+RMSNorm, one W_pack for q, k and v, a gated MLP, and a head whose rows are scaled to length 1 before each use (NormHead).
+Transformers does not have this family; `register()` adds it.
 """
 
 import math
@@ -31,7 +31,7 @@ class Config(transformers.PretrainedConfig):
 
 
 def slopes(heads):
-    """ALiBi's slopes: a geometric series for a power of two; else its first ones and every other of twice as many."""
+    """ALiBi's slopes: a geometric series for a power of two; otherwise those and every other slope of twice as many heads."""
     power = 2 ** math.floor(math.log2(heads))
     series = lambda count: [2 ** (-8 * (i + 1) / count) for i in range(count)]
     return series(power) + series(2 * power)[0::2][: heads - power]
@@ -139,11 +139,11 @@ class Model(transformers.PreTrainedModel):
     def get_output_embeddings(self):
         return self.lm_head
 
-    def prepare_inputs_for_generation(self, input_ids, **_):  # PEFT asks for it
+    def prepare_inputs_for_generation(self, input_ids, **_):  # PEFT calls this
         return dict(input_ids=input_ids)
 
     def forward(self, input_ids, attention_mask=None, labels=None, num_items_in_batch=None, **_):
-        """Rows are padded on the right, where no position before can see it: the mask has no say."""
+        """Rows are padded on the right, where no earlier position can see it, so the mask is not needed."""
         logits = self.lm_head(self.model(input_ids))
         loss = None
         if labels is not None:

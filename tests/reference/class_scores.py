@@ -1,4 +1,4 @@
-"""Records the figures that scikit-learn and SciPy give drawn labels and numbers.
+"""Records the metrics that scikit-learn and SciPy compute for random labels and numbers.
 
 usage: class_scores.py      (writes class_scores.json; README.md has the format)
 """

@@ -1,6 +1,6 @@
 """Builds tiny classifiers and records what Transformers and PEFT compute with them: BERT, RoBERTa, Llama.
 
-Each has a head of three outputs, which serves one label, several labels and three numbers. `reward`: 20 steps of TRL's
+Each has a head with three outputs, for one label, for several labels and for three numbers. `reward`: 20 steps of TRL's
 RewardTrainer on the llama model of record.py.
 
 usage: classifiers.py      (writes models/{bert,roberta,llama_classifier}/, models/llama/reward_init/, classifiers.json)
@@ -35,7 +35,7 @@ SHOWN = 6  # rows whose logits are recorded
 def make_config(name):
     if name == "bert":
         return transformers.BertConfig(**ENCODER, max_position_embeddings=64, pad_token_id=0)
-    if name == "roberta":  # another activation than BERT's
+    if name == "roberta":  # another activation than in BERT
         return transformers.RobertaConfig(
             **ENCODER, max_position_embeddings=64, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1,
             layer_norm_eps=1e-5, hidden_act="gelu_new",
@@ -69,7 +69,7 @@ def write_model(name):
 
 
 def rows():
-    """Of rows.jsonl: ids from 2 on (0 and 1 are padding), token types 1 in the second half, labels made of the ids."""
+    """Rows from rows.jsonl: ids from 2 on (0 and 1 are padding), token types 1 in the second half, labels derived from the ids."""
     out = []
     for row in families.load_rows():
         ids = [max(i, 2) for i in row["input_ids"]]
@@ -127,7 +127,7 @@ def train(model, name, problem, settings):
 
 
 def save_start(model, targets, folder, **options):
-    """A PEFT folder of a fresh LoRA, whose second matrices are zero and whose head is the model's."""
+    """Writes a PEFT folder with new LoRA weights (B is zero) and the model's head."""
     torch.manual_seed(78)
     config = peft.LoraConfig(r=4, lora_alpha=8, task_type="SEQ_CLS", target_modules=targets, **options)
     record.save_adapter(peft.get_peft_model(model, config), folder)
@@ -138,7 +138,7 @@ def record_model(name):
     start = families.MODELS / name / "adapter_init"
     if name == "llama_classifier":
         save_start(load(name), ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], start)
-    else:  # "dense" alone would take the pooler and the head as well
+    else:  # "dense" alone would also match the pooler and the head
         targets = ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"]
         save_start(load(name), targets, start, **dict(modules_to_save=["pooler"]) if name == "bert" else {})
     out = dict(logits=logits(load(name), name), lora={}, full={})

@@ -1,8 +1,8 @@
-"""Has Transformers and PEFT read the classifiers that Fettle writes, and compares what both say of the same texts.
+"""Loads the classifiers that Fettle writes with Transformers and PEFT, and compares both programs' results on the same texts.
 
-Every family that Transformers has a classifier of is read with a random head. BERT, RoBERTa and Llama without a head are
-also taught for a few steps, whole and with an adapter, whose merge is compared too. The tokenizer is that of the
-reference models, which adds no special tokens: the ids are what counts.
+Every family for which Transformers has a classifier is tested with a random head. BERT, RoBERTa and Llama without a head
+are also trained for a few steps, whole and with an adapter; the adapter's merge is compared too. The tokenizer is that of
+the reference models, which adds no special tokens, since only the ids matter.
 
 usage: classifiers_live.py FETTLE
 """
@@ -62,14 +62,14 @@ def with_head(family, folder):
 
 
 def without_head(family, folder):
-    """As its pre-training left it: BERT as the encoder alone, RoBERTa as a masked language model."""
+    """The model as pre-training left it: BERT as the encoder alone, RoBERTa as a masked language model."""
     auto = dict(bert=transformers.AutoModel, roberta=transformers.AutoModelForMaskedLM)
     auto.get(family, transformers.AutoModelForCausalLM).from_pretrained(families.MODELS / family).save_pretrained(folder)
     add_tokenizer(folder)
 
 
 def difference(model, tokenizer, rows, predictions):
-    """The largest between the probabilities of `model` and those of predictions.jsonl."""
+    """Returns the largest difference between the probabilities of `model` and those in predictions.jsonl."""
     largest = 0.0
     for row, line in zip(rows, predictions.read_text().splitlines()):
         ids = torch.tensor([tokenizer(row["text"])["input_ids"]])

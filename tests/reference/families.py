@@ -1,4 +1,4 @@
-"""Builds the tiny random models of the reference: one a family, with a byte-level tokenizer and training rows.
+"""Builds the tiny random models of the reference, one per family, with a byte-level tokenizer and training rows.
 
 Every weight is a bfloat16 value stored in float32, so that a bfloat16 copy of a model has exactly the same weights.
 """
@@ -40,7 +40,7 @@ COMMON = dict(
 
 
 def make_config(family):
-    """The config of `family`; each has a feature that a wrong reading of it would show."""
+    """The config of `family`. Each has a feature that reveals wrong reading."""
     if family == "llama":  # 8 frequencies: one kept, one blended, six divided by `factor`
         rope = dict(
             rope_type="llama3",
@@ -61,12 +61,12 @@ def make_config(family):
     if family == "qwen3":
         rope = dict(rope_type="default", rope_theta=1000000.0)
         return transformers.Qwen3Config(**COMMON, head_dim=32, rope_parameters=rope, rms_norm_eps=1e-6)
-    if family == "gemma2":  # a window on the first layer, caps within the reach of scores and logits
+    if family == "gemma2":  # a window on the first layer, caps that scores and logits reach
         return transformers.Gemma2Config(
             **COMMON | dict(tie_word_embeddings=True), head_dim=32, query_pre_attn_scalar=24, sliding_window=16,
             attn_logit_softcapping=4.0, final_logit_softcapping=8.0, pad_token_id=None,
         )  # fmt: skip
-    if family == "gemma3":  # two layers of three with a window; frequencies that differ between kinds of layers
+    if family == "gemma3":  # two of three layers with a window; frequencies that differ between kinds of layers
         rope = dict(
             full_attention=dict(rope_type="linear", rope_theta=50000.0, factor=4.0),
             sliding_attention=dict(rope_type="default", rope_theta=1000.0),
@@ -76,7 +76,7 @@ def make_config(family):
             query_pre_attn_scalar=24, sliding_window=12, sliding_window_pattern=3, rope_parameters=rope,
             pad_token_id=None,
         )  # fmt: skip
-    if family == "phi3":  # 6 of 8 pairs of a head are rotated, by other frequencies beyond 32 positions
+    if family == "phi3":  # 12 of a head's 16 dims are rotated, with other frequencies beyond 32 positions
         rope = dict(
             rope_type="longrope",
             rope_theta=10000.0,
@@ -98,7 +98,7 @@ def make_config(family):
     if family == "baichuan7b":
         keys = {key: value for key, value in COMMON.items() if key != "num_key_value_heads"}
         return baichuan.Config(**keys)
-    if family == "baichuan13b":  # 6 heads: slopes of a power of two and of twice as many
+    if family == "baichuan13b":  # 6 heads: slopes of a power of two and of twice as many heads
         drop = ("num_key_value_heads", "max_position_embeddings")
         keys = {key: value for key, value in COMMON.items() if key not in drop}
         keys |= dict(hidden_size=48, num_attention_heads=6, model_max_length=128)
@@ -112,7 +112,7 @@ def make_config(family):
         return transformers.MixtralConfig(
             **COMMON, num_local_experts=8, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.05,
         )  # fmt: skip
-    if family == "qwen3_moe":  # weights of a token's experts that do not sum up to 1
+    if family == "qwen3_moe":  # the weights of a token's experts do not sum to 1
         return transformers.Qwen3MoeConfig(
             **COMMON, head_dim=32, moe_intermediate_size=32, num_experts=16, num_experts_per_tok=4,
             norm_topk_prob=False,
@@ -124,17 +124,17 @@ FAMILIES = [
     "llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "phi3", "starcoder2", "gemma3", "gpt_bigcode",
     "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe",
 ]  # fmt: skip
-# Transformers takes phi3's long frequencies for a whole batch when one row is long; Fettle goes row by row.
+# Transformers uses phi3's long frequencies for a whole batch when one row is long; Fettle decides for each row.
 ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = ["mixtral", "qwen3_moe"]
-# The loss that balances experts is one of a micro-batch, not of a row.
+# The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
-# Published as pytorch_model*.bin: how many shards ours have.
+# Published as pytorch_model*.bin: the number of shards of our copy.
 IN_BIN = {"baichuan7b": 1, "baichuan13b": 2}
 
 
 def make_model(family):
-    """A random model of `family`: matrices keep the scale of their input, norms and biases are not neutral."""
+    """A random model of `family`. Matrices preserve the scale of their input; norms and biases have random, not neutral, values."""
     torch.manual_seed(1000 + FAMILIES.index(family))
     config = make_config(family)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -147,7 +147,7 @@ def make_model(family):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
-            elif "embed_tokens" in name or "wte" in name:  # a tied head wants logits of a few units
+            elif "embed_tokens" in name or "wte" in name:  # logits of a tied head should have a magnitude of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
                 value = 0.1 * noise
@@ -160,7 +160,7 @@ def make_model(family):
 
 
 def stored_tensors(model):
-    """The parameters as checkpoints have them: one tensor a layer and expert, where Transformers keeps experts together."""
+    """The parameters with checkpoint names: one tensor per layer and expert, where Transformers fuses the experts."""
     mixtral = model.config.model_type == "mixtral"
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
@@ -216,7 +216,7 @@ def write_json(path, value):
 
 
 def write_bin(state, folder, shards):
-    """Writes pytorch_model.bin or, for several shards, their index beside them."""
+    """Writes pytorch_model.bin or, for several shards, the shards and their index."""
     names = ["pytorch_model.bin"]
     if shards > 1:
         names = [f"pytorch_model-{i + 1:05d}-of-{shards:05d}.bin" for i in range(shards)]
@@ -236,7 +236,7 @@ def read_bin(folder):
 
 
 def write_model(family):
-    """Writes models/<family>: config.json, model.safetensors (or pytorch_model*.bin), tokenizer files. llama has config_v4.json beside it."""
+    """Writes models/<family>: config.json, model.safetensors (or pytorch_model*.bin), tokenizer files; for llama also config_v4.json."""
     folder = MODELS / family
     folder.mkdir(parents=True, exist_ok=True)
     model = make_model(family)
@@ -249,7 +249,7 @@ def write_model(family):
         (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    if family == "qwen2":  # as Qwen publishes it: a window that is switched off
+    if family == "qwen2":  # as published: a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
         config = old_spelling(config)

@@ -1,4 +1,4 @@
-"""Records a linear layer in 8-bit floats, forward and backward, as PyTorch's float8 dtypes round.
+"""Records a linear layer in 8-bit floats, forward and backward, with the rounding of PyTorch's float8 dtypes.
 
 usage: float8.py        (writes float8.json: x, weight and the gradient of y; y and the gradients of x and weight)
 

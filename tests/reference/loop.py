@@ -18,7 +18,7 @@ VARIANT = LORA | dict(max_steps=10, warmup_steps=3)
 
 
 def settings_of(family, settings):
-    """`settings`, with the same rows to a step, for a family that goes row by row, or with all of them at once."""
+    """Returns `settings` for batches of one row in a family that needs it, or of all rows; a step has the same rows."""
     rows = settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"]
     if family in families.AT_ONCE:
         return settings | dict(per_device_train_batch_size=rows, gradient_accumulation_steps=1)
@@ -49,7 +49,7 @@ def adamw(groups, lr, betas, eps):
 
 
 def train(model, rows, settings, autocast=None, optimizer=adamw):
-    """Trains `model` in place; per step the loss, the gradient norm before clipping and the rate that the step used.
+    """Trains `model` in place. Returns for each step the loss, the gradient norm before clipping and the learning rate.
 
     `autocast`: None, torch.bfloat16 or torch.float16 (with a loss scale)."""
     model.train()

@@ -31,7 +31,7 @@ def final_adapter(model):
 
 
 def started(name, family=FAMILY, **options):
-    """A PEFT folder in variants/ with a fresh adapter, loaded for training."""
+    """A PEFT folder in variants/ with a new adapter, loaded for training."""
     folder = families.MODELS / family / "variants" / name
     record.save_adapter(record.make_adapter(families.load_model(family), family, **options), folder)
     return record.load_adapter(family, folder, trainable=True)
@@ -71,7 +71,7 @@ def lora_plus():
 
 
 def pissa():
-    """Exact PiSSA; the final adapter is the change that PEFT saves for the unchanged base (rank 2 r)."""
+    """Exact PiSSA. The final adapter is the change that PEFT saves for the original base (rank 2 r)."""
     base = families.load_model(FAMILY)
     model = record.make_adapter(base, FAMILY, init_lora_weights="pissa")
     out = train(model)
@@ -93,7 +93,7 @@ def two_adapters():
 
 
 def freeze(recipe, trained):
-    """Freeze-tuning as LLaMA-Factory has it: only parameters with one of `trained` in their names are trained."""
+    """Freeze-tuning as in LLaMA-Factory: only parameters with one of `trained` in their names are trained."""
     model = families.load_model(FAMILY)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(any(part in name for part in trained))

@@ -1,11 +1,12 @@
-"""Records what the reference implementations of the update rules do; README.md has the file format.
+"""Records the results of reference implementations of the update rules; README.md has the file format.
 
 usage: optimizers.py          (writes optimizers.json; bitsandbytes as in requirements-optimizers.txt)
 
-Two records of each rule: the rule alone on made-up gradients, and full tuning of the llama model; of the rules that look
-at rows and columns also full tuning of models whose weights Fettle holds in another shape. The references are
-torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as the Trainer has them. Its fast quantiser there is an approximation that never
-gives the map's small values; its general one gives the nearest value, as its GPU kernels do, and is taken instead.
+Each rule has two records: the rule alone on made-up gradients, and full tuning of the llama model. Rules that depend on
+rows and columns also have full tuning of models whose weights Fettle stores in another shape. The references are
+torch.optim, transformers.Adafactor and bitsandbytes on the CPU, with embeddings in 32 bits as in the Trainer.
+bitsandbytes' fast quantiser on the CPU is an approximation that never gives the map's small values. Its general
+quantiser gives the nearest value, like its GPU kernels, and is used here.
 """
 
 import re
@@ -24,7 +25,7 @@ STEPS = 20
 RATE = 1e-2
 DECAY = 0.1
 BETAS, EPSILON = (0.9, 0.99), 1e-8
-# Weights of the rule's record. In 8 bits the blocks of 256 are parts of a row, whole rows, and neither (with a rest).
+# Weights of the rule's record. In 8 bits, blocks of 256 are parts of a row, whole rows, or neither (with a remainder).
 SHAPES = {"wide": (24, 512), "narrow": (160, 32), "odd": (70, 70), "small": (12, 20), "vector": (48,)}
 
 
@@ -49,14 +50,14 @@ def numbers(shape, seed):
 
 
 def gradient(shape, seed, step):
-    """Far apart in size from row to row, and turning around every few steps."""
+    """Gradients whose size differs much between rows and whose sign changes every few steps."""
     rows = torch.arange(shape[0], dtype=torch.float64)
     scale = 10 ** -((rows * 7 % 5) / 2) * (1 if (step // 6) % 2 == 0 else -0.5)
     return (numbers(shape, seed + 100 * step).double() * scale.reshape(-1, *[1] * (len(shape) - 1))).float()
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """torch.optim.Muon on the matrices that `hidden` is true of, torch.optim.AdamW on the rest."""
+    """torch.optim.Muon for the matrices for which `hidden` is true, torch.optim.AdamW for the others."""
 
     def __init__(self, groups, hidden, lr, betas, eps, **options):
         split = [(g, [p for p in g["params"] if hidden(p)], [p for p in g["params"] if not hidden(p)]) for g in groups]
@@ -100,7 +101,7 @@ def make(name, groups, lr, betas, eps, hidden=lambda p: p.ndim == 2):
     raise ValueError(name)
 
 
-# Recipe keys of each record, beside those that all have.
+# Recipe keys of each record, in addition to the common ones.
 RECIPES = {
     "adamw_torch": dict(optim="adamw_torch"),
     "adamw_8bit": dict(optim="adamw_8bit"),
@@ -119,9 +120,9 @@ RECIPES = {
     "muon": dict(optim="muon"),
     "muon_original": dict(optim="muon", optim_args=dict(adjust_lr_fn="original")),
 }
-# Learning rates of full tuning that train each rule without blowing it up.
+# Learning rates with which full tuning is stable for each rule.
 RATES = {"sgd": 0.1, "sgd_momentum": 0.02, "sgd_nesterov": 0.02, "lion_32bit": 1e-4, "lion_8bit": 1e-4, "adafactor_scaled": 5e-3}
-# Rules that are recorded on models with fused modules too.
+# Rules that also have a record on models with fused modules.
 FUSED = ("adafactor", "adafactor_scaled", "muon", "muon_original")
 
 
@@ -141,14 +142,14 @@ def record_rule(name):
 
 
 def keep_embeddings(model):
-    """As Trainer.create_optimizer; afterwards `manager.initialize()` forgets it."""
+    """Like Trainer.create_optimizer; a later `manager.initialize()` would undo it."""
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
             manager.register_module_override(module, "weight", {"optim_bits": 32})
 
 
 def record_full(name, family="llama"):
-    """Losses and norms of loop.FULL with the rule in AdamW's place."""
+    """Losses and norms of loop.FULL with the rule instead of AdamW."""
     model = families.load_model(family)
     layers = re.compile(r"\.(layers|h)\.\d+\.")
     hidden = {id(p) for key, p in model.named_parameters() if p.ndim == 2 and layers.search(key)}

@@ -1,7 +1,7 @@
-"""Compares Fettle with Transformers + PEFT on the models of this folder: the reference is computed afresh, compared
-with the recorded one, then `fettle train`, `export` and `generate` run on the same models.
+"""Compares Fettle with Transformers + PEFT on the models of this folder. The reference is computed again and compared
+with the recorded one; then `fettle train`, `export` and `generate` run on the same models.
 
-Prints the largest differences by family; exit 1 when one is beyond its bound or a command fails.
+Prints the largest differences per family; exit 1 when one exceeds its bound or a command fails.
 """
 
 import argparse
@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 class Table:
-    """Differences with their bounds, printed as they come."""
+    """Prints differences with their bounds as they are added."""
 
     def __init__(self):
         self.failed = 0
@@ -40,14 +40,14 @@ class Table:
 
 
 def relative(found, wanted):
-    """The largest relative difference of two lists; NaN when their lengths differ."""
+    """Returns the largest relative difference of two lists; NaN when their lengths differ."""
     if len(found) != len(wanted):
         return NAN
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted))
 
 
 def tensor_difference(found, wanted):
-    """The largest |found - wanted| / |wanted| (norms) of two sets of tensors; NaN when their names differ."""
+    """Returns the largest |found - wanted| / |wanted| (norms) of two sets of tensors; NaN when their names differ."""
     if set(found) != set(wanted):
         return NAN
     gap = lambda name: (found[name].float() - wanted[name].float()).norm() / wanted[name].float().norm()
@@ -55,7 +55,7 @@ def tensor_difference(found, wanted):
 
 
 class Fettle:
-    """Runs the program on recipes of its own folder."""
+    """Runs the program on recipes in its own folder."""
 
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
@@ -70,7 +70,7 @@ class Fettle:
         return done.stdout
 
     def train(self, name, settings, **keys):
-        """Trains in file order; the output folder and the loss of each step."""
+        """Trains in file order. Returns the output folder and the loss of each step."""
         output = self.folder / name
         common = dict(dataset=[families.ROWS], disable_shuffling=True, output_dir=output, overwrite_output_dir=True)
         common |= dict(logging_steps=1, save_strategy="no", plot_loss=False)
@@ -80,7 +80,7 @@ class Fettle:
 
 
 def check_recorded(table, family, recorded, live):
-    """Live values of this machine's Transformers + PEFT against the recorded ones."""
+    """Compares values computed with this machine's Transformers + PEFT with the recorded ones."""
     folder = families.MODELS / family
     arrays = safetensors.torch.load_file(folder / "logits.safetensors")
     for length in record.SEQUENCES:
@@ -108,7 +108,7 @@ def compute_live(family):
 
 
 def compared_weights(weights):
-    """`weights` less what rounding noise decides (key biases without rope), see README.md."""
+    """Returns `weights` without those that only rounding noise changes (key biases without rope); see README.md."""
     d = families.COMMON["hidden_size"]
     less_keys = lambda bias: torch.cat([bias[:d], bias[d + (len(bias) - d) // 2 :]])
     return {name: less_keys(w) if name.endswith("attn.c_attn.bias") else w for name, w in weights.items()}
@@ -155,7 +155,7 @@ def check_greedy(table, family, fettle, recorded):
 
 
 def check_variants(table, family, fettle, recorded):
-    """bfloat16, rsLoRA, DoRA and a subset of targets, on the family that has them recorded."""
+    """Tests bfloat16, rsLoRA, DoRA and a subset of targets on the family that has records of them."""
     folder = families.MODELS / family
     keys = dict(model_name_or_path=folder, finetuning_type="lora")
     if "lora_losses_bf16" in recorded:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares Fettle, live, with the libraries it must equal. FETTLE names the program, by default build/fettle.
+# Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
 # usage: parity.sh                                    all of it
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up

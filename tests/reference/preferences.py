@@ -1,9 +1,9 @@
-"""Records 20 steps of the llama model with each loss of preferences by TRL.
+"""Records 20 steps of the llama model with each preference loss, by TRL.
 
-The sigmoid, hinge and IPO losses and KTO run in TRL's own trainers, which are given the pairs as tokens. ORPO, SimPO,
-label smoothing and the chosen reply's own loss run in loop.py's manner with the losses of TRL's ORPOTrainer and
-CPOTrainer, whose log-probabilities are means over the reply's tokens (CPO with the sigmoid loss: sums, beside a
-reference that is the model's start).
+The sigmoid, hinge and IPO losses and KTO run in TRL's own trainers, which get the pairs as tokens. ORPO, SimPO, label
+smoothing and the chosen reply's own loss run in a loop like loop.py, with the losses of TRL's ORPOTrainer and CPOTrainer.
+Their log-probabilities are means over the reply's tokens. For CPO with the sigmoid loss they are sums, and the initial
+model is the reference.
 
 usage: preferences.py      (writes preferences.json; README.md has the format)
 """
@@ -30,7 +30,7 @@ KTO_MICRO = 4
 
 
 def pairs():
-    """Pair i: row 2i with its own reply, and with that of row 2i + 1; cut to LONGEST."""
+    """Pair i: row 2i with its own reply and with the reply of row 2i + 1, cut to LONGEST."""
     rows = families.load_rows()
     out = []
     for mine, other in zip(rows[0::2], rows[1::2]):
@@ -43,8 +43,8 @@ def pairs():
 
 
 def judged():
-    """The pairs' prompts with the chosen reply (good) or the rejected one (bad), in turns of good, bad, good, good;
-    behind each prompt also the next row's reply, around the step."""
+    """The pairs' prompts with the chosen reply (good) or the rejected one (bad), in the order good, bad, good, good.
+    Each also has the next row's reply; the last row of a step has that of the first."""
     rows = []
     for i, pair in enumerate(pairs() * 2):
         good = i % 4 != 1
@@ -64,7 +64,7 @@ def started(folder):
 
 
 def trained_by_trl(trainer, config, rows, folder, settings, micro, accumulation, **options):
-    """TRL's trainer over `rows` as they are, in their order."""
+    """Runs TRL's trainer over `rows` in their order."""
 
     class InOrder(trainer):
         def _prepare_dataset(self, dataset, *args, **kwargs):
@@ -91,7 +91,7 @@ def trained_by_trl(trainer, config, rows, folder, settings, micro, accumulation,
 
 
 def logps(model, batch):
-    """Sums over the reply's tokens, and their numbers."""
+    """Returns sums over the reply's tokens, and the numbers of tokens."""
     scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1].log_softmax(-1)
     labels = batch["labels"][:, 1:]
     mask = labels != -100
@@ -99,7 +99,7 @@ def logps(model, batch):
 
 
 def trained_by_loss(loss_of, folder="adapter_init"):
-    """loop.py's loop; `loss_of` is given the model, its start, and the batch of chosen rows before rejected ones."""
+    """Runs a loop like loop.py's. `loss_of` gets the model, the initial model, and the batch of chosen rows before rejected ones."""
     model, start = started(folder), families.load_model(FAMILY)
     rows, settings = pairs(), SETTINGS
     parameters = [p for p in model.parameters() if p.requires_grad]

@@ -22,12 +22,12 @@ import record
 
 FAMILY = "llama"
 FOLDER = families.MODELS / FAMILY
-SHAPES = {"wide": (96, 192), "ragged": (5, 50)}  # 288 blocks, two nested ones; a block and a short one
+SHAPES = {"wide": (96, 192), "ragged": (5, 50)}  # 288 blocks, two nested ones; one block and a short one
 TYPES = ("nf4", "fp4")
 
 
 def values(name):
-    """Magnitudes that differ from row to row, one block of zeros; bfloat16 values."""
+    """Values whose magnitudes differ between rows, with one block of zeros; all are bfloat16 values."""
     shape = SHAPES[name]
     scale = 10 ** (torch.arange(shape[0]) % 4 / 2 - 2).reshape(-1, 1)
     out = (optimizers.numbers(shape, 5) ** 3 * scale).bfloat16()
@@ -70,7 +70,7 @@ def load(folder, **options):
 
 
 def store(kind):
-    """The model in bitsandbytes' form, as save_pretrained writes it."""
+    """The model in bitsandbytes' format, as save_pretrained writes it."""
     folder = FOLDER / "quantised" / kind
     shutil.rmtree(folder, ignore_errors=True)
     load(FOLDER, quantization_config=config_of(kind)).save_pretrained(folder)
@@ -80,7 +80,7 @@ def store(kind):
 
 
 def dequantise(codes, state):
-    """bitsandbytes' general way: its fast one on the CPU takes blocks that cross rows for others."""
+    """bitsandbytes' general quantiser: its fast one on the CPU treats blocks that cross rows differently."""
     absmax = state.absmax
     if state.nested:
         absmax = bitsandbytes.functional.dequantize_blockwise(absmax, state.state2) + state.offset
@@ -88,7 +88,7 @@ def dequantise(codes, state):
 
 
 def dequantised(folder):
-    """The model with plain weights, as the codes have them."""
+    """The model with plain weights: the values of the codes."""
     model = load(folder)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -105,7 +105,7 @@ def dequantised(folder):
 
 
 def train(folder):
-    # bitsandbytes' own products on the CPU take bfloat16 or rounded activations; here weights alone are rounded.
+    # bitsandbytes' own products on the CPU use bfloat16 or rounded activations; here only weights are rounded.
     model = peft.PeftModel.from_pretrained(dequantised(folder), FOLDER / "adapter_init", is_trainable=True)
     out = loop.train(model, families.load_rows(), loop.LORA)
     state = peft.get_peft_model_state_dict(model)

@@ -47,17 +47,17 @@ def digits(value):
 
 
 def make_adapter(model, family, **options):
-    """`model` with a fresh LoRA (rank 4, alpha 8) on all linear layers of its blocks; A is random and B zero."""
+    """`model` with new LoRA weights (rank 4, alpha 8) on all linear layers of its blocks; A is random and B zero."""
     torch.manual_seed(77)
     keys = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
     keys |= dict(fan_in_fan_out=family == "gpt2")
-    if family in families.OF_EXPERTS:  # PEFT's all-linear has pairs on the experts as well
+    if family in families.OF_EXPERTS:  # PEFT's all-linear adds LoRA weights to the experts, too
         keys |= dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
     return peft.get_peft_model(model, peft.LoraConfig(**keys | options))
 
 
 def save_adapter(model, folder):
-    """Writes a PEFT folder without what differs between two runs of this script."""
+    """Writes a PEFT folder without the fields that differ between two runs of this script."""
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def logits(model, ids):
 
 
 def greedy(model, prompt):
-    """The greedy continuation of `prompt` and the smallest gap between the best and the second logit on the way."""
+    """Returns the greedy continuation of `prompt` and the smallest gap between the best and the second logit."""
     ids, margin = list(prompt), float("inf")
     for _ in range(NEW_TOKENS):
         best = logits(model, ids)[-1].topk(2)
@@ -90,7 +90,7 @@ def greedy(model, prompt):
 
 
 def pick_prompts(tokenizer, models):
-    """Two prompts whose greedy continuation by every one of `models` is clear-cut and never reaches an end token."""
+    """Returns two prompts whose greedy continuation is unambiguous with every one of `models` and never reaches an end token."""
     words = [text for text in tokenizer.get_vocab() if text.isascii() and text.isalpha() and len(text) == 2]
     draw, found = random.Random(3), []
     while len(found) < 2:
@@ -106,7 +106,7 @@ def pick_prompts(tokenizer, models):
 
 
 def summary(name, tensor):
-    """Norm and first values of a weight; key biases without rope are left out: no gradient reaches them but rounding."""
+    """Norm and first values of a weight. Leaves out key biases without rope: their gradients are only rounding noise."""
     flat = tensor.detach().float().flatten()
     if name.endswith("attn.c_attn.bias"):
         flat = flat[: families.COMMON["hidden_size"]]
@@ -114,7 +114,7 @@ def summary(name, tensor):
 
 
 def train_lora(family, folder, settings, bf16=False):
-    """Trains the adapter in `folder`; with bf16 the base is bfloat16, the adapter float32, under autocast."""
+    """Trains the adapter in `folder`. With bf16, the base is bfloat16 and the adapter float32, under autocast."""
     model = load_adapter(family, folder, torch.bfloat16 if bf16 else torch.float32, trainable=True)
     autocast = torch.bfloat16 if bf16 else None
     return loop.train(model, families.load_rows(), loop.settings_of(family, settings), autocast=autocast), model

@@ -1,4 +1,4 @@
-"""Records ROUGE by rouge_score and BLEU by sacrebleu of drawn and chosen texts.
+"""Records ROUGE by rouge_score and BLEU by sacrebleu for random and chosen texts.
 
 usage: text_scores.py      (writes text_scores.json; README.md has the format)
 """

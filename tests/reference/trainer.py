@@ -1,4 +1,4 @@
-"""Runs the real Hugging Face Trainer on the reference's models: what loop.py claims to equal."""
+"""Runs the real Hugging Face Trainer on the reference models, to check that loop.py equals it."""
 
 import torch
 import transformers
@@ -9,7 +9,7 @@ import record
 
 
 class InOrder(transformers.Trainer):
-    """Takes the rows in file order."""
+    """Uses the rows in file order."""
 
     def _get_train_sampler(self, *_):
         return torch.utils.data.SequentialSampler(self.train_dataset)
@@ -29,7 +29,7 @@ def train(model, settings, folder):
 
 
 def losses(family, folder):
-    """The losses of LoRA from adapter_init and of full tuning; `folder` may be written to."""
+    """Returns the losses of LoRA from adapter_init and of full tuning; `folder` may be written to."""
     adapter = record.load_adapter(family, families.MODELS / family / "adapter_init", trainable=True)
     base = families.load_model(family)
     return dict(

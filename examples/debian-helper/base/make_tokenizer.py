@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 VOCABULARY = 4096
 BEGIN, END = "<|begin_of_text|>", "<|end_of_text|>"
 SPECIAL = [BEGIN, END, "<|im_start|>", "<|im_end|>", "<|pad|>"]
-# Contractions; a word with what stands before it; up to three digits; signs; line ends; spaces.
+# Contractions; a word with the character before it; up to three digits; signs; line ends; spaces.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -33,7 +33,7 @@ def main(rows, folder):
     )
     with open(rows, encoding="utf-8") as lines:
         tokenizer.train_from_iterator((json.loads(line)["text"] for line in lines), trainer)
-    # At the end of the vocabulary, as Llama 3 has them.
+    # At the end of the vocabulary, as in Llama 3.
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A",

@@ -48,7 +48,8 @@ void for_each_run(const Box& box, const Dims& source, const Dims& target, const 
                  box.to_string(), to_string(target_start), to_string(target));
   if (box.elements() == 0) return;
   const size_t rank = source.size();
-  // The dims from `inner` on form one run: the box spans all of them, except the first, completely on both sides.
+  // The dims from `inner` on form one run, because the box spans source and target completely in all of them except
+  // `inner`.
   size_t inner = rank;
   int64_t length = 1;
   while (inner > 0) {

@@ -36,7 +36,7 @@ std::string_view suffix(AdapterPart part) {
   return "";
 }
 
-// Whether `pattern` matches all of `path`, or all that follows one of its dots.
+// Returns whether `pattern` matches all of `path`, or all that follows one of its dots.
 bool matches(const std::string& pattern, std::string_view path) {
   const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
   int error_number = 0;
@@ -65,12 +65,12 @@ bool changes_nothing(const OrderedJson& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty()) || value == "";
 }
 
-// Reads fields of adapter_config.json and remembers which were looked at.
+// Reads fields of adapter_config.json and remembers which ones it read.
 class AdapterFields {
  public:
   AdapterFields(fs::path path, const OrderedJson& fields) : path_(std::move(path)), fields_(fields) {}
 
-  // nullptr when missing or null.
+  // Returns nullptr when the field is missing or null.
   const OrderedJson* field(const std::string& name) {
     seen_.insert(name);
     const auto found = fields_.find(name);
@@ -106,14 +106,14 @@ class AdapterFields {
   [[noreturn]] void refuse_value(const std::string& name, std::string_view wanted) const {
     throw UserError("{}: '{}' is {}, wanted {}", path_.string(), name, fields_.at(name).dump(), wanted);
   }
-  // For what PEFT can do and Fettle cannot.
+  // Refuses a PEFT feature that Fettle lacks.
   [[noreturn]] void refuse_feature(const std::string& name) const {
     throw UserError(
         "{}: '{}' is {}, which Fettle cannot apply, and ignoring it would change the results; merge the adapter "
         "into its base with PEFT and use the merged model",
         path_.string(), name, fields_.at(name).dump());
   }
-  // Everything that was not looked at must be without effect.
+  // Throws when a field that was not read has a value that could change results.
   void finish() const {
     for (const auto& [name, value] : fields_.items())
       if (seen_.count(name) == 0 && !changes_nothing(value)) refuse_feature(name);
@@ -125,7 +125,7 @@ class AdapterFields {
   std::set<std::string> seen_;
 };
 
-// How A and B were initialised: some ways also change the base weights, and PEFT does so again on loading.
+// Checks how A and B were initialised: some methods also change the base weights, and PEFT repeats that on loading.
 void check_initialisation(AdapterFields& reader) {
   const OrderedJson* value = reader.field("init_lora_weights");
   if (value == nullptr || value->is_boolean()) return;
@@ -134,7 +134,7 @@ void check_initialisation(AdapterFields& reader) {
     reader.refuse_feature("init_lora_weights");
 }
 
-// Sorts an adapter's tensors by module and part, or throws UserError on a key that is none of ours.
+// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key.
 std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const AdapterConfig& config) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
@@ -145,7 +145,7 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
     };
     if (!name.starts_with(kModulePrefix)) refuse("does not start with 'base_model.model.'");
     name.remove_prefix(kModulePrefix.size());
-    if (!is_float(entry.shape.dtype)) refuse("has no float dtype");
+    if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
     AdapterPart part = AdapterPart::kSaved;
     for (AdapterPart p : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude}) {
       if (!name.ends_with(suffix(p))) continue;
@@ -155,7 +155,7 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
     if (part == AdapterPart::kSaved) {
       const bool listed = std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
                                       [&](const std::string& module) { return saved_with(name, module); });
-      if (!listed) refuse("is neither a LoRA matrix nor in modules_to_save");
+      if (!listed) refuse("is neither a LoRA weight nor part of modules_to_save");
     }
     tensors.push_back({std::string(name), part, &entry});
   }
@@ -165,7 +165,8 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
   return tensors;
 }
 
-// Whether the module's LoRA pair belongs to a parameter of experts; the model says how many they are.
+// Returns whether the module's LoRA weights belong to a parameter of experts. The model's config has the number of
+// experts.
 bool of_parameter(const AdapterConfig& config, std::string_view module) {
   while (module.ends_with(".base_layer")) module.remove_suffix(std::string_view(".base_layer").size());
   return std::any_of(config.target_parameters.begin(), config.target_parameters.end(), [&](const std::string& target) {
@@ -174,26 +175,27 @@ bool of_parameter(const AdapterConfig& config, std::string_view module) {
   });
 }
 
-// A [r, in] and B [out, r] must be there together, with the rank that the config gives; DoRA has a magnitude [out].
+// Checks that A [r, in] and B [out, r] are both present, with the rank in the config, and that DoRA has a magnitude
+// [out].
 void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
   const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);
   const TensorEntry* magnitude = adapter.find(module, AdapterPart::kMagnitude);
   const std::string path = adapter.file.path().string();
   if (a == nullptr || b == nullptr)
-    throw UserError("{}: '{}' has no {}; the file is not complete, save the adapter again", path, module,
+    throw UserError("{}: '{}' has no {}; the file is incomplete, save the adapter again", path, module,
                     a == nullptr ? "lora_A" : "lora_B");
   if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
     throw UserError(
-        "{}: '{}' has a LoRA pair and is saved whole too; PEFT applies only one of them; leave it out of "
-        "modules_to_save or of "
+        "{}: '{}' has LoRA weights and is also saved whole, but PEFT applies only one of them; remove it from "
+        "modules_to_save or "
         "target_modules and train the adapter again",
         path, module);
   const int64_t rank = adapter.config.rank(module);
   const bool both = a->shape.rank() == 2 && b->shape.rank() == 2 && a->shape.dims[0] == b->shape.dims[1];
   const int64_t experts = both && of_parameter(adapter.config, module) ? a->shape.dims[0] / rank : 1;
   if (!both || experts < 1 || a->shape.dims[0] != experts * rank)
-    throw UserError("{}: '{}' has lora_A {} and lora_B {}, wanted [{}, in] and [out, {}] by the rank in {}", path,
+    throw UserError("{}: '{}' has lora_A {} and lora_B {}, wanted [{}, in] and [out, {}] for the rank in {}", path,
                     module, a->shape.to_string(), b->shape.to_string(), rank, rank, kConfigFile);
   if ((magnitude != nullptr) != adapter.config.use_dora)
     throw UserError("{}: '{}' has {} lora_magnitude_vector but use_dora is {} in {}", path, module,
@@ -240,19 +242,21 @@ const TensorEntry* AdapterFolder::find(std::string_view module, AdapterPart part
 AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support) {
   const fs::path path = folder / kConfigFile;
   if (!fs::is_directory(folder))
-    throw UserError("there is no adapter folder '{}'; check adapter_name_or_path", folder.string());
+    throw UserError("the adapter folder '{}' does not exist; check adapter_name_or_path", folder.string());
   if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
     throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
-  const auto fields = read_json_file<OrderedJson>(path);  // patterns are tried in their order
-  if (!fields.is_object()) throw UserError("{}: holds a JSON {}, wanted an object", path.string(), fields.type_name());
+  const auto fields = read_json_file<OrderedJson>(path);  // patterns are tried in order
+  if (!fields.is_object())
+    throw UserError("{}: contains a JSON {}, wanted an object", path.string(), fields.type_name());
 
   AdapterFields reader(path, fields);
   AdapterConfig config;
   const OrderedJson* type = reader.field("peft_type");
   if (type == nullptr || *type != "LORA")
-    throw UserError("{}: peft_type is {}, Fettle reads LORA adapters; merge the adapter into its base with PEFT",
-                    path.string(), type == nullptr ? "missing" : type->dump());
+    throw UserError(
+        "{}: peft_type is {}, but Fettle reads only LORA adapters; merge the adapter into its base with PEFT",
+        path.string(), type == nullptr ? "missing" : type->dump());
   reader.read("base_model_name_or_path", config.base_model_name_or_path, "a string");
   reader.read("task_type", config.task_type, "a string");
   reader.read("r", config.r, "a whole number");
@@ -278,7 +282,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (config.use_dora && !support.dora) reader.refuse_feature("use_dora");
   if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
   if (!config.target_parameters.empty() && !support.target_parameters) reader.refuse_feature("target_parameters");
-  // Settings of initialisations and of features that are off, and remarks.
+  // Settings of initialisations, of disabled features, and remarks.
   for (const char* name : {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core",
                            "loftq_config", "eva_config", "corda_config", "qalora_group_size", "runtime_config"})
     reader.field(name);
@@ -309,7 +313,7 @@ AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
     check_module(adapter, tensor.module);
     lora = true;
   }
-  if (!lora) throw UserError("{}: has no LoRA matrices; save the adapter again", adapter.file.path().string());
+  if (!lora) throw UserError("{}: it has no LoRA weights; save the adapter again", adapter.file.path().string());
   return adapter;
 }
 
@@ -344,7 +348,7 @@ std::string to_json(const AdapterConfig& config) {
       {"task_type", config.task_type.empty() ? OrderedJson(nullptr) : OrderedJson(config.task_type)},
       {"use_dora", config.use_dora},
       {"use_rslora", config.use_rslora}};
-  // PEFT before 0.17 has no such field.
+  // PEFT before 0.17 does not know this field.
   if (!config.target_parameters.empty()) fields["target_parameters"] = config.target_parameters;
   for (const auto& [name, value] : config.selection.items()) fields[name] = OrderedJson::parse(value.dump());
   OrderedJson all = OrderedJson::object();

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kNormBlockBytes = int64_t{4} << 20;  // of f32, for norms
+constexpr int64_t kNormBlockBytes = int64_t{4} << 20;  // f32 bytes, for norms
 
 HostArray transposed(const HostArray& x) {
   const int64_t rows = x.shape().dims[0], columns = x.shape().dims[1];
@@ -65,7 +65,7 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   const int64_t rows = dims[0], columns = dims[1];
   std::vector<double> square(static_cast<size_t>(change.by_column ? columns : rows), 0);
   const int64_t step = std::max<int64_t>(1, kNormBlockBytes / (4 * columns));
-  // The sums of a column go through all blocks, in order.
+  // When outputs are columns, the sums of a column go through all blocks in order, so one thread does it.
   parallel_for((rows + step - 1) / step, change.by_column ? 1 : copy_threads(), [&](int64_t block) {
     const Box box{{block * step, 0}, {std::min(step, rows - block * step), columns}};
     std::vector<float> values(static_cast<size_t>(box.elements()));
@@ -96,7 +96,7 @@ AdapterMerge::AdapterMerge(const Model& model, std::vector<AdapterFolder> adapte
 void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& options) const {
   const std::string file = adapter.file.path().string();
   auto refuse = [&](const std::string& name, const Dims& dims, const Dims& wanted) {
-    throw UserError("{}: what it has for {} is for a weight {}, but the base's is {}; it is another model's adapter",
+    throw UserError("{}: its LoRA weights for {} fit a weight {}, but the base's is {}; it is another model's adapter",
                     file, name, to_string(dims), to_string(wanted));
   };
   for (const auto& [name, place] : places_) {
@@ -106,7 +106,7 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     const std::optional<LoraPair> lora = lora_of(adapter, options, place);
     if (!lora) continue;
     Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
-    // [E r, in] and [out, r E] of all experts; gate and up are halves of one.
+    // PEFT's file has [E r, in] and [out, r E] for all experts; gate and up are halves of one parameter.
     if (place.param->of_experts()) {
       const int64_t all = place.param->dims[0] * options.rank, halves = place.param->role == Role::kExpertDown ? 1 : 2;
       if (a[0] != all || b[1] != all || b[0] % halves != 0) refuse(name, dims, wanted);
@@ -151,7 +151,7 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
     if (param->of_experts()) {
       const int64_t experts = param->dims[0], expert = index % experts, rank = options.rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
-      const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // behind the gate's
+      const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // up's outputs follow the gate's
       TensorEntry by_expert = *lora->b;
       by_expert.shape.dims = {lora->b->shape.dims[0], rank, experts};
       change.left = read_box(adapter, by_expert, {{first, 0, expert}, {out_dim, rank, 1}}, {out_dim, rank});

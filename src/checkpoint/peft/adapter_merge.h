@@ -1,7 +1,7 @@
-// Defines AdapterMerge: what adapters, applied one after another, make of the tensors of a base.
+// Defines AdapterMerge, which applies adapters, one after another, to the tensors of a base.
 //
-// It works on the host, on whatever box of a tensor is at hand, while weights stream by from the files: so loading and
-// exporting share it, nothing need fit a device, and each value is the same on any mesh.
+// It works on the host, on any box of a tensor, while weights stream from the files. Loading and exporting therefore
+// share it, nothing needs to fit on a device, and values are the same on any mesh.
 #pragma once
 
 #include <functional>
@@ -16,16 +16,16 @@
 
 namespace fettle {
 
-// Writes the box of a tensor's values, f32 and dense. Thread-safe.
+// Writes the values of a box of a tensor, f32 and dense. Thread-safe.
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
-// What adapters add to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA each output
-// brought to its magnitude; in f32, in the order of the adapters.
+// The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA
+// each output is scaled to its magnitude. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
-  // Changes the values of a box, f32 and dense, of the tensor seen as `dims`: the checkpoint's, or with the parts of a
-  // fused dim apart.
+  // Changes the values of a box (f32, dense) of the tensor. `dims` are the checkpoint's, or those with a fused dim
+  // split into its parts.
   void apply(const Box& box, const Dims& dims, float* values) const;
 
  private:
@@ -33,10 +33,10 @@ class TensorMerge {
   struct Change {
     HostArray left, right;  // f32 [rows, r], [r, columns]
     float scale = 1;
-    std::vector<float> factor;  // DoRA's on each output; empty: none
+    std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
     bool by_column = false;     // outputs are columns
   };
-  // Of the last change, from what all make of the tensor; `dims` are [rows, columns].
+  // Computes the factor of the last change from the tensor with all changes so far. `dims` are [rows, columns].
   void find_factor(const HostArray& magnitude, const Dims& dims, const ReadValues& read);
 
   std::vector<Change> changes_;
@@ -44,39 +44,39 @@ class TensorMerge {
 
 class AdapterMerge {
  public:
-  // Takes the adapters in the order in which they are applied; `model` outlives it. Throws UserError for another
+  // Takes the adapters in the order in which they apply; `model` must outlive this object. Throws UserError for another
   // model's adapter.
   AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters);
 
   bool empty() const { return adapters_.empty(); }
-  std::string names() const;  // of the adapters' files
+  std::string names() const;  // the adapters' files
 
-  // In what follows `name` is a tensor's, as Param::stored_name.
-  // The tensor that an adapter saved whole: it takes the place of the base's, and of what earlier adapters made of it.
+  // In the following, `name` is that of a tensor (Param::stored_name). saved() returns the tensor that an adapter saved
+  // whole. It replaces the base's tensor and all changes of earlier adapters.
   std::optional<StoredTensor> saved(const std::string& name) const;
-  // Whether LoRA pairs are added to it.
+  // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;
-  // What is added to it. `read` gives the values that this starts from, of the tensor as in the checkpoint; DoRA's
-  // norms are taken of them.
+  // Returns the changes of the tensor. `read` gives the values before the changes, with the checkpoint's dims; DoRA's
+  // norms are computed from them.
   TensorMerge merge_of(const std::string& name, const ReadValues& read) const;
 
  private:
   struct Place {
     const Param* param;
-    int64_t index;  // of its stored tensors
+    int64_t index;  // which of the parameter's stored tensors
   };
   struct LoraPair {
-    const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // the last is null without DoRA
+    const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // magnitude is null without DoRA
   };
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
-  // Of the adapters, from which one on LoRA pairs are added to it: those behind the last that saved it whole.
+  // Returns the first adapter whose LoRA weights change the tensor: those after the last one that saved it whole do.
   size_t first_lora(const std::string& name) const;
-  // Nothing when the adapter has none for it.
+  // Returns nullopt when the adapter does not change the tensor.
   std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;
 
   const Model& model_;
   std::vector<AdapterFolder> adapters_;
-  std::vector<LoraOptions> options_;  // of adapters_
+  std::vector<LoraOptions> options_;  // of adapters_, in order
   std::map<std::string, Place> places_;
 };
 

@@ -21,10 +21,10 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   options.saved = config.modules_to_save;
   if (config.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
-        "{}: it is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for one "
+        "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or rm for an adapter "
         "that scores replies",
         file);
-  // PEFT lists the names that heads may have; a model has one of them.
+  // PEFT lists all names that heads may have; a model has one of them.
   if (model.classifies())
     std::erase_if(options.saved, [&](const std::string& name) {
       const bool of_peft = name == "classifier" || name == "score";
@@ -32,7 +32,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   size_t known = 0;
-  // The tensors say exactly which modules have a LoRA pair.
+  // The tensors' names say which modules have LoRA weights.
   for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
     for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
@@ -40,11 +40,12 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
       if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
-        throw UserError("{}: ranks or alphas that differ by module are not supported (here: {})", file, module);
+        throw UserError("{}: its modules have different ranks or alphas, which is not supported (here: {})", file,
+                        module);
     }
     if (layers.empty()) continue;
     if (!options.modules.empty() && layers != options.layers)
-      throw UserError("{}: {} and {} have LoRA pairs on different layers, which is not supported", file,
+      throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
                       options.modules[0], linear);
     options.modules.push_back(linear);
     options.layers = layers;
@@ -55,7 +56,9 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     options.parameters = expert_parameters(model, config.target_parameters);
     if (!options.layers.empty())
       throw UserError(
-          "{}: LoRA pairs of experts beside linear layers that have them on some layers only are not supported", file);
+          "{}: LoRA weights of experts together with linear layers that have LoRA weights on some layers only are not "
+          "supported",
+          file);
     for (const Param& param : expert_lora_params(model, options))
       for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
         known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
@@ -72,8 +75,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
   if (known != adapter.tensors.size())
     throw UserError(
-        "{}: {} tensors, of which {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
-        "another model's adapter? LoRA pairs outside of the blocks (PEFT's all-linear gives a pooler one) are not "
+        "{}: of {} tensors, {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
+        "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
         "supported: "
         "merge it with PEFT",
         file, adapter.tensors.size(), known, model.family->model_type);

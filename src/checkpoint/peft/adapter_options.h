@@ -1,4 +1,4 @@
-// Defines adapter_options: what an adapter's folder says of its LoRA pairs.
+// Defines adapter_options: the LoRA options of an adapter folder.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace fettle {
 
-// Opens a PEFT folder of a kind that Fettle applies; DoRA, modules_to_save and target_parameters are among them.
+// Opens a PEFT folder whose features Fettle supports, among them DoRA, modules_to_save and target_parameters.
 AdapterFolder open_adapter(const std::filesystem::path& folder);
 
-// The options by the folder's config and tensors. Modules with LoRA pairs must have them on the same layers. Throws
-// UserError when ranks or alphas differ by module, or when a tensor belongs to no linear layer of the model.
+// Returns the options from the folder's config and tensors. All modules with LoRA weights must have them on the same
+// layers. Throws UserError when ranks or alphas differ by module, or when a tensor does not belong to the model.
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model);
 
 }  // namespace fettle

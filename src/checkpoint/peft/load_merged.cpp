@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// What is added to each layer: made when its first box is read, gone with its last.
+// The changes of each layer. They are computed when the layer's first box is read and freed after its last.
 class LayerMerges {
  public:
   LayerMerges(const Param& param, const AdapterMerge& merge, const FindTensor& find)
@@ -40,7 +40,7 @@ class LayerMerges {
 };
 
 bool all_finite(const std::vector<float>& values, const std::byte* rounded, DType dtype) {
-  constexpr float kAnyDtypeHolds = 65504;  // float16's largest
+  constexpr float kAnyDtypeHolds = 65504;  // float16's largest value
   for (size_t i = 0; i < values.size(); ++i)
     if (!(std::abs(values[i]) <= kAnyDtypeHolds) && !std::isfinite(load_float(rounded, dtype, static_cast<int64_t>(i))))
       return false;
@@ -65,9 +65,9 @@ DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, 
     merges.of(layer).apply(box, entry.shape.dims, values.data());
     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out, dtype, box.elements());
     if (!all_finite(values, out, dtype))
-      throw UserError("{}: merged into {} it makes values that are not finite in {}; {}", merge.names(), param.hf_name,
+      throw UserError("{}: merging it into {} gives values that are not finite in {}; {}", merge.names(), param.hf_name,
                       hf_name(dtype),
-                      dtype == DType::kF16 ? "set bf16: true in the place of fp16" : "the adapter is broken");
+                      dtype == DType::kF16 ? "set bf16: true instead of fp16" : "the adapter is broken");
   };
   return load_layers(client, stacked_shape(param, dtype), layout, layers, progress, memory_kind,
                      {read, [&](size_t layer) { merges.release(layer); }});

@@ -1,4 +1,4 @@
-// Defines the load of a parameter with adapters merged into it on its way to the devices.
+// Defines the load of a parameter that merges adapters into it.
 #pragma once
 
 #include "checkpoint/load.h"
@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// As load_param does, with what the adapters add in f32, rounded once to `dtype`. `find` gives saved tensors in the
-// place of the base's. LoRA matrices of a few layers at a time are in memory. Throws UserError when what comes out is
-// not finite.
+// Like load_param, but applies the adapters' changes in f32 and rounds once to `dtype`. A tensor that an adapter saved
+// replaces the one that `find` returns. LoRA weights of a few layers at a time are in memory. Throws UserError when the
+// result is not finite.
 DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, const Layout& layout,
                          const AdapterMerge& merge, const FindTensor& find, const LoadProgress& progress,
                          const std::string& memory_kind = "");

@@ -24,7 +24,7 @@ fs::path sibling(const fs::path& target, std::string_view kind) {
   return path;
 }
 
-// What "NAME.tmp-PROCESS" and "NAME.old-PROCESS" say.
+// The parts of "NAME.tmp-PROCESS" or "NAME.old-PROCESS".
 struct Leftover {
   std::string name;
   bool old;
@@ -103,14 +103,14 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
   if (code) throw_file_error("create", target, code.value());
   if (!target_.has_filename()) target_ = target_.parent_path();
   if (fs::exists(target_, code) && !fs::is_directory(target_, code))
-    throw UserError("cannot create the folder {}: a file of that name is there; move it or choose another folder",
+    throw UserError("cannot create the folder {}: a file has that name; move it or choose another folder",
                     target_.string());
   fs::create_directories(target_.parent_path(), code);
   if (code) throw_file_error("create", target_, code.value());
   presence_ = Presence::in(target_.parent_path());
   clean_leftovers(target_);
   if (existing_ == Existing::kRefuse && !entries_of(target_).empty())
-    throw UserError("the folder {} already holds files; choose another one, or allow overwriting it", target_.string());
+    throw UserError("the folder {} is not empty; choose another one, or allow overwriting it", target_.string());
   working_ = sibling(target_, "tmp");
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);
@@ -139,7 +139,7 @@ void AtomicFolder::replace() {
   } else if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
     move(working_, old);
   } else {
-    // No exchange on this file system: clean_leftovers puts `old` back if we are cut off in between.
+    // This file system cannot exchange two names. If the process dies in between, clean_leftovers restores `old`.
     move(target_, old);
     move(working_, target_);
   }

@@ -9,16 +9,16 @@
 
 namespace fettle {
 
-// Work goes on in path(), a sibling named NAME.tmp-PROCESS (process_name.h); commit() makes it NAME. One
-// owner at a time.
+// The caller writes to path(), a sibling of NAME named NAME.tmp-PROCESS (process_name.h). commit() renames it to NAME.
+// Only one process may write NAME at a time.
 class AtomicFolder {
  public:
   enum class Existing {
-    kRefuse,   // UserError when NAME is already there with something in it
-    kReplace,  // the old NAME is gone once the new one is there
+    kRefuse,   // throws UserError when NAME exists and is not empty
+    kReplace,  // removes the old NAME after the new one is in place
   };
 
-  // Creates the working folder (parents too) and removes what crashed runs left of NAME. Throws UserError with the
+  // Creates the working folder (and its parents) and removes what crashed runs left of NAME. Throws UserError with the
   // path and the remedy when the place is not writable.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
@@ -38,13 +38,13 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes the working folders that processes which are gone (presence.h) left of `target`; puts the old folder back
-// when a replacement was cut off between its renames.
+// Removes the working folders of `target` that ended processes (presence.h) left. Restores the old folder when a
+// process died between the two renames.
 void clean_leftovers(const std::filesystem::path& target);
-// The same for everything in `folder`, files under their temporary names too. Returns what was removed.
+// The same for everything in `folder`, including files with temporary names. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
-// Deletes a folder so that no half-deleted one is ever seen under its name.
+// Deletes a folder so that a half-deleted one never has its name.
 void remove_folder(const std::filesystem::path& folder);
 // Flushes all files and folders in `folder`, and itself.
 void sync_tree(const std::filesystem::path& folder);

@@ -82,7 +82,8 @@ std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::s
   if (!folder.has_filename()) folder = folder.parent_path();
   if (!fs::is_directory(folder))
     throw UserError(
-        "resume_from_checkpoint: there is no folder {}; give a checkpoint-N folder, or true for the newest in {}",
+        "resume_from_checkpoint: the folder {} does not exist; give a checkpoint-N folder, or true for the newest in "
+        "{}",
         folder.string(), output_dir.string());
   if (!fs::is_directory(state_folder(folder))) throw_stateless(folder);
   return folder;

@@ -12,20 +12,20 @@ namespace fettle {
 struct CheckpointFolder {
   std::filesystem::path path;
   int64_t step = 0;
-  bool complete = false;  // state/manifest.json is sound and all files it names have their sizes
+  bool complete = false;  // state/manifest.json is valid and all files that it names have their sizes
 };
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);  // .../checkpoint-N
 std::filesystem::path state_folder(const std::filesystem::path& checkpoint);                   // .../state
-// By step, the oldest first; empty when the folder does not exist.
+// Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
-// What a recipe's resume_from_checkpoint names: a checkpoint folder, or "true" for the newest one that has a state
-// (nullopt when there is no checkpoint yet). Whether it is sound, StateReader says. Throws UserError when a named
+// Returns the checkpoint that resume_from_checkpoint names: a checkpoint folder, or for "true" the newest one with a
+// state (nullopt when there is no checkpoint). StateReader checks whether it is intact. Throws UserError when a named
 // folder is missing or has no state, or when no checkpoint has one.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
-// Deletes the oldest until at most `limit` are left (0: no limit), never `written` (the one that was just written) nor
-// the newest complete one. Returns the deleted.
+// Deletes the oldest checkpoints until at most `limit` are left (0: no limit). Never deletes `written` (the one that
+// was just written) or the newest complete one. Returns the deleted ones.
 std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit,
                                                           const std::filesystem::path& written);
 

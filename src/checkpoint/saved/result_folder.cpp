@@ -73,7 +73,7 @@ bool has_cut_off_result(const fs::path& output_dir) {
 void require_whole_result(const fs::path& output_dir) {
   if (has_cut_off_result(output_dir))
     throw UserError(
-        "{} has the result of a run that was cut off while it moved it there; start the run again with "
+        "{}: a run was interrupted while it moved its result there; start the run again with "
         "resume_from_checkpoint=true, which completes the move, or move the files of {}/{} yourself",
         output_dir.string(), output_dir.string(), kComplete);
 }

@@ -16,11 +16,11 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kFormat = "fettle-state";
 constexpr int kVersion = 1;
-constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file is begun beyond this
+constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file begins when one reaches this size
 constexpr int64_t kAlignment = 64;
 const char* const kManifest = "manifest.json";
 
-// Guards against a flipped digit in the manifest itself: taken over the rest of it, keys sorted, no spaces.
+// A checksum of the rest of the manifest (keys sorted, no spaces), which detects changes in the manifest itself.
 std::string manifest_checksum(Json manifest) {
   manifest.erase("checksum");
   const std::string text = manifest.dump();
@@ -46,7 +46,7 @@ bool covers_exactly(const Dims& dims, const std::vector<Shard>& shards) {
   throw DamagedState("{}: {}; the checkpoint is damaged", file.string(), what);
 }
 
-// What cannot be read of a checkpoint makes it a damaged one.
+// Turns errors of reading a checkpoint into DamagedState.
 template <typename Read>
 auto reading(Read read) {
   try {
@@ -149,7 +149,7 @@ void StateReader::read_manifest(const Json& manifest, const fs::path& path) {
   if (!manifest.is_object() || manifest.value("format", "") != kFormat)
     refuse_state(path, "not a manifest of Fettle's state");
   if (manifest.at("version") != kVersion)
-    throw UserError("{}: has version {}, this Fettle reads version {}; resume with the Fettle that wrote it",
+    throw UserError("{}: its version is {}, but this Fettle reads version {}; resume with the Fettle that wrote it",
                     path.string(), manifest.at("version").dump(), kVersion);
   if (manifest.at("checksum") != manifest_checksum(manifest))
     refuse_state(path, "its content does not match its checksum");
@@ -193,7 +193,7 @@ const StateReader::Tensor& StateReader::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
     throw UserError(
-        "{}: has no tensor '{}': it is the state of another model or recipe; resume with the recipe that "
+        "{}: it has no tensor '{}', so it belongs to another model or recipe; resume with the recipe that "
         "wrote it",
         (folder_ / kManifest).string(), name);
   return found->second;

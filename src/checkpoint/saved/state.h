@@ -1,8 +1,8 @@
-// Defines StateWriter and StateReader: the training state of checkpoint-N/state/, exact to the bit and free of the
-// mesh.
+// Defines StateWriter and StateReader: the training state of checkpoint-N/state/. It is exact to the bit and does not
+// depend on the mesh.
 //
-// manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128); shards-0000N.bin hold
-// their bytes, dense and row-major. Any box can be read back whatever shards were written.
+// manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-0000N.bin contain
+// their bytes, dense and row-major. A reader can read any box, whatever boxes were written.
 #pragma once
 
 #include <filesystem>
@@ -20,22 +20,22 @@
 
 namespace fettle {
 
-// The bytes are not those that were written: files cut off, gone, or changed. The message names the file and what is
-// wrong.
+// The bytes differ from those that were written, because files are truncated, missing or changed. The message names the
+// file and the fault.
 class DamagedState : public UserError {
   using UserError::UserError;
 };
 
-// 32 hexadecimal digits.
+// Returns 32 hexadecimal digits.
 std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {
  public:
-  explicit StateWriter(std::filesystem::path folder);  // creates it; throws UserError when not writable
+  explicit StateWriter(std::filesystem::path folder);  // creates the folder; throws UserError when it is not writable
   StateWriter(const StateWriter&) = delete;
   StateWriter& operator=(const StateWriter&) = delete;
 
-  // Appends the shard `box` of tensor `name`: box.elements() elements, dense. Shards of one tensor may not overlap.
+  // Appends the shard `box` of tensor `name`: box.elements() elements, dense. Shards of a tensor must not overlap.
   void add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes);
   void add(const std::string& name, const HostArray& array);  // the whole tensor
   // Writes the manifest with `meta` (step, seed, data position, fingerprints, ...) and flushes. Throws InternalError
@@ -73,14 +73,14 @@ class StateReader {
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // Throws UserError when there is no such tensor.
   const Shape& shape(const std::string& name) const;
-  // Checks the checksums of the shards that hold parts of the box, each once. Throws DamagedState.
+  // Verifies the checksums of the shards that overlap the box; verifies each shard at most once. Throws DamagedState.
   void verify(const std::string& name, const Box& box);
   void verify();  // all of every tensor
-  // Copies the box, dense, to `out` from the shards that hold it, which are verified. Throws InternalError when the box
-  // is not inside the tensor. Several threads may read boxes that were verified before.
+  // Copies the box, dense, to `out`. Verifies the shards first. Throws InternalError when the box is not inside the
+  // tensor. Several threads may call it for boxes that were verified before.
   void read_slice(const std::string& name, const Box& box, std::byte* out);
   HostArray read(const std::string& name);
-  // Gives the memory of the tensor's files back to the system.
+  // Returns the memory of the tensor's files to the system.
   void release(const std::string& name);
 
  private:

@@ -25,7 +25,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
         "{}: this is the format of PyTorch before 1.6, which Fettle does not read; save it with a newer PyTorch: "
         "torch.save(torch.load(file, weights_only=True), file)",
         path);
-  throw UserError("{}: is not a PyTorch checkpoint (a zip file); fetch it again", path);
+  throw UserError("{}: is not a PyTorch checkpoint (a zip file); download it again", path);
 }
 
 // True for the strides of a dense array. Dims of one element may have any stride, because it is never used.
@@ -81,8 +81,8 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     const auto storage = members.find("data/" + tensor.storage);
     const int64_t wanted = tensor.storage_elements * byte_size(tensor.shape.dtype);
     if (storage == members.end() || storage->second.bytes != wanted)
-      throw UserError("{}: the bytes of tensor '{}' (member data/{}) are {}, expected {}; fetch the file again", name,
-                      tensor.name, tensor.storage,
+      throw UserError("{}: the bytes of tensor '{}' (member data/{}) are {}, expected {}; download the file again",
+                      name, tensor.name, tensor.storage,
                       storage == members.end() ? "missing" : std::to_string(storage->second.bytes), wanted);
     entries.push_back(place(tensor, storage->second.offset));
   }

@@ -18,7 +18,7 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
   return grouping == RowGrouping::kNone ? 1 : 2;
 }
 
-// Batches of training steps, or those in which held-out rows and evaluation sets are measured.
+// Batches for training steps, or for evaluating held-out rows and evaluation sets.
 enum class BatchUse { kTraining, kEvaluation };
 
 struct BatchSpec {

@@ -110,7 +110,7 @@ std::string format_batches(const Batches& batches, std::string_view per);
 class BatchesAhead {
  public:
   explicit BatchesAhead(const Batches& batches) : batches_(batches) {}  // keeps `batches` by reference
-  // As Batches::at; quick when it is asked for the steps in order.
+  // Like Batches::at; fast when the steps are requested in order.
   Batch at(int64_t step);
 
  private:

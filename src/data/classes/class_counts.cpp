@@ -42,7 +42,7 @@ ClassCounts count_classes(const Examples& examples, const LabelSet& labels) {
 std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
   const std::string without = counts.unlabelled > 0 ? fmt::format("; {} rows have none", counts.unlabelled) : "";
   if (labels.problem == Problem::kRegression)
-    return fmt::format("regression of {} number{} a row, {:.4g} to {:.4g}, mean {:.4g}{}", labels.size(),
+    return fmt::format("regression of {} number{} per row, {:.4g} to {:.4g}, mean {:.4g}{}", labels.size(),
                        labels.size() == 1 ? "" : "s", counts.lowest, counts.highest, counts.mean, without);
   std::vector<int64_t> order(counts.rows.size());
   std::iota(order.begin(), order.end(), 0);
@@ -60,7 +60,7 @@ std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
   }
   const bool single = labels.problem == Problem::kSingleLabel;
   std::string out =
-      fmt::format("{}, {} a row: {}{}", labels.size(), single ? "one" : "several", fmt::join(shown, ", "), without);
+      fmt::format("{}, {} per row: {}{}", labels.size(), single ? "one" : "several", fmt::join(shown, ", "), without);
   if (single && counts.labelled > 0)
     out += fmt::format("; always saying {} is right in {:.1f} %", labels.name(counts.most()), 100 * counts.majority());
   return out;

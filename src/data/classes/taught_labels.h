@@ -34,7 +34,7 @@ TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string&
 TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohmann::json& config,
                            const std::string& file);
 
-// What the recipe asks of the labels. Each part may be left open.
+// The recipe's keys about labels. Each may be absent.
 struct LabelRequest {
   std::optional<Problem> problem;
   std::optional<int64_t> count;       // num_labels

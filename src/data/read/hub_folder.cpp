@@ -78,7 +78,8 @@ Splits splits_by_name(const fs::path& folder) {
       shards[(*shard)[1]].push_back(file);
     words[split_of_words(file.lexically_relative(folder).string())].push_back(file);
   }
-  // If other files are called test or validation and none train, the files without such a word are the training split.
+  // Files without such a word are the training split, if other files are called test or validation and none is called
+  // train.
   if (auto rest = words.extract(""); rest) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));

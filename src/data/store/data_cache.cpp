@@ -25,7 +25,7 @@ const std::string& program_key() {
   static const std::string key = [] {
     ContentKey made;
     made.add_file("/proc/self/exe");
-    // The module that reads Parquet and Arrow makes rows too.
+    // The module that reads Parquet and Arrow files also affects the rows.
     std::error_code none;
     const fs::path columns = fs::read_symlink("/proc/self/exe", none).parent_path() / "fettle_columns.so";
     if (fs::exists(columns, none)) made.add_file(columns);
@@ -115,7 +115,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
   std::shared_ptr<const TokenStore> store = TokenStore::open(place(key), &problem);
   std::error_code ignored;
   if (store) {
-    fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // it was used
+    fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // marks it as used now
   } else if (!problem.empty()) {
     damaged = problem.ends_with("damaged");
     warn("data_cache: {}: {}; its rows are tokenised again", place(key).string(), problem);

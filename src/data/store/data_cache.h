@@ -28,8 +28,9 @@ class DataCache {
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
   // Null when there is no store or it cannot be used; `damaged` says whether there is one that must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
-  // The folder in which a store of this key is made, whose name no process on any machine has; and the folder that it
-  // is renamed to, "" when it is not kept. draft() removes stores that no run used for 30 days.
+  // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
+  // machines. It also removes stores that no run used for 30 days. place() returns the folder that the draft is renamed
+  // to, or "" when the store is not kept.
   std::filesystem::path draft(const std::string& key) const;
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }
 

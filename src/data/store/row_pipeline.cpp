@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// What a row counts beside its text, and what a Parquet or Arrow row counts, which has no text.
+// Bytes that count for each row in addition to its text, and bytes for a Parquet or Arrow row, which has no text.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.

@@ -3,6 +3,7 @@
 #include "graph/op_table.h"
 #include "graph/ops.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {
 namespace {
@@ -93,6 +94,12 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
 }
 
 }  // namespace
+
+bool attention_pays(const CompositeSite& site) {
+  constexpr int64_t kShortest = 256;
+  const Shape& q = site.inputs[0];
+  return q.dims[1] >= kShortest && &block_ops(q.dtype) != usable_block_ops(q.dtype).front();
+}
 
 std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
   const std::optional<Site> found = read(composite);

@@ -203,8 +203,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  const Tensor place =
-      reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;  // -1: the expert of another device
+  // -1 for the experts of another device.
+  const Tensor place = reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
   const Tensor slot = expand(places_of(dims({s}), 3), -1) + 1.0;

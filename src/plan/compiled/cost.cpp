@@ -10,18 +10,18 @@ namespace {
 
 using Words = std::set<std::string_view>;
 
-// Ask nothing of the device.
+// Opcodes that cost nothing by themselves.
 const Words kFree = {"parameter", "constant",    "tuple",       "get-tuple-element", "bitcast",    "after-all",
                      "while",     "call",        "conditional", "partition-id",      "replica-id", "add-dependency",
                      "domain",    "opt-barrier", "async-start", "async-update",      "async-done", "copy-done"};
-const Words kRenames = {"bitcast", "reshape", "copy"};  // within a fusion
+const Words kRenames = {"bitcast", "reshape", "copy"};  // free within a fusion
 const Words kSlices = {"dynamic-slice", "slice", "gather"};
 
 const HloInstruction& operand(const HloComputation& computation, const HloInstruction& instruction, size_t i) {
   return computation.instructions[instruction.operands[i]];
 }
 
-// Bytes that are read of `position`'s result by the rest of a fused computation.
+// Returns the bytes of `position`'s result that the rest of a fused computation reads.
 double read_bytes(const HloModule& module, const HloComputation& computation, int position) {
   const double whole = computation.instructions[position].bytes();
   double bytes = 0;
@@ -32,7 +32,7 @@ double read_bytes(const HloModule& module, const HloComputation& computation, in
       if (i == 0 && kSlices.contains(user.opcode)) {
         bytes += user.bytes();
       } else if (i == 0 && user.opcode == "dynamic-update-slice") {
-        continue;  // in place
+        continue;  // updates in place
       } else if (kRenames.contains(user.opcode)) {
         bytes += read_bytes(module, computation, u);
       } else if (user.opcode == "fusion" && !user.called.empty()) {
@@ -50,7 +50,7 @@ double read_bytes(const HloModule& module, const HloComputation& computation, in
   return std::min(bytes, whole);
 }
 
-// Bytes that a fused computation writes for `instruction`, its root or a part of it.
+// Returns the bytes that a fused computation writes for `instruction`, its root or a part of its root.
 double written_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
   if (instruction.opcode == "tuple") {
     double bytes = 0;
@@ -69,7 +69,7 @@ double written_bytes(const HloModule& module, const HloComputation& computation,
   return instruction.bytes();
 }
 
-// FLOPs of a dot whose left side has these dims.
+// Returns the FLOPs of a dot whose left operand has these dims.
 double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contracting) {
   double flops = 2.0 * static_cast<double>(result.elements());
   for (int64_t dim : contracting) {
@@ -78,13 +78,13 @@ double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contra
   return flops;
 }
 
-// Of products whose factors are `widest` and narrower.
+// Adds the FLOPs of a product. `widest` is the wider of its factors.
 void add_flops(Cost& cost, double flops, const HloArray& widest) {
   const bool float8 = widest.bits == 8 && widest.dtype.starts_with('f');
   (widest.bits > 16 ? cost.flops_f32 : float8 ? cost.flops_f8 : cost.flops_bf16) += flops;
 }
 
-// A whole number in the backend's JSON, which writes them as text.
+// Reads an integer from the backend's JSON, which may write it as text. Returns -1 when it is malformed.
 int64_t number(const nlohmann::json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_string()) return -1;
@@ -102,7 +102,7 @@ Dims numbers(const nlohmann::json& config, const char* place) {
   return out;
 }
 
-// What a kernel of ours states of one call on one device (graph/rows/call.cpp); -1: nothing.
+// Returns what a Fettle kernel states about one call on one device (graph/rows/call.cpp), or -1 when it states nothing.
 int64_t stated(const HloInstruction& call, const char* what) {
   const auto at = call.frontend_attributes.find(what);
   return at == call.frontend_attributes.end() ? -1 : number(at->second);
@@ -117,7 +117,8 @@ bool add_stated_flops(const HloComputation& computation, const HloInstruction& c
   return true;
 }
 
-// Products in cuBLAS and hipBLASLt, and attention in cuDNN; the names are the same with every vendor.
+// Adds the FLOPs of products in cuBLAS and hipBLASLt, and of attention in cuDNN. The target names are the same for both
+// vendors.
 bool add_library_flops(const HloComputation& computation, const HloInstruction& call, Cost& cost) {
   const std::string& target = call.custom_call_target;
   if (call.operands.empty() || call.results.empty()) return false;
@@ -134,7 +135,7 @@ bool add_library_flops(const HloComputation& computation, const HloInstruction& 
   if (target.starts_with("__cudnn$fmha")) {
     const Dims scores = numbers(config, "/cudnn_fmha_backend_config/intermediate_tensor_shape/dimensions");
     if (scores.size() != 4 || lhs.dims.empty()) return false;
-    // Two products each way over the scores; backward makes the scores again and has four of its own.
+    // The forward pass has two products over the scores. The backward pass computes the scores again and has four more.
     const double products = target.ends_with("Backward") ? 5 : 2;
     add_flops(cost, products * 2.0 * static_cast<double>(product(scores)) * static_cast<double>(lhs.dims.back()), lhs);
     return true;
@@ -142,7 +143,7 @@ bool add_library_flops(const HloComputation& computation, const HloInstruction& 
   return false;
 }
 
-// Adds what the instruction and, for a fusion, those within compute.
+// Adds the FLOPs of the instruction. For a fusion, adds those of the fused instructions.
 void add_arithmetic(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
                     Cost& cost) {
   if (instruction.opcode == "fusion") {

@@ -1,4 +1,4 @@
-// Defines Cost: what one instruction of a compiled program asks of its device.
+// Defines Cost: the work of one instruction of a compiled program.
 #pragma once
 
 #include <string>
@@ -9,26 +9,28 @@
 namespace fettle {
 
 struct Cost {
-  // Two for each multiplication and addition of a matrix product or convolution, by the width of its factors; all other
-  // arithmetic counts nothing, since the memory is what limits it.
+  // Floating-point operations of matrix products and convolutions, by the width of the factors; a multiplication and an
+  // addition count as two. Other arithmetic is not counted, because memory limits it.
   double flops_f32 = 0;     // factors of more than 16 bits
-  double flops_bf16 = 0;    // of 16 bits
-  double flops_f8 = 0;      // of floats of 8 bits
-  double memory_bytes = 0;  // read and written once each
-  bool counted = true;      // false: a vendor's kernel whose arithmetic is not known here
+  double flops_bf16 = 0;    // factors of 16 bits
+  double flops_f8 = 0;      // float factors of 8 bits
+  double memory_bytes = 0;  // each read or write counts once
+  bool counted = true;      // false: the arithmetic of a vendor's kernel is not known
 
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }
 };
 
-// Of one execution; nothing for what only renames or carries (bitcast, tuple, parameter, ...), and for what calls other
-// computations one after the other (while, call, conditional, async-start): their computations have their own costs.
-// A fusion reads of a parameter what its slices take, and writes in place what a dynamic-update-slice changes.
+// Returns the cost of one execution. It is zero for instructions that only rename or forward values (bitcast, tuple,
+// parameter, ...), and for those that call other computations in sequence (while, call, conditional, async-start),
+// because the called computations have their own costs. A fusion reads only the slices that it takes of a parameter,
+// and a dynamic-update-slice writes only its update, in place.
 Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
-// Bytes that one execution takes of its i-th operand: of a slice what it takes, of what is updated in place nothing.
+// Returns the bytes that one execution reads of its i-th operand: for a slice only the slice, for an in-place update
+// nothing.
 double bytes_read(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
                   size_t i);
-// Bytes that it writes: of an update in place what it changes.
+// Returns the bytes that one execution writes: for an in-place update only the update.
 double bytes_written(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
 }  // namespace fettle

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kMostIds = 1 << 20;
 
-// The product of sizes that are all positive and give no more devices than there can be.
+// Returns the product of the sizes. Throws DeviceError when a size is not positive or the product exceeds the largest
+// possible number of devices.
 int64_t device_count(const Dims& sizes) {
   int64_t count = 1;
   for (int64_t size : sizes) {
@@ -27,7 +28,7 @@ Dims to_dims(const Repeated& values) {
   return Dims(values.begin(), values.end());
 }
 
-// 0, 1, 2, ... as a box of `sizes`, its dims reordered, flat.
+// Returns 0, 1, 2, ... as a box of `sizes`, transposed by `order` and flattened.
 std::vector<int64_t> transposed_iota(const Dims& sizes, Dims order) {
   const int64_t count = device_count(sizes);
   if (order.empty()) {
@@ -75,14 +76,15 @@ std::vector<std::vector<int64_t>> of_mesh(const hlo::MeshGroups& groups) {
   }
   if (static_cast<int64_t>(ids.size()) != count)
     throw DeviceError("the compiled program's mesh {} names {} devices", to_string(sizes), ids.size());
-  // Devices that agree in all coordinates but those of the axes are a group; `inner` is the stride of a coordinate.
+  // Devices form a group when they agree in all coordinates except those of the axes. `inner` is the stride of a
+  // coordinate.
   struct Part {
     int64_t inner, size;
   };
   std::vector<Part> parts;
   for (const auto& ref : groups.axes()) {
     if (ref.axis() < 0 || ref.axis() >= static_cast<int64_t>(sizes.size()))
-      throw DeviceError("the compiled program's mesh has {} axes, a group is along number {}", sizes.size(),
+      throw DeviceError("the compiled program's mesh has {} axes, but a group uses axis number {}", sizes.size(),
                         ref.axis());
     int64_t inner = 1, size = sizes[ref.axis()];
     for (size_t a = ref.axis() + 1; a < sizes.size(); ++a) inner *= sizes[a];

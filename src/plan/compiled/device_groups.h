@@ -1,4 +1,4 @@
-// Defines device_groups: which devices a collective joins, from any of the forms a compiled program names them in.
+// Defines device_groups: which devices a collective joins. A compiled program can state them in several forms.
 #pragma once
 
 #include <hlo.pb.h>
@@ -8,8 +8,9 @@
 
 namespace fettle {
 
-// Groups of partition numbers: a plain list, an iota (a transposed box cut into groups) or axes of a mesh. Empty when
-// the program names none, which means one group of all. Throws DeviceError on sizes that do not agree.
+// Returns groups of partition numbers, from a plain list, an iota (a transposed box cut into groups) or axes of a mesh.
+// The result is empty when the program states none: then all devices form one group. Throws DeviceError on sizes that
+// do not agree.
 std::vector<std::vector<int64_t>> device_groups(const hlo::Instruction& instruction);
 
 }  // namespace fettle

@@ -19,7 +19,7 @@ struct ElementType {
 };
 
 constexpr int kTuple = 13;
-// By number; XLA's PrimitiveType.
+// Element types, indexed by the number of XLA's PrimitiveType.
 constexpr std::array<ElementType, 35> kElementTypes{{
     {"invalid", 0},    {"pred", 8},       {"s8", 8},       {"s16", 16},      {"s32", 32},   {"s64", 64},
     {"u8", 8},         {"u16", 16},       {"u32", 32},     {"u64", 64},      {"f16", 16},   {"f32", 32},
@@ -41,7 +41,7 @@ void add_arrays(const hlo::Shape& shape, const std::string& instruction, std::ve
   if (const int64_t bits = shape.layout().element_size_in_bits(); bits > 0 && bits < array.bits) array.bits = bits;
   constexpr int64_t kHostSpace = 5;  // XLA's Layout::kHostMemorySpace
   array.host = shape.layout().memory_space() == kHostSpace;
-  int64_t size = 128;  // no array is so large that its bits are not counted in 63
+  int64_t size = 128;  // starts at 128 so that the size in bits of every accepted array fits in 63 bits
   for (int64_t dim : array.dims) {
     if (dim < 0 || __builtin_mul_overflow(size, dim, &size))
       throw DeviceError("the compiled program's {} has dims {}", instruction, to_string(array.dims));
@@ -63,7 +63,7 @@ const std::string& backend_config(const hlo::Module& module, const hlo::Instruct
   return module.payloads(static_cast<int>(payload.id()));
 }
 
-// -1 when the configuration does not tell.
+// Returns -1 when the configuration does not state it.
 int64_t known_trip_count(const std::string& config) {
   const nlohmann::json json = nlohmann::json::parse(config, nullptr, false);
   if (!json.is_object()) return -1;
@@ -82,7 +82,7 @@ using Places = std::map<int64_t, int>;  // id -> position
 int place(const Places& places, int64_t id, const std::string& of, const char* what) {
   const auto at = places.find(id);
   if (at == places.end())
-    throw DeviceError("the compiled program's {} refers to {} {}, which is not there", of, what, id);
+    throw DeviceError("the compiled program's {} refers to {} {}, which does not exist", of, what, id);
   return at->second;
 }
 
@@ -113,7 +113,8 @@ HloInstruction read_instruction(const hlo::Module& module, const hlo::Instructio
   return to;
 }
 
-// Positions of the computation's instructions in the order of the schedule, or as they stand.
+// Returns the positions of the computation's instructions in the order of the schedule; without a schedule, in the
+// order of the file.
 std::vector<int> order_of(const hlo::Module& module, const hlo::Computation& from, const Places& places) {
   std::vector<int> order;
   const auto sequence = module.schedule().sequences().find(from.id());
@@ -143,7 +144,8 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
   return to;
 }
 
-// A computation calls only those before it and an instruction takes only those before it, so that every walk ends.
+// Throws unless each computation calls only earlier ones and each instruction uses only earlier ones. This guarantees
+// that every walk ends.
 void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
     const std::vector<HloInstruction>& instructions = module.computations[c].instructions;
@@ -151,7 +153,7 @@ void check_order(const HloModule& module) {
       const HloInstruction& instruction = instructions[i];
       for (int operand : instruction.operands) {
         if (operand >= static_cast<int>(i))
-          throw DeviceError("the compiled program's {} takes {}, which comes after it", instruction.name,
+          throw DeviceError("the compiled program's {} uses {}, which comes after it", instruction.name,
                             instructions[operand].name);
       }
       for (int called : instruction.called) {
@@ -174,7 +176,7 @@ double HloInstruction::bytes() const {
 HloModule read_hlo(std::string_view bytes) {
   hlo::ModuleWithConfig message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || message.module().computations().empty())
-    throw DeviceError("the compiled program's {} bytes are no HLO module; the plugin may be too new for this Fettle",
+    throw DeviceError("the compiled program ({} bytes) is not an HLO module; the plugin may be too new for this Fettle",
                       bytes.size());
   const hlo::Module& from = message.module();
   HloModule to;
@@ -193,7 +195,7 @@ HloModule read_hlo(std::string_view bytes) {
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
   std::vector<Executions> out(module.computations.size());
   out[module.entry].all = 1;
-  // Callers come after what they call.
+  // The order has callers after the computations that they call, so this walks backwards.
   for (int c = static_cast<int>(module.computations.size()) - 1; c >= 0; --c) {
     if (out[c].all == 0) continue;
     for (const HloInstruction& instruction : module.computations[c].instructions) {

@@ -1,7 +1,7 @@
-// Defines HloModule: one device's compiled program, as the compiler gives it back.
+// Defines HloModule: one device's compiled program, read from the compiler's output.
 //
-// Names, opcodes and their spelling are XLA's ("all-gather", "fusion"). Only what the plan looks at is kept.
-// Source of the fields: XLA's service/hlo.proto and xla_data.proto; ours of them are in hlo.proto.
+// Names and opcodes are spelled as in XLA ("all-gather", "fusion"). The module keeps only what the plan uses. Source of
+// the fields: XLA's service/hlo.proto and xla_data.proto; hlo.proto lists the ones that Fettle reads.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@
 
 namespace fettle {
 
-// An array: "bf16", [128, 16384]. Tokens have 0 bits.
+// An array such as "bf16", [128, 16384]. Tokens have 0 bits.
 struct HloArray {
   std::string_view dtype;  // XLA's spelling in lower case: "pred", "bf16", "f8e4m3fn"
   int64_t bits = 0;        // of one element
   Dims dims;
-  bool host = false;  // in the host's memory
+  bool host = false;  // in host memory
 
   int64_t elements() const { return product(dims); }
   int64_t bytes() const { return (elements() * bits + 7) / 8; }
   bool operator==(const HloArray&) const = default;
 };
 
-// Dims of a dot that are summed over, and those that both sides have.
+// The dims of a dot that are summed over, and the batch dims of both sides.
 struct HloDot {
   Dims lhs_contracting, rhs_contracting, lhs_batch, rhs_batch;
 };
@@ -36,22 +36,22 @@ struct HloDot {
 struct HloInstruction {
   std::string name;
   std::string opcode;
-  std::string op_name;            // where it comes from: "grad/layers/self_attn.q_proj"; may be empty
-  std::vector<HloArray> results;  // one; those of a tuple in order, tuples in tuples flattened
+  std::string op_name;            // origin in the model: "grad/layers/self_attn.q_proj"; may be empty
+  std::vector<HloArray> results;  // one result, or the elements of a tuple in order; nested tuples are flattened
   std::vector<int> operands;      // positions in the computation
   std::vector<int> called;        // positions in HloModule::computations
-  int64_t parameter_number = 0;   // of a parameter
-  int64_t tuple_index = 0;        // of a get-tuple-element
+  int64_t parameter_number = 0;   // for a parameter
+  int64_t tuple_index = 0;        // for a get-tuple-element
   std::vector<int64_t> dimensions;
   HloDot dot;
-  int64_t convolution_outputs = -1;  // of a convolution: which of the kernel's dims are output features
-  int64_t trip_count = -1;           // of a while; -1: the compiler does not know
+  int64_t convolution_outputs = -1;  // for a convolution: which of the kernel's dims is the output features
+  int64_t trip_count = -1;           // for a while; -1: the compiler does not know it
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
   std::string backend_config;
-  std::map<std::string, std::string> frontend_attributes;  // as the program's text had them: "fettle_flops"
-  // Of a collective: the devices (partition numbers) that exchange with each other, written out whatever form the
-  // compiler gave. Empty: all devices in one group. A collective-permute has pairs (source, target) instead.
+  std::map<std::string, std::string> frontend_attributes;  // as in the program's text: "fettle_flops"
+  // For a collective: the groups of devices (partition numbers) that exchange data, as plain lists. Empty: all devices
+  // form one group. A collective-permute has `pairs` (source, target) instead.
   std::vector<std::vector<int64_t>> groups;
   std::vector<std::pair<int64_t, int64_t>> pairs;
   std::optional<int64_t> channel;
@@ -71,22 +71,23 @@ struct HloModule {
   std::string name;
   std::vector<HloComputation> computations;
   int entry = 0;
-  bool scheduled = false;  // the entry's instructions are in the order in which they are launched
-  int64_t devices = 1;     // partitions
+  bool scheduled = false;  // the entry's instructions are in launch order
+  int64_t devices = 1;     // number of partitions
 
   const HloComputation& entry_computation() const { return computations[entry]; }
 };
 
-// How often a step runs a computation, loops multiplied (those whose trip count the compiler does not know count once),
-// and how many of these runs are started and awaited later.
+// How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). Runs
+// are multiplied by the trip counts of the surrounding loops; an unknown trip count is taken as 1.
 struct Executions {
   double all = 0, asynchronous = 0;
 };
-// Of each of the module's computations; those that fusions alone call have none unless `into_fusions`.
+// Returns the executions of each of the module's computations. Computations that only fusions call have none, unless
+// `into_fusions`.
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions);
 
-// Reads CompiledProgram::optimized_program() of format "hlo_with_config" (an xla.HloModuleProtoWithConfig).
-// Throws DeviceError on bytes that are none, or whose parts refer to what is not there.
+// Reads CompiledProgram::optimized_program() of format "hlo_with_config" (an xla.HloModuleProtoWithConfig). Throws
+// DeviceError when the bytes are malformed, or when a part refers to one that does not exist.
 HloModule read_hlo(std::string_view bytes);
 
 }  // namespace fettle

@@ -26,7 +26,7 @@ HostCopy host_copy_of(const HloModule& module, const HloComputation& computation
   };
   for (size_t i = 0; i < instruction.operands.size(); ++i)
     if (on_host(operand(i))) out.to_device += bytes_read(module, computation, instruction, i);
-  // A copy-start gives its operand back beside its result.
+  // The results of a copy-start include its operand.
   if (to_host)
     out.to_host = instruction.opcode == "copy-start" ? static_cast<double>(instruction.results[0].bytes())
                                                      : bytes_written(module, computation, instruction);

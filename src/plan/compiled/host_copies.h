@@ -1,24 +1,25 @@
-// Defines HostCopy: what moves between the host's memory and a device's.
+// Defines HostCopy: transfers between host memory and a device's memory.
 #pragma once
 
 #include "plan/compiled/hlo.h"
 
 namespace fettle {
 
-// Bytes that one execution of an instruction moves over the device's link to its host.
+// Bytes that one execution of an instruction transfers over the link between host and device.
 struct HostCopy {
   double to_device = 0, to_host = 0;
   bool any() const { return to_device + to_host > 0; }
 };
 
-// Of what reads or writes arrays in the host's memory: copies, slices, updates of a slice, fusions of them. Nothing for
-// the rest, for what only renames or carries, and for what calls other computations one after the other.
+// Returns the transfers of instructions that read or write arrays in host memory: copies, slices, updates of a slice,
+// and fusions of these. Returns zeros for other instructions, for those that only rename or forward values, and for
+// those that call other computations in sequence.
 HostCopy host_copy_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
-// Of a step, loops multiplied. Loops whose trip count the compiler does not know count once.
+// The transfers of one step, multiplied by the loops' trip counts; an unknown trip count is taken as 1.
 struct HostTraffic {
   double to_device = 0, to_host = 0;        // bytes
-  double executions = 0, asynchronous = 0;  // copies, and those of them that are started and awaited later
+  double executions = 0, asynchronous = 0;  // copies, and how many of them are started and awaited later
   double bytes() const { return to_device + to_host; }
 };
 HostTraffic host_traffic_of(const HloModule& module);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLargest = 12;
 
-// Where an instruction comes from in the model: its own word, that of the last part of a fusion that has one, or its
+// Returns where an instruction comes from in the model: its op_name, else the last op_name in its fusion, else its own
 // name.
 std::string origin(const HloModule& module, const HloInstruction& instruction) {
   if (!instruction.op_name.empty()) return instruction.op_name;
@@ -34,11 +34,11 @@ std::string origin(const HloModule& module, const HloInstruction& instruction) {
 using WorkPlace = std::pair<std::string, std::string>;  // op_name, work
 
 struct Queued {
-  double begin, end;  // moments
+  double begin, end;  // seconds since the start of the step
   WorkPlace place;
 };
 
-// What carries transfers, one after the other.
+// The resources that carry transfers. Each runs its transfers one after the other.
 enum Carrier { kLinks, kFromHost, kToHost, kCarriers };
 
 struct End {
@@ -56,10 +56,10 @@ class Walk {
         devices_per_host_(devices_per_host),
         assumptions_(&assumptions) {}
 
-  // Moves the clock over the computation's instructions; what they take counts `times`.
+  // Advances the clock over the computation's instructions. Their seconds and bytes count `times` times.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
-    std::map<int, End> ends;  // of what was started, by the position of its start
+    std::map<int, End> ends;  // ends of started transfers, keyed by the position of their start
     for (int i = 0; i < static_cast<int>(here.instructions.size()); ++i) {
       const HloInstruction& instruction = here.instructions[i];
       if (instruction.opcode == "while") {
@@ -132,7 +132,7 @@ class Walk {
     place.exposed_seconds += times * seconds;
   }
 
-  // Queues the transfer; gives its end.
+  // Queues the transfer and returns its end.
   End begin(const Transfer& transfer, double times, const HloInstruction& instruction) {
     out_.link_bound += times * seconds_of(transfer, *target_, {.link_share = 1, .transfer_seconds = 0});
     out_.link_bytes += times * transfer.link_bytes;
@@ -142,7 +142,7 @@ class Walk {
                                                 (transfer.axes.empty() ? "all devices" : transfer.axes)));
   }
 
-  // A copy within the host's memory goes over the link twice; the device waits for the second.
+  // A copy within host memory goes over the link twice; the device waits for the second transfer.
   End begin(const HostCopy& copy, double times, const HloInstruction& instruction) {
     const double rate = target_->host_gb_per_s * 1e9;
     End end{now_, kFromHost};
@@ -165,7 +165,7 @@ class Walk {
     return {queue.back().end, carrier};
   }
 
-  // The end of what an instruction starts. Work that is no transfer is done at once.
+  // Returns the end of what an instruction starts. Work that is not a transfer ends immediately.
   End start(const HloComputation& computation, const HloInstruction& instruction, double times) {
     if (const auto transfer = transfer_at(computation, instruction)) return begin(*transfer, times, instruction);
     if (const HostCopy copy = host_copy_of(*module_, computation, instruction); copy.any())
@@ -187,7 +187,7 @@ class Walk {
     return end;
   }
 
-  // The start that a done, or an update before it, belongs to.
+  // Returns the position of the start that belongs to a done or an update.
   static int start_of(const HloComputation& computation, int position) {
     while (computation.instructions[position].opcode == "async-update" &&
            !computation.instructions[position].operands.empty())
@@ -195,8 +195,8 @@ class Walk {
     return position;
   }
 
-  // The device waits; each transfer of the awaited carrier that runs meanwhile is exposed for its part. Those of the
-  // others run behind them.
+  // Makes the device wait. Transfers of the awaited carrier that run meanwhile are exposed for that time. Transfers of
+  // other carriers stay hidden.
   void wait_until(const End& end, double times) {
     for (const Queued& transfer : queues_[end.carrier]) {
       const double exposed = std::min(end.moment, transfer.end) - std::max(now_, transfer.begin);
@@ -209,7 +209,7 @@ class Walk {
       while (!queue.empty() && queue.front().end <= now_) queue.pop_front();
   }
 
-  // The first iteration meets the transfers that are under way; all others are like the second.
+  // Walks the first iteration with the transfers already under way, and counts all others like the second.
   void run_loop(const HloInstruction& loop, double times) {
     const bool experts = loop.op_name.ends_with("experts") && assumptions_->expert_blocks > 0;
     int64_t trips = loop.trip_count;
@@ -242,7 +242,7 @@ class Walk {
   int64_t devices_per_host_;
   const Assumptions* assumptions_;
   Timeline out_;
-  double now_ = 0;                                      // of the device
+  double now_ = 0;                                      // the device's clock
   std::array<std::deque<Queued>, kCarriers> queues_{};  // transfers that may not have ended
   std::array<double, kCarriers> host_bounds_{};
   std::map<WorkPlace, Contributor> contributors_;

@@ -15,7 +15,7 @@ const std::set<std::string_view> kCollectives = {"all-gather",          "all-red
                                                  "all-to-all",          "ragged-all-to-all", "collective-permute",
                                                  "collective-broadcast"};
 
-// "all-gather" of "all-gather-start"; "" when it is none.
+// Returns "all-gather" for "all-gather-start"; "" when the opcode is not a collective.
 std::string_view collective_of(std::string_view opcode) {
   if (opcode.ends_with("-start")) opcode.remove_suffix(6);
   return kCollectives.contains(opcode) ? opcode : std::string_view();
@@ -25,11 +25,11 @@ double payload_of(const HloComputation& computation, const HloInstruction& instr
   double operands = 0;
   for (int operand : instruction.operands) operands += computation.instructions[operand].bytes();
   if (collective != "all-gather") return operands;
-  // An all-gather-start gives its operands back beside its results.
+  // The results of an all-gather-start include its operands.
   return instruction.bytes() - (instruction.opcode.ends_with("-start") ? operands : 0);
 }
 
-// The axes along which the members' places differ.
+// Returns the axes along which the members' coordinates differ.
 std::string axes_of(const std::vector<int64_t>& members, const MeshAxes& mesh) {
   std::string names;
   int64_t stride = mesh.size(), spanned = 1;
@@ -43,7 +43,7 @@ std::string axes_of(const std::vector<int64_t>& members, const MeshAxes& mesh) {
   return (static_cast<int64_t>(members.size()) < spanned ? "part of " : "") + names;
 }
 
-// The fewest members that one of the group's hosts has.
+// Returns the smallest number of members on any of the group's hosts.
 int64_t least_on_host(const std::vector<int64_t>& members, int64_t devices_per_host) {
   std::map<int64_t, int64_t> hosts;
   for (int64_t device : members) ++hosts[device / devices_per_host];
@@ -60,7 +60,7 @@ Transfer permute(const HloInstruction& instruction, const MeshAxes& mesh, int64_
     out.group = 2;
     if (source / devices_per_host != target / devices_per_host) out.network_bytes = payload;
     std::string name = axes_of({source, target}, mesh);
-    if (name.starts_with("part of ")) name.erase(0, 8);  // two places of an axis are no part here
+    if (name.starts_with("part of ")) name.erase(0, 8);  // two places of an axis are not part of a group here
     axes.insert(name);
   }
   for (const std::string& name : axes) out.axes += (out.axes.empty() ? "" : ", ") + name;
@@ -74,7 +74,7 @@ Transfer permute(const HloInstruction& instruction, const MeshAxes& mesh, int64_
 
 std::optional<Transfer> transfer_of(const HloComputation& computation, const HloInstruction& instruction,
                                     int64_t devices, const MeshAxes& mesh, int64_t devices_per_host) {
-  internal_check(devices_per_host > 0, "plan: {} devices on a host", devices_per_host);
+  internal_check(devices_per_host > 0, "plan: {} devices per host, wanted at least 1", devices_per_host);
   const std::string_view collective = collective_of(instruction.opcode);
   if (collective.empty()) return {};
   const double payload = payload_of(computation, instruction, collective);
@@ -85,7 +85,7 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
   std::vector<int64_t> members;
   if (instruction.groups.empty()) {
     for (int64_t device = 0; device < devices; ++device) members.push_back(device);
-  } else {  // groups are of one size and differ in place only: the one that lies on the most hosts is the slowest
+  } else {  // groups have one size and differ only in place; the one on the most hosts is the slowest
     const auto worst =
         std::min_element(instruction.groups.begin(), instruction.groups.end(), [&](const auto& a, const auto& b) {
           return least_on_host(a, devices_per_host) < least_on_host(b, devices_per_host);

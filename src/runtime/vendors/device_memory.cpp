@@ -7,19 +7,19 @@
 namespace fettle {
 namespace {
 
-// A function of a driver's C interface; all of them give 0 when they succeed.
+// A function of a driver's C interface. All of them return 0 on success.
 template <typename... Arguments>
 class DriverCall {
  public:
   DriverCall(void* library, const char* name) : call_(reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name))) {}
-  // False when there is no such function, too.
+  // Returns false on failure, and when the library lacks the function.
   bool operator()(Arguments... arguments) const { return call_ != nullptr && call_(arguments...) == 0; }
 
  private:
   int (*call_)(Arguments...);
 };
 
-// A device's memory is asked of a context on it, which goes again: the plugin makes its own.
+// Reading a device's memory needs a context on it. The context is released again; the plugin makes its own.
 std::vector<DriverMemory> cuda_memory(void* library) {
   const DriverCall<unsigned> init(library, "cuInit");
   const DriverCall<int*> count_devices(library, "cuDeviceGetCount");

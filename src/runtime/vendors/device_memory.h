@@ -9,22 +9,22 @@
 
 namespace fettle {
 
-// What a driver says of one device, in bytes.
+// The memory of one device as its driver reports it, in bytes.
 struct DriverMemory {
   int64_t total = 0, free = 0;
 };
 
-// Of each device that is shown to this process, in the driver's order. `library` is a driver's: CUDA's ("libcuda.so.1")
-// or HIP's ("libamdhip64.so.7"). Empty when it is not here, or does not answer.
+// Returns the memory of each device that this process can see, in the driver's order. `library` is the driver's: CUDA's
+// ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Empty when the library is missing or reports an error.
 std::vector<DriverMemory> driver_memory(const std::string& library);
 
-// Bytes of one device. The default: nothing is known.
+// Bytes of one device. All zero when they are not known.
 struct MemoryShare {
-  int64_t total = 0;       // what its driver reports
-  double utilization = 0;  // the share of it that is asked for (gpu_memory_utilization)
-  int64_t allowance = 0;   // left for what no compiler sees: the driver's context, libraries, communication buffers
-  int64_t others = 0;      // what other programs hold
-  int64_t limit = 0;       // what this one may take
+  int64_t total = 0;       // memory that the driver reports
+  double utilization = 0;  // requested share of it (gpu_memory_utilization)
+  int64_t allowance = 0;   // reserve for the driver, libraries and communication, which compilers do not count
+  int64_t others = 0;      // in use by other programs
+  int64_t limit = 0;       // this program may use
 
   bool known() const { return total > 0 || limit > 0; }
   int64_t asked() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
@@ -32,8 +32,9 @@ struct MemoryShare {
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
-// The share of a device of which `used` bytes are in use, by others and a context of our own: the asked part, or what
-// is left beside the allowance and other programs, if that is less. `devices` is how many the program runs on.
+// Returns the share of a device of which other programs and a context of our own use `used` bytes. Its limit is the
+// requested share, or the memory without the allowance and other programs if that is less. `devices` is the number of
+// devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle

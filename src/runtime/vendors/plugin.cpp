@@ -87,7 +87,7 @@ std::string list_of(const std::vector<fs::path>& folders) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Whether the file holds all the bytes its ELF program headers promise: the loader dies of a shorter one.
+// Returns whether the file has all the bytes that its ELF program headers state. The loader crashes on a shorter file.
 bool is_whole(std::ifstream& file, uint64_t size) {
   Elf64_Ehdr header;
   if (!file.seekg(0).read(reinterpret_cast<char*>(&header), sizeof header)) return false;

@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// What the compilers ask about a chip: it decides tiles, launch shapes and which instructions there are.
+// The properties of a chip that compilers need. They decide tiles, launch shapes and instructions.
 struct Chip {
   std::string capability;  // "9.0a" (a: with the instructions of this one generation), "gfx942:sramecc+:xnack-"
   int cores = 0;           // streaming multiprocessors, compute units

@@ -40,7 +40,7 @@ struct Vendor {
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
-// What stands for the capability of the CPU plugin's devices.
+// The capability of the CPU plugin's devices.
 inline constexpr std::string_view kHostCapability = "host";
 
 // The 8-bit floats whose products the device of this capability ("8.9", "gfx942:sramecc+:xnack-") takes; none when it

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// Runs a program of arrays that are on the devices; outputs named as inputs replace them.
+// Runs a program on device arrays. Its outputs go to `arrays` under their names.
 void apply(Devices& devices, const Program& program, const Bindings& inputs,
            std::map<std::string, DeviceBuffer>& outputs) {
   for (auto& [name, buffer] : run_program(devices.compile(program), inputs))
@@ -30,7 +30,8 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
     const TensorEntry* entry = adapter.find(name);
     if (entry == nullptr && param.is_lora() && !layers.empty())
       entry = adapter.find(name_of_layer(param.hf_name, layers[0]));
-    if (entry == nullptr) throw UserError("{}: no tensor '{}'", adapter.file.path().string(), adapter_key(name));
+    if (entry == nullptr)
+      throw UserError("{}: the tensor '{}' is missing", adapter.file.path().string(), adapter_key(name));
     return {&adapter.file, entry};
   };
   return load_param(devices.client(), param, run.trained_dtype,
@@ -39,7 +40,7 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
 
 namespace {
 
-// frozen/<base parameter> as the program's input, bound to its buffer.
+// Adds frozen/<base parameter> as an input of the program and binds its buffer.
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);
@@ -70,7 +71,7 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
   apply(devices, program, inputs, state.buffers);
 }
 
-// More vectors than the rank, so that the last of it are told apart from those that follow.
+// More vectors than the rank, so that the iteration separates the last wanted one from the next.
 constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 
 void start_pissa(Devices& devices, const Run& run, TrainState& state) {
@@ -81,7 +82,7 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
     const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.lora->rank;
     if (run.lora->rank > std::min(in, out))
       throw UserError(
-          "pissa_init: {} is {} by {}, which has no {} singular values; lower lora_rank or leave it out of "
+          "pissa_init: {} is {} by {}, so it has fewer than {} singular values; lower lora_rank or remove it from "
           "lora_target",
           module, out, in, run.lora->rank);
     const int64_t width = std::min({2 * run.lora->rank + kMoreVectors, in, out});

@@ -1,4 +1,4 @@
-// Defines how an adapter gets onto the devices: read from a PEFT folder or started afresh.
+// Defines how an adapter gets onto the devices: read from a PEFT folder, or initialised.
 #pragma once
 
 #include "checkpoint/peft/adapter_options.h"
@@ -6,14 +6,14 @@
 
 namespace fettle {
 
-// A trained parameter from the folder whose options run.lora has: of a LoRA pair, or of a module saved whole. A layer
-// without a pair gets another's, which is never looked at.
+// Loads a trained parameter from the adapter folder that run.lora's options describe: LoRA weights, or a module that
+// was saved whole. Layers without LoRA weights get those of another layer, which have no effect.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
-// What a new adapter takes from its base weights: DoRA's magnitudes, PiSSA's pairs (kept as start_array too, and
-// subtracted).
+// Initialises what a new adapter takes from its base weights: DoRA's magnitudes and PiSSA's A and B. PiSSA's start is
+// also kept as start_array and subtracted from the base.
 void start_adapter(Devices& devices, const Run& run, TrainState& state);
-// Takes PiSSA's start_array pairs off the frozen weights.
+// Subtracts PiSSA's start_array (scale B A) from the frozen weights.
 void subtract_start(Devices& devices, const Run& run, TrainState& state);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines batch_arrays: the arrays of a batch that a run's programs take.
+// Defines batch_arrays: the arrays of a batch that a run's programs read.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// A part of a batch that a run's programs read, as their input "batch/<name>".
+// A part of a batch. Programs read it as their input "batch/<name>".
 struct BatchArray {
   BatchPart part;
   std::string name;
@@ -17,8 +17,8 @@ struct BatchArray {
   LogicalAxes axes;
   HostArray Batch::*from;
 };
-// `sequences`: the dims before the positions: [A, B] of a training step, [B] of an evaluation. `length`: positions of a
-// sequence.
+// `sequences` are the dims before the positions: [A, B] for a training step, [B] for an evaluation. `length`: positions
+// of a sequence.
 std::vector<BatchArray> batch_arrays(const Run& run, const Dims& sequences, int64_t length);
 
 }  // namespace fettle

@@ -5,8 +5,8 @@
 namespace fettle {
 namespace {
 
-constexpr double kQuick = 2;          // seconds that need no words
-constexpr double kLiveSeconds = 0.2;  // between two live lines
+constexpr double kQuick = 2;          // seconds; a shorter load prints nothing
+constexpr double kLiveSeconds = 0.2;  // seconds between two live lines
 
 }  // namespace
 

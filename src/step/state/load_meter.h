@@ -1,4 +1,4 @@
-// Defines LoadMeter: what is shown while weights are read.
+// Defines LoadMeter, which shows progress while weights are read.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,14 @@
 
 namespace fettle {
 
-// Counts bytes and says what to show after so many seconds. Without a clock of its own.
+// Counts bytes and formats the progress line. The caller supplies the time.
 class LoadProgressText {
  public:
-  // `live`: a line that is replaced often; else one each quarter, from 2 s on.
+  // `live`: a line that is replaced often. Otherwise one line per quarter of the bytes, from 2 s on.
   LoadProgressText(int64_t total, bool live) : total_(total), live_(live) {}
-  // The line to show after `bytes` more, `seconds` after the start; empty for none.
+  // Returns the line to show after `bytes` more, `seconds` after the start; empty when there is nothing to show.
   std::string after(int64_t bytes, double seconds);
-  // The last line: "loaded 4.6 GB of weights in 3.1 s (1.48 GB/s)"; empty when it took less than 2 s.
+  // Returns the last line, "loaded 4.6 GB of weights in 3.1 s (1.48 GB/s)"; empty when the load took less than 2 s.
   std::string at_end(double seconds) const;
 
  private:
@@ -24,7 +24,7 @@ class LoadProgressText {
   double shown_ = 0;
 };
 
-// Shows it on stderr. Thread-safe.
+// Shows the progress on stderr. Thread-safe.
 class LoadMeter {
  public:
   explicit LoadMeter(int64_t total);

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// "model.layers.{}.mlp.up_proj.weight" -> "mlp.up_proj"
+// Shortens "model.layers.{}.mlp.up_proj.weight" to "mlp.up_proj".
 std::string short_name(const Run& run, const std::string& hf_name) {
   const std::string& prefix = run.model.family->layer_prefix;
   std::string name = hf_name.starts_with(prefix) ? hf_name.substr(prefix.size()) : hf_name;
@@ -37,7 +37,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   add_params("frozen weights", run.frozen, run.frozen_dtype);
   add_params("reference weights", run.reference, run.reference_dtype());
   add_params(run.lora ? "adapters" : "weights", run.trained, run.trained_dtype);
-  std::map<std::string, std::vector<PlacedArray>> states;  // arrays of one name lie together
+  std::map<std::string, std::vector<PlacedArray>> states;  // groups the arrays by name
   for (const Param& param : run.trained)
     for (const StateArray& array : optimizer_state(run, param)) {
       const std::string kind = "optimizer state " + array.name.substr(0, array.name.find('/'));

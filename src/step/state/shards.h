@@ -1,4 +1,4 @@
-// Defines placed_arrays: where everything that a step holds lies on the mesh, for people to look at.
+// Defines placed_arrays, which lists the arrays of a step with their partitions, for display.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Frozen weights, trained weights or adapters, optimizer state, the batch, and the activations that the model holds to
-// a place, for rows of `length` positions. Compiles nothing. Throws UserError when a dim does not divide.
+// Returns frozen weights, trained weights or adapters, optimizer state, the batch, and the activations whose sharding
+// the model constrains, for rows of `length` positions. Compiles nothing. Throws UserError when a dim does not divide.
 std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length);
 
 }  // namespace fettle

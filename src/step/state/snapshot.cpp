@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// Positions in the mesh of the devices whose boxes are copied, one a distinct box.
+// Returns mesh positions of the devices to copy from: one for each distinct box.
 std::vector<int> first_positions(const Layout& layout) {
   std::vector<int> positions;
   const std::vector<int> part_of = layout.part_of();
@@ -43,7 +43,7 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
     for (int position : positions) array.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], {}});
     for (size_t i = 0; i < positions.size(); ++i) copies.push_back({&buffer, positions[i], &array.shards[i].bytes});
   }
-  // The boxes of one array lie on different devices, so neighbours in the list do not wait for each other.
+  // The boxes of one array lie on different devices, so neighbours in the list can be copied in parallel.
   const int threads = std::max(copy_threads(), static_cast<int>(std::min<size_t>(devices, 64)));
   parallel_for(static_cast<int64_t>(copies.size()), threads, [&](int64_t i) {
     const Copy& copy = copies[static_cast<size_t>(i)];

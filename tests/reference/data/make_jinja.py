@@ -1,7 +1,7 @@
-"""Records what Jinja2, set up as Transformers sets it up for chat templates, renders for the cases below.
+"""Records what Jinja2, with the settings of Transformers' chat templates, renders for the cases below.
 
-Run with a Python that has transformers and jinja2; writes jinja_cases.json beside this file. A case whose rendering
-fails is recorded as such: the same must fail in Fettle.
+Run it with a Python that has transformers and jinja2; it writes jinja_cases.json to this folder. A case that fails is
+recorded as failing and must fail in Fettle, too.
 """
 
 import json
@@ -337,7 +337,7 @@ def render(source, context):
             text, spans = _render_with_assistant_indices(compiled_template=template, **{"documents": None, **context})
             return {"text": text, "spans": [[len(text[:a].encode()), len(text[:b].encode())] for a, b in spans]}
         return {"text": template.render(**context)}
-    except Exception as error:  # every failure counts
+    except Exception as error:  # every kind of failure counts
         return {"error": f"{type(error).__name__}: {error}"}
 
 

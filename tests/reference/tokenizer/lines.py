@@ -1,4 +1,4 @@
-"""The hard lines that the recorded ids are of; `python3 lines.py` writes them as lines.json."""
+"""The difficult lines whose ids are recorded; `python3 lines.py` writes them to lines.json."""
 import json
 import pathlib
 import random
@@ -162,7 +162,7 @@ LINES = [
 
 
 def random_lines(count: int) -> list[str]:
-    """Short strings of characters that meet badly, from a fixed seed."""
+    """Short strings of characters that are difficult in sequence, from a fixed seed."""
     source = random.Random(20240131)
     pool = list("aAzZ09 .,'-_!?\n\t\r") + [
         "  ", "'s", "'LL", "\r\n", "é", "e\u0301", "ß", "Ж", "ж", "α", "ش", "ا", "ک", "अ", "\u093f", "ก", "中", "の", "가",

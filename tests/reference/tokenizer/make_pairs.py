@@ -1,4 +1,4 @@
-"""Records pairs.json: texts and pairs of texts as rows, cut to lengths, by Transformers. Usage: make_pairs.py"""
+"""Records pairs.json: texts and text pairs as rows, cut to lengths, by Transformers. Usage: make_pairs.py"""
 import json
 import pathlib
 
@@ -19,7 +19,7 @@ LENGTHS = [7, 10, 64]
 
 
 def post_processors(tokenizer) -> dict:
-    """The tokenizer's own post_processor, and others in its place: ids 1 and 2 stand for their special tokens."""
+    """The tokenizer's own post_processor, and others instead of it; ids 1 and 2 are their special tokens."""
     own = json.loads(tokenizer.backend_tokenizer.to_str())["post_processor"]
     token = tokenizer.convert_ids_to_tokens
     a, b = token(1), token(2)
@@ -46,7 +46,7 @@ def main() -> None:
             rows = []
             for first, second in TEXTS:
                 for length in LENGTHS:
-                    # As a list, as data sets are tokenised: alone, an empty second text would count as none.
+                    # Passed as a list, as when tokenising data sets: a single empty second text would count as absent.
                     pair = None if second is None else [second]
                     out = tokenizer([first], pair, truncation=True, max_length=length, return_token_type_ids=True)
                     rows.append({"ids": out["input_ids"][0], "types": out["token_type_ids"][0]})

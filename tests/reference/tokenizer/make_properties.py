@@ -1,4 +1,4 @@
-"""Records properties.json: which of all Unicode characters each property and class matches in `tokenizers`' patterns.
+"""Records properties.json: which Unicode characters each property and class matches in the patterns of `tokenizers`.
 
     python3 make_properties.py
 

@@ -1,10 +1,10 @@
-"""Trains the small tokenizers of this folder and records what the reference library makes of the hard lines.
+"""Trains the small tokenizers of this folder and records the reference library's results on the difficult lines.
 
     python3 make_tokenizers.py [record]
 
 It needs `tokenizers` 0.23, `sentencepiece`, `protobuf` and `tiktoken`; training also needs `apt-cache dumpavail`.
-With `record`, the tokenizers stay as they are and only ids.json and steps.json are written anew.
-The regular expressions are those that the named models' files carry.
+With `record`, it keeps the tokenizers and only writes ids.json and steps.json.
+The regular expressions are those in the named models' files.
 """
 import base64
 import json
@@ -110,7 +110,7 @@ def edges() -> Tokenizer:
 
 
 def llama2() -> Tokenizer:
-    """As the files converted from SentencePiece: the whole text is one word."""
+    """Like the files converted from SentencePiece: the whole text is one word."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -140,7 +140,7 @@ def bert() -> Tokenizer:
 
 
 def unigram() -> Tokenizer:
-    """Of the SentencePiece model in sp_unigram, with its charsmap."""
+    """From the SentencePiece model in sp_unigram, with its charsmap."""
     proto = sentencepiece_proto("sp_unigram")
     tokenizer = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([
@@ -191,7 +191,7 @@ def record_sentencepiece(name: str) -> None:
     reference = sentencepiece.SentencePieceProcessor(model_file=str(HERE / name / "tokenizer.model"))
     ids, decoded = [], []
     for line in all_lines()[::EVERY]:
-        # Control symbols in a text are found as Transformers does; the library takes them for plain text.
+        # Control symbols in a text are found, as by Transformers; the library treats them as plain text.
         plain = not any(symbol in line for symbol in ("<s>", "</s>", "<unk>", "<ctl>"))
         row = reference.encode(line) if plain else None
         text = reference.decode(row) if plain else None
@@ -201,7 +201,7 @@ def record_sentencepiece(name: str) -> None:
 
 
 def make_ranks() -> None:
-    """Llama 3's file layout, of the vocabulary of llama3."""
+    """Llama 3's file layout with the vocabulary of llama3."""
     byte_of = {c: b for b, c in pre_alphabet().items()}
     vocab = json.loads((HERE / "llama3" / "tokenizer.json").read_text())["model"]["vocab"]
     folder = HERE / "ranks"
@@ -227,13 +227,13 @@ def record_ranks() -> None:
     write(HERE / "ranks" / "ids.json", {"every": EVERY, "ids": ids, "decoded": [None] * len(ids)})
 
 
-EVERY = 3  # of the later ones, so that the folder stays small
+EVERY = 3  # of the later lines, so that the folder stays small
 TOKENIZERS = {"gpt2": (gpt2, 1), "llama3": (llama3, 1), "qwen2": (qwen2, 1), "edges": (edges, 1),
               "llama2": (llama2, EVERY), "bert": (bert, EVERY), "unigram": (unigram, EVERY)}
 
 
 def legacy_merges(path: pathlib.Path) -> None:
-    """Spells the merges as "a b", as files of before 2024 do."""
+    """Spells the merges as "a b", like files from before 2024."""
     content = json.loads(path.read_text())
     content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
     write(path, content)
@@ -265,7 +265,7 @@ BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", 
 
 
 def steps() -> dict:
-    """What single normalizers, pre-tokenizers and decoders do."""
+    """The results of single normalizers, pre-tokenizers and decoders."""
     pre = [pre_tokenizers.Split(Regex(r"[\s,]+|x"), behavior, invert=invert)
            for behavior in BEHAVIORS for invert in (False, True)]
     pre += [pre_tokenizers.Split("a", behavior) for behavior in BEHAVIORS]

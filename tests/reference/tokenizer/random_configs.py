@@ -1,11 +1,11 @@
-"""Compares `fettle tokenize` with the reference libraries on many random tokenizers, trained on a little text.
+"""Compares `fettle tokenize` with the reference libraries on many random tokenizers, trained on a small text.
 
     python3 random_configs.py FETTLE [--count N] [--seconds S] [--seed K] [--only I] [--keep FOLDER]
 
-Most are a tokenizer.json of normalizers, pre-tokenizers, a model, added tokens, a post-processor and decoders put
-together at random; every fourth is a SentencePiece model of random options. Compared are the ids of 2,000 and more
-lines with and without special tokens, the texts of these ids, and the texts of random ids. Prints the first misses and
-a count by component; the exit code is 1 when there are any.
+Most are a tokenizer.json with random normalizers, pre-tokenizers, a model, added tokens, a post-processor and decoders;
+every fourth is a SentencePiece model with random options. It compares the ids of over 2,000 lines with and without special
+tokens, the texts of these ids, and the texts of random ids. Prints the first differences and a count per component; the
+exit code is 1 when there are any.
 """
 import argparse
 import collections
@@ -45,7 +45,7 @@ FAMILIES = ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")
 
 
 class Sampler:
-    """The parts of one random tokenizer; notes the names of all that were chosen."""
+    """The parts of one random tokenizer; records the names of the chosen ones."""
 
     def __init__(self, seed, charsmaps):
         self.random = random.Random(seed)
@@ -111,7 +111,7 @@ class Sampler:
         ][kind]())  # fmt: skip
 
     def model(self, byte_level, lines):
-        """A tokenizer with a model trained on `lines`, its options changed at random afterwards."""
+        """A tokenizer with a model trained on `lines`, whose options are then changed at random."""
         kind = self.one(["BPE"] * 5 + ["WordPiece"] * 2 + ["Unigram"] * 3)
         special = ["<unk>", *self.random.sample(["<s>", "</s>", "[CLS]", "<pad>"], 2)]
         alphabet = pre_tokenizers.ByteLevel.alphabet() if byte_level or self.maybe(0.2) else []
@@ -161,8 +161,8 @@ class Sampler:
         tokens = [AddedToken(text, single_word=self.maybe(0.3), lstrip=self.maybe(0.3), rstrip=self.maybe(0.3),
                              normalized=self.maybe(), special=self.maybe(0.4))
                   for text in self.random.sample(ADDED, self.random.randint(0, 8))]  # fmt: skip
-        # A token that is normalized to nothing is found everywhere by the reference; of two that are normalized to the
-        # same it takes either.
+        # The reference finds a token that is normalized to nothing everywhere. When two tokens are normalized to the
+        # same text, it may choose either.
         spell = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
         tokens = {spell(t.content) if t.normalized else t.content: t for t in tokens}
         tokens = [token for spelling, token in tokens.items() if spelling]
@@ -220,7 +220,7 @@ def sentencepiece_model(sampler, lines):
 
 
 def charsmaps(lines):
-    """The tables of replacements that SentencePiece's rules make, as tokenizer.json carries them."""
+    """The replacement tables that SentencePiece builds from its rules, as in tokenizer.json."""
     found = []
     for rule in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf"):
         model = io.BytesIO()
@@ -258,7 +258,7 @@ def field(message, wanted):
 
 @contextlib.contextmanager
 def quiet():
-    """Keeps what a panic prints off stderr."""
+    """Keeps panic messages off stderr."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
@@ -270,7 +270,7 @@ def quiet():
 
 
 class Reference:
-    """What the reference library makes of lines and ids; None where it fails on one."""
+    """Returns the reference library's results for lines and ids; None where it fails on one."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -281,7 +281,7 @@ class Reference:
             for row in rows:
                 try:
                     found.append(one(row))
-                except BaseException as failure:  # a panic in Rust is no Exception
+                except BaseException as failure:  # a panic in Rust is not an Exception
                     if isinstance(failure, KeyboardInterrupt):
                         raise
                     found.append(None)
@@ -310,11 +310,11 @@ class SentencePieceReference:
 
 
 class Refused(Exception):
-    """Fettle says by name what it has not."""
+    """Fettle names what it does not support."""
 
 
 def misses(program, folder, checks):
-    """(what, input, wanted, got) wherever Fettle differs; `checks` are (what, options, rows, wanted)."""
+    """Yields (what, input, wanted, got) wherever Fettle differs; `checks` are (what, options, rows, wanted)."""
     for what, options, rows, wanted in checks:
         known = [i for i, each in enumerate(wanted) if each is not None]
         try:
@@ -355,10 +355,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("fettle")
     parser.add_argument("--count", type=int, default=150)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after this many seconds")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, help="only this one of them")
-    parser.add_argument("--keep", type=pathlib.Path, help="where the tokenizers with misses go")
+    parser.add_argument("--only", type=int, help="test only this one")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for tokenizers with differences")
     given = parser.parse_args()
 
     lines = many_lines()
