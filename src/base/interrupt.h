@@ -7,7 +7,7 @@
 namespace fettle {
 
 // While a scope is alive, the first SIGINT, SIGTERM or SIGHUP is recorded and a second one ends the process at once.
-// SIGHUP stays ignored where it was (nohup). After it, messages to a pipe that nobody reads any more are dropped.
+// If SIGHUP was ignored before (nohup), it stays ignored. After SIGHUP, writes to a closed pipe do not end the process.
 // Scopes may be nested.
 class InterruptScope {
  public:

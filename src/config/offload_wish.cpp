@@ -14,14 +14,14 @@ bool is_true(const YAML::Node& node) {
   return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
 }
 
-// {device: cpu}; none, or an empty one, is no wish.
+// Returns true for {device: cpu}; false without a device, or for none.
 bool names_device(const YAML::Node& node) {
   if (!node.IsDefined() || !node.IsMap()) return false;
   const YAML::Node device = node["device"];
   return device.IsDefined() && device.IsScalar() && device.Scalar() != "none" && device.Scalar() != "";
 }
 
-// The setting itself, or the content of the file that it names.
+// Returns the setting itself, or the content of the file that it names.
 YAML::Node content(const YAML::Node& node, const fs::path& recipe, std::string& unread) {
   if (!node.IsScalar() || node.Scalar().empty()) return node;
   for (const fs::path& file : {fs::path(node.Scalar()), recipe.parent_path() / node.Scalar()}) {

@@ -1,4 +1,4 @@
-// One run in a folder: who lives is refused to, who is dead is taken over, on this machine, in a container, on another.
+// One run in a folder: a second run is refused, a dead run is taken over: same machine, container, other machine.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using testing::IsEmpty;
 
 constexpr const char* kOther = "0123456789abcdef";
 
-// The file of a run that is not this process; `age` seconds without a sign of life.
+// The file of a run that is not this process; its last heartbeat is `age` seconds old.
 fs::path write_owner(const fs::path& folder, Owner owner, int64_t age = 0) {
   owner.id = kOther;
   owner.run = owner.settled = true;
@@ -129,7 +129,7 @@ TEST_F(OneRun, InAnotherContainerIsJudgedByItsLock) {
     const HeldLock lock(file);
     EXPECT_THAT(refusal(folder), HasSubstr("works in"));
   }
-  EXPECT_EQ(refusal(folder), "no error") << "dead at once, however fresh its last sign of life is";
+  EXPECT_EQ(refusal(folder), "no error") << "dead at once, however fresh its last heartbeat is";
 }
 
 TEST_F(OneRun, WhereThereAreNoLocksTheStartOfTheProcessTells) {
@@ -152,7 +152,7 @@ TEST_F(OneRun, OnAnotherMachineIsDeadAfterAWhile) {
   EXPECT_EQ(refusal(folder, {.heartbeat = 10, .dead_after = 0.3}), "no error") << "half-written";
 }
 
-TEST_F(OneRun, OnAnotherMachineThatGivesASignIsRefusedTo) {
+TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
   const fs::path file = write_owner(folder, elsewhere(), 1);
   std::atomic<bool> ends = false;
   std::thread heart([&] {
@@ -181,7 +181,7 @@ TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   EXPECT_FALSE(fs::exists(own));
 }
 
-TEST_F(OneRun, GivesSignsOfLife) {
+TEST_F(OneRun, SendsHeartbeats) {
   const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
   const fs::path own = presence_file(folder, process_name());
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);

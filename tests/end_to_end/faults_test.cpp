@@ -59,7 +59,7 @@ TEST(OneRun, HasItsOutputFolderForItself) {
   const Outcome resumed = run_fettle(second, with(words(out), {"resume_from_checkpoint=true", "save_total_limit=2",
                                                                "max_steps=100000", "plan_only=true"}));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("has ended without a word"));
+  EXPECT_THAT(resumed.err, HasSubstr("was killed or crashed; this run takes over"));
   for (const auto& entry : fs::directory_iterator(out))
     EXPECT_THAT(entry.path().filename().string(), Not(AnyOf(HasSubstr(".tmp-"), HasSubstr(".fettle-"))));
 }

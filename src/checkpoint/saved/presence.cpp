@@ -257,7 +257,7 @@ bool Presence::found_another(bool wait, Owner& other) {
   constexpr double kHalfWritten = 5;
   bool told = false;
   const auto begin = steady_clock::now();
-  std::map<std::string, double> seen;  // the last sign of life of those who may be alive
+  std::map<std::string, double> seen;  // the last heartbeat of those who may be alive
   for (;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
     if (wait) InterruptScope::check("waiting for another run in output_dir");
     const double waited = std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -272,7 +272,7 @@ bool Presence::found_another(bool wait, Owner& other) {
       if (!changed_at(file, sign)) continue;
       if (life == Life::kUnknown && seen.try_emplace(id, sign).first->second != sign) life = Life::kAlive;
       if (life == Life::kDead) {
-        info("{} has ended without a word; this one takes {} over", found.text(), folder_.string());
+        info("{} was killed or crashed; this run takes over {}", found.text(), folder_.string());
         std::error_code ignored;
         fs::remove(file, ignored);
       } else if (!wait) {
@@ -281,7 +281,7 @@ bool Presence::found_another(bool wait, Owner& other) {
       } else if (life == Life::kUnknown) {
         unclear = true;
         if (!std::exchange(told, true))
-          info("output_dir: waiting for up to {} s for a sign of life of {}", pace_.dead_after, found.text());
+          info("output_dir: waiting up to {} s for a heartbeat of {}", pace_.dead_after, found.text());
       } else if (found.settled || waited > (found.host.empty() ? kHalfWritten : pace_.dead_after) ||
                  (!found.host.empty() && id < owner_.id)) {
         other = found;
@@ -294,7 +294,7 @@ bool Presence::found_another(bool wait, Owner& other) {
   }
 }
 
-// The file is gone when another run took this one for dead, or when somebody removed it.
+// The file is missing when another run considered this one dead, or when somebody removed it.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {
@@ -321,7 +321,7 @@ void Presence::check() {
   }
   if (lost_)
     throw UserError(
-        "output_dir: another run took {} over while this one gave no sign of life for {} s (stopped, or cut off from "
+        "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
         "the file server); this one ends without touching it",
         folder_.string(), pace_.dead_after);
 }

@@ -1,12 +1,13 @@
 // Defines Presence: the file by which a process says that it works in a folder, and the test whether one still does.
 //
-// The file is FOLDER/.fettle-ID, with ID the process's name (process_name.h). It holds the owner's host, process and
-// start; its modification time is the owner's last sign of life, which a thread renews. Files and folders that the
-// process has not finished carry its ID too, so they can be told to be leftovers.
+// The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). It contains the owner's host, process
+// id and start. Its modification time is the owner's last heartbeat; a thread renews it. Unfinished files and folders
+// have the ID in their names too, so it can be found out whether they are leftovers.
 //
-// Whether an owner lives is decided by what is surest. On the same kernel its lock on the file ends with it, in other
-// containers too; where the file system has no locks, the process with that number must have started at that moment. On
-// another machine a lock shows that it lives; without one, it is dead when it has given no sign for Pace::dead_after.
+// Owner and reader on the same kernel, also in different containers: the owner's lock on its file ends with the owner.
+// Where the file system has no locks, a process with the owner's id must exist and have started at the owner's start.
+// On different machines: a lock shows that the owner is alive. Without one, it counts as dead when its last heartbeat
+// is older than Pace::dead_after.
 #pragma once
 
 #include <sys/types.h>
@@ -61,8 +62,8 @@ class Presence {
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
 
-  // Throws UserError when the folder was taken over by another run, which this process was dead to for a while, or when
-  // somebody removed the file and another run is there.
+  // Throws UserError when another run took the folder over, because this process sent no heartbeat for a while or its
+  // file was removed.
   void check();
 
  private:
