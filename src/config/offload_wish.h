@@ -15,8 +15,8 @@ struct OffloadWish {
   std::string unread;  // the file that would tell, when it cannot be read
 };
 
-// Of the keys deepspeed (a file, or its content), fsdp (words), fsdp_config (a file, or its content) and fsdp_*;
-// nothing for other keys. A file is looked for beside `recipe` too. DeepSpeed names what goes to host memory; FSDP
+// Reads the keys deepspeed (a file, or its content), fsdp (words), fsdp_config (a file, or its content) and fsdp_*;
+// returns nullopt for other keys. Looks for a file beside `recipe` too. DeepSpeed names what goes to host memory; FSDP
 // moves both.
 std::optional<OffloadWish> offload_wish(std::string_view key, const GivenValue& given,
                                         const std::filesystem::path& recipe);
