@@ -18,6 +18,7 @@
 #include "command_help.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
+#include "doctor/doctor.h"
 #include "eval/eval.h"
 #include "export/export.h"
 #include "generate/chat.h"
@@ -300,6 +301,20 @@ int run(int argc, char** argv) {
   devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");
   add_help(*devices, true);
   devices->callback([&] { action = [&] { return show_devices(read_recipe({}, words.words)); }; });
+
+  DoctorOptions doctor{.version = FETTLE_VERSION};
+  CLI::App* doctor_command = app.add_subcommand("doctor", "check and measure this machine, its driver and its devices");
+  doctor_command->add_option("overrides", words.words, "plugin=..., device_count=..., output_dir=...")
+      ->option_text(" ");
+  doctor_command->add_flag("--json", doctor.json, "print JSON");
+  add_help(*doctor_command, true);
+  doctor_command->callback([&] {
+    action = [&] {
+      const Recipe recipe = read_recipe({}, words.words);
+      doctor.output_dir = recipe.output_dir;
+      return run_doctor(device_request(recipe), doctor, std::cout);
+    };
+  });
 
   TokenizeOptions text;
   CLI::App* tokenize_command = app.add_subcommand("tokenize", "print the token ids of each line of a file");

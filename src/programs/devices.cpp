@@ -4,9 +4,11 @@
 
 #include "base/cache.h"
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
+#include "programs/arithmetic.h"
 #include "programs/signature.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
@@ -19,7 +21,7 @@ namespace {
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
-  const std::vector<DriverMemory> there = driver_memory(std::string(plugin.vendor().driver));
+  const std::vector<DriverMemory> there = driver_memory(std::string(plugin.vendor().driver.library));
   for (const DriverMemory& device : there) {
     const int64_t devices = request.count > 0 ? request.count : static_cast<int64_t>(there.size());
     const MemoryShare share =
@@ -36,6 +38,14 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
         "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
         "{} ({:.2f})",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
+  // Each device's allocator makes its table when the device is opened.
+  const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
+  if (const int64_t free = free_host_memory(); tables > free)
+    throw DoesNotFit(
+        "plugin {} keeps a table of {} in the host's memory for {} on each of {} devices, but only {} are free: lower "
+        "gpu_memory_utilization ({:g}), or show it fewer devices ({})",
+        plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
+        plugin.vendor().driver.visible_devices);
   return least;
 }
 
@@ -70,6 +80,12 @@ Devices::Devices(const DeviceRequest& request)
   if (request.compile_cache != "off")
     cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")
                                                  : std::filesystem::path(request.compile_cache));
+  const bool on_host = plugin_->vendor().staging == Staging::kHostMemory;
+  if (request.require_arithmetic && !on_host) fettle::require_arithmetic(*this);
+}
+
+MeshAxes Devices::flat_mesh() const {
+  return count_ > 1 ? MeshAxes{{{"fsdp", count_}}} : MeshAxes{};
 }
 
 std::string Devices::title() const {

@@ -25,13 +25,16 @@ struct DeviceRequest {
   double memory_utilization = 0;
   std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: not set
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
+  bool require_arithmetic =
+      true;  // refuse devices that compute wrongly (programs/arithmetic.h); the CPU is not checked
 };
 
 class Devices {
  public:
   // Loads the plugin and opens the devices. Takes the requested share of a GPU's memory; when other programs leave
   // less, takes what is left and prints a message. Throws UserError when there are fewer devices than requested,
-  // DoesNotFit when other programs leave no memory, DeviceError when the plugin does not load.
+  // DoesNotFit when other programs leave no memory or the host has too little for the plugin's tables, DeviceError when
+  // the plugin does not load or a device computes wrongly.
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
@@ -41,6 +44,8 @@ class Devices {
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
   const std::vector<std::string>& wanted_kernels() const { return kernels_; }
   const std::string& capability() const { return client_.devices()[0].capability; }
+
+  MeshAxes flat_mesh() const;  // all devices on one axis, fsdp; no axis for one device
 
   // Throws UserError when the plugin does not support arrays in host memory.
   void require_host_memory() const;

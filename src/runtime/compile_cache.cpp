@@ -26,12 +26,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMagic[8] = {'f', 'e', 't', 't', 'l', 'e', 'P', '1'};
+constexpr char kMagic[8] = {'f', 'e', 't', 't', 'l', 'e', 'P', '2'};
 
 struct Header {
   char magic[8];
   uint64_t bytes;
   uint64_t checksum;  // xxh3 of the program
+  MemoryStats stats;  // the compiler's
+};
+static_assert(std::is_trivially_copyable_v<MemoryStats>);
+
+struct Entry {
+  std::string program;
+  MemoryStats stats;
 };
 
 // The instruction sets of this machine. Compiled CPU programs use all of them.
@@ -43,24 +50,25 @@ std::string cpu_features() {
   return "";
 }
 
-std::optional<std::string> read_entry(const fs::path& path) {
+std::optional<Entry> read_entry(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   Header header;
   if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return std::nullopt;
-  const std::string program{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string program{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.bytes != program.size() ||
       header.checksum != XXH3_64bits(program.data(), program.size())) {
     return std::nullopt;
   }
-  return program;
+  return Entry{std::move(program), header.stats};
 }
 
 // False when the file cannot be written.
-bool write_entry(const fs::path& path, const std::string& program) {
+bool write_entry(const fs::path& path, const Entry& entry) {
+  const std::string& program = entry.program;
   std::error_code error;
   if (!make_private_folder(path.parent_path())) return false;
   const fs::path partial = fmt::format("{}.{}.partial", path.string(), process_name());
-  Header header{{}, program.size(), XXH3_64bits(program.data(), program.size())};
+  Header header{{}, program.size(), XXH3_64bits(program.data(), program.size()), entry.stats};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   std::ofstream file(partial, std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
@@ -98,12 +106,12 @@ int64_t CompileCache::default_limit() {
 
 // Removes programs, least recently used first, until the rest fit into the limit. Keeps `newest`, which is in use.
 void CompileCache::make_room(const fs::path& newest) const {
-  struct Entry {
+  struct Kept {
     fs::file_time_type used;
     int64_t bytes;
     fs::path path;
   };
-  std::vector<Entry> entries;
+  std::vector<Kept> entries;
   int64_t total = 0;
   std::error_code error;
   for (const auto& file : fs::directory_iterator(folder_, error)) {
@@ -119,7 +127,7 @@ void CompileCache::make_room(const fs::path& newest) const {
       if (!partial && file.path() != newest) entries.push_back({used, bytes, file.path()});
     }
   }
-  std::ranges::sort(entries, {}, &Entry::used);
+  std::ranges::sort(entries, {}, &Kept::used);
   for (size_t i = 0; i < entries.size() && total > limit_; ++i) {
     fs::remove(entries[i].path, error);
     total -= entries[i].bytes;
@@ -141,9 +149,10 @@ Executable CompileCache::compile(const Client& client, const std::string& module
   const fs::path path = file_of(client, module_text, options);
   const std::string distrusted = distrust(path);
   if (!distrusted.empty()) warn("compile cache: the stored program is not used: {}", distrusted);
-  if (const std::optional<std::string> stored = distrusted.empty() ? read_entry(path) : std::nullopt) {
+  if (const std::optional<Entry> stored = distrusted.empty() ? read_entry(path) : std::nullopt) {
     try {
-      Executable loaded = client.load(*stored, signature);
+      Executable loaded = client.load(stored->program, signature);
+      loaded.set_memory_stats(stored->stats);
       ++hits_;
       std::error_code ignored;
       fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // the time of the last use
@@ -155,7 +164,7 @@ Executable CompileCache::compile(const Client& client, const std::string& module
   ++misses_;
   Executable compiled = client.compile(module_text, std::move(signature), options);
   try {
-    if (write_entry(path, compiled.program().serialize())) {
+    if (write_entry(path, {compiled.program().serialize(), compiled.memory_stats()})) {
       make_room(path);
     } else {
       warn("compile cache: {} cannot be written, so the program is not kept", path.string());

@@ -99,6 +99,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
   std::swap(loaded_, other.loaded_);
   std::swap(program_, other.program_);
   std::swap(signature_, other.signature_);
+  std::swap(stats_, other.stats_);
   std::swap(launch_order_, other.launch_order_);
   std::swap(latest_, other.latest_);
   return *this;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,9 @@ class Executable {
 
   const Signature& signature() const { return signature_; }
   const CompiledProgram& program() const { return *program_; }
-  MemoryStats memory_stats() const { return program_->memory_stats(); }
+  // Of a program from the compile cache: what the compiler counted when it was made. Plugins forget its peak.
+  MemoryStats memory_stats() const { return stats_ ? *stats_ : program_->memory_stats(); }
+  void set_memory_stats(const MemoryStats& stats) { stats_ = stats; }  // only for code in src/runtime
 
  private:
   Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedExecutable* loaded);
@@ -43,6 +46,7 @@ class Executable {
   PJRT_LoadedExecutable* loaded_ = nullptr;
   std::unique_ptr<CompiledProgram> program_;
   Signature signature_;
+  std::optional<MemoryStats> stats_;
   std::vector<int> launch_order_;  // launch position -> position in the signature's layouts
   mutable std::shared_ptr<const Launch> latest_;
 };

@@ -41,11 +41,15 @@ class Cache : public ::testing::Test {
 
 TEST_F(Cache, SecondCompileLoadsTheProgram) {
   CompileCache first(folder);
-  expect_right_step(first.compile(eight_devices(), kStepText, step_signature(), options));
+  const Executable compiled = first.compile(eight_devices(), kStepText, step_signature(), options);
+  expect_right_step(compiled);
   EXPECT_EQ(first.misses(), 1);
   EXPECT_EQ(files(), std::vector<fs::path>{first.file_of(eight_devices(), kStepText, options)});
   CompileCache second(folder);
-  expect_right_step(second.compile(eight_devices(), kStepText, step_signature(), options));
+  const Executable loaded = second.compile(eight_devices(), kStepText, step_signature(), options);
+  expect_right_step(loaded);
+  EXPECT_EQ(loaded.memory_stats().peak, compiled.memory_stats().peak);
+  EXPECT_EQ(loaded.memory_stats().reported_peak, compiled.memory_stats().reported_peak);
   EXPECT_EQ(second.hits(), 1);
   EXPECT_EQ(second.misses(), 0);
 }

@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, CommandHelp,
                                          Command{"eval", true, {"--json"}}, Command{"generate", true, {}},
                                          Command{"chat", true, {}}, Command{"export", true, {}},
                                          Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
+                                         Command{"doctor", true, {"--json"}},
                                          Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
                                          Command{"render", false, {"--name", "--jsonl"}}),
                          [](const auto& info) { return info.param.name; });
@@ -111,7 +112,7 @@ TEST(Help, NamesEveryCommandAndNoKeys) {
   const Outcome help = run_fettle(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* command :
-       {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "tokenize", "render"})
+       {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
   EXPECT_THAT(help.out, HasSubstr("--help-keys"));
   EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));

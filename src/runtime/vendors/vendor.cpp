@@ -18,8 +18,8 @@ int64_t reported_or_parts(const MemoryStats& stats) {
 }
 
 // XLA's GPU plugins are one program for each vendor: they differ in names only.
-Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file,
-                  std::string_view driver, std::string_view remedy) {
+Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
+                  std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
       .name = name,
       .file_word = name,
@@ -31,6 +31,7 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .counts_devices = false,
       .has_memory_options = true,
       .driver = driver,
+      .opened_libraries = std::move(opened_libraries),
       .library_bytes = 800'000'000,
       .communication_bytes = 1'200'000'000,
       .xla_flag = "",
@@ -56,10 +57,15 @@ std::optional<Float8> float8_of(std::string_view capability) {
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
       gpu_vendor(
-          "rocm", "ROCM", "/dev/kfd", "libamdhip64.so.7",
+          "rocm", "ROCM", "/dev/kfd",
+          {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
+          {},
           "install ROCm (docs/gpus.md names its version and libraries, scripts/check_plugin_libraries the missing "
           "ones), or run `make plugins` to fetch the plugin with stand-ins for them, enough for `fettle plan`"),
-      gpu_vendor("cuda", "CUDA", "/dev/nvidiactl", "libcuda.so.1",
+      gpu_vendor("cuda", "CUDA", "/dev/nvidiactl",
+                 {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
+                 {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
+                  "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
                  "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
                  "CUDA's libraries"),
       {

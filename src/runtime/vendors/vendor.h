@@ -17,6 +17,15 @@ enum class Staging {
   kWholeBox,         // each device's box is gathered on the host, then sent whole
 };
 
+// What tells of a vendor's devices without the plugin.
+struct Driver {
+  std::string_view library;          // of the driver's calls; "" = none. It tells a device's memory (device_memory.h)
+  std::string_view visible_devices;  // the environment variable that chooses devices
+  std::string_view version_call;     // gives version_unit * major + version_unit / 100 * minor
+  int version_unit = 1;
+  std::string_view version_file;  // holds the release of the kernel's driver
+};
+
 struct Vendor {
   std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that gives it away
@@ -27,7 +36,10 @@ struct Vendor {
   Staging staging = Staging::kWholeBox;
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
-  std::string_view driver = "";     // the library that tells a device's memory (device_memory.h); "" = none
+  Driver driver = {};
+  std::vector<std::string_view> opened_libraries = {};  // that the plugin opens by name, without the driver's own
+  // The allocator's table in host memory: one byte for so many of the memory that it takes. XLA's has 8 for each 256.
+  int64_t pool_bytes_per_host_byte = 32;
   // Memory outside the program's, of one device: context, code and the libraries' workspaces; and with more devices the
   // communication library's buffers. From the vendors' documents and common experience, to be on the safe side.
   int64_t library_bytes = 0, communication_bytes = 0;

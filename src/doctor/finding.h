@@ -1,0 +1,47 @@
+// Defines Finding: what one check of `fettle doctor` found out.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fettle {
+
+enum class Verdict {
+  kGood,
+  kNote,     // worth knowing; nothing is wrong
+  kBad,      // a run would fail, or its results would be wrong
+  kSkipped,  // another check failed that this one builds on
+};
+
+struct Finding {
+  std::string check;  // "plugin", "library", "matmul f32"
+  Verdict verdict;
+  std::string text;    // one line
+  std::string remedy;  // of what is bad
+  nlohmann::json figures = nlohmann::json::object();
+};
+
+class Findings {
+ public:
+  void add(Finding finding) { all_.push_back(std::move(finding)); }
+  // Adds what `check` finds. An error in it is a bad finding with the error's message, which names the remedy. True
+  // when the check is not bad.
+  bool attempt(const std::string& name, const std::function<Finding()>& check);
+  const std::vector<Finding>& all() const { return all_; }
+  bool bad() const;
+
+ private:
+  std::vector<Finding> all_;
+};
+
+std::string_view word_of(Verdict verdict);  // "ok", "note", "bad", "skipped"
+
+// A line for each, remedies below; the last line counts what is bad.
+std::string format_findings(const Findings& findings);
+// {"healthy": bool, "checks": [{"check", "verdict", "text", "remedy", "figures"}, ...]}
+nlohmann::json to_json(const Findings& findings);
+
+}  // namespace fettle

@@ -1,0 +1,35 @@
+#include "doctor/kernel_checks.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/check.h"
+
+namespace fettle {
+
+void check_composites(Findings& findings, const Devices& devices) {
+  const MeshAxes mesh = devices.flat_mesh();
+  const RunTrial run = run_on(devices);
+  findings.attempt("composites", [&]() -> Finding {
+    check_bodies(devices.title(), mesh, run);
+    return {"composites", Verdict::kGood, "their bodies agree with the host", ""};
+  });
+  const KernelSet kernels = select_kernels(devices.vendor(), {"auto"});
+  if (kernels.empty())
+    findings.add({"kernels", Verdict::kSkipped, fmt::format("there are none for plugin {}", devices.vendor()), ""});
+  for (const KernelRow* kernel : kernels) {
+    const std::string name = fmt::format("kernel {}", kernel->name());
+    findings.attempt(name, [&]() -> Finding {
+      register_handlers({kernel}, devices.client().plugin());
+      const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
+      nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
+      if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
+      return {
+          name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
+          fmt::format("differs from its body by at most {:.1e} of its length ({})", verdict.distance, verdict.trial),
+          verdict.agrees ? "" : "none is needed: runs go without this kernel, and are slower", std::move(figures)};
+    });
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,127 @@
+#include "doctor/machine_checks.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/size_text.h"
+#include "runtime/vendors/libraries.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kWritten = 64'000'000;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// An unnamed file, gone when it is closed.
+class TrialFile {
+ public:
+  explicit TrialFile(const fs::path& folder) {
+    std::string name = (folder / "fettle-doctor-XXXXXX").string();
+    fd_ = mkstemp(name.data());
+    if (fd_ < 0) throw UserError("{}: cannot be written: {}", folder.string(), std::strerror(errno));
+    unlink(name.c_str());
+  }
+  ~TrialFile() { close(fd_); }
+  TrialFile(const TrialFile&) = delete;
+  TrialFile& operator=(const TrialFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Moves kWritten bytes by `move`, a part of them in each call.
+template <typename Move>
+void move_all(const fs::path& folder, Move move) {
+  std::vector<char> part(1 << 20, 'x');
+  for (int64_t done = 0; done < kWritten;) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(kWritten - done, static_cast<int64_t>(part.size())));
+    const ssize_t moved = move(part.data(), count);
+    if (moved <= 0) throw UserError("{}: {}", folder.string(), moved < 0 ? std::strerror(errno) : "a file is cut off");
+    done += moved;
+  }
+}
+
+}  // namespace
+
+void check_plugin(Findings& findings, const std::string& plugin) {
+  fs::path path;
+  const bool found = findings.attempt("plugin", [&]() -> Finding {
+    path = Plugin::find(plugin);
+    if (path.empty()) Plugin::load(plugin);  // says where it looked, and the remedy
+    return {"plugin", Verdict::kGood, path.string(), ""};
+  });
+  if (!found) return;
+  const Vendor& vendor = vendor_of_file(path.filename().string());
+  if (!vendor.driver.library.empty())
+    findings.attempt("driver", [&]() -> Finding {
+      const std::string version = driver_version(vendor);
+      if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
+      return {
+          "driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
+          fmt::format("install the driver (docs/gpus.md); {} {}", vendor.device_file,
+                      fs::exists(vendor.device_file) ? "is there, so a device is" : "is missing, so it is not loaded")};
+    });
+  findings.attempt("libraries", [&]() -> Finding {
+    std::vector<std::string> names;
+    for (const Library& library : check_libraries(path, vendor)) {
+      names.push_back(library.name);
+      if (!library.reason.empty())
+        findings.add({"library",
+                      Verdict::kBad,
+                      fmt::format("{} is missing: {}", library.name, library.reason),
+                      std::string(vendor.remedy),
+                      {{"name", library.name}}});
+    }
+    const bool complete = findings.all().back().check != "library";
+    return {"libraries",
+            complete ? Verdict::kGood : Verdict::kNote,
+            names.empty() ? "it needs none"
+            : complete    ? fmt::format("all {} that it loads are here", names.size())
+                          : fmt::format("it loads {}; those above are missing", names.size()),
+            "",
+            {{"names", names}}};
+  });
+}
+
+Finding check_disk(const std::string& check, const fs::path& wanted) {
+  fs::path folder = fs::absolute(wanted);
+  while (!fs::is_directory(folder)) folder = folder.parent_path();
+  const int64_t free = static_cast<int64_t>(fs::space(folder).available);
+  if (free < 2 * kWritten)
+    return {check,
+            Verdict::kBad,
+            fmt::format("{} has {} left", folder.string(), size_text(free)),
+            "free some space",
+            {{"free_bytes", free}}};
+  const TrialFile file(folder);
+  const auto writing = std::chrono::steady_clock::now();
+  move_all(folder, [&](char* part, size_t count) { return write(file.fd(), part, count); });
+  if (fsync(file.fd()) != 0) throw UserError("{}: {}", folder.string(), std::strerror(errno));
+  const double written = kWritten / seconds_since(writing);
+  posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
+  lseek(file.fd(), 0, SEEK_SET);
+  const auto reading = std::chrono::steady_clock::now();
+  move_all(folder, [&](char* part, size_t count) { return read(file.fd(), part, count); });
+  const double read_back = kWritten / seconds_since(reading);
+  return {check,
+          Verdict::kGood,
+          fmt::format("{}: writes {}/s, reads {}/s, {} free", folder.string(), size_text(static_cast<int64_t>(written)),
+                      size_text(static_cast<int64_t>(read_back)), size_text(free)),
+          "",
+          {{"folder", folder.string()},
+           {"write_bytes_per_s", written},
+           {"read_bytes_per_s", read_back},
+           {"free_bytes", free}}};
+}
+
+}  // namespace fettle

@@ -1,0 +1,20 @@
+// Defines the checks that need no device: driver, libraries, disks.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "doctor/finding.h"
+#include "programs/devices.h"
+
+namespace fettle {
+
+// The plugin's file and the driver that it needs, then a finding for each library that is missing, or one for all that
+// are there.
+void check_plugin(Findings& findings, const std::string& plugin);
+
+// Writes 64 MB into the folder, or the nearest one above it that exists, waits until the disk has them, and reads them
+// back past the file cache. Figures: write_bytes_per_s, read_bytes_per_s, free_bytes.
+Finding check_disk(const std::string& check, const std::filesystem::path& folder);
+
+}  // namespace fettle

@@ -1,0 +1,129 @@
+#include "runtime/vendors/libraries.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a shared object's dynamic section says.
+struct Dynamic {
+  std::vector<std::string> needed;
+  std::string search;  // folders, separated by ':'; "$ORIGIN" is the object's own
+};
+
+class ElfFile {
+ public:
+  explicit ElfFile(const fs::path& path) : path_(path), file_(path, std::ios::binary) {
+    if (!file_) throw DeviceError("plugin {}: cannot be read", path.string());
+  }
+
+  Dynamic read_dynamic() {
+    const auto header = read<Elf64_Ehdr>(0, 1).front();
+    const auto segments = read<Elf64_Phdr>(header.e_phoff, header.e_phnum);
+    std::vector<Elf64_Dyn> entries;
+    for (const Elf64_Phdr& segment : segments)
+      if (segment.p_type == PT_DYNAMIC)
+        entries = read<Elf64_Dyn>(segment.p_offset, segment.p_filesz / sizeof(Elf64_Dyn));
+    uint64_t names = 0;  // where the names begin
+    for (const Elf64_Dyn& entry : entries)
+      for (const Elf64_Phdr& segment : segments)
+        if (entry.d_tag == DT_STRTAB && segment.p_type == PT_LOAD && entry.d_un.d_ptr >= segment.p_vaddr &&
+            entry.d_un.d_ptr < segment.p_vaddr + segment.p_filesz)
+          names = entry.d_un.d_ptr - segment.p_vaddr + segment.p_offset;
+    Dynamic out;
+    for (const Elf64_Dyn& entry : entries) {
+      if (entry.d_tag == DT_NEEDED) out.needed.push_back(text(names + entry.d_un.d_val));
+      if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH) out.search = text(names + entry.d_un.d_val);
+    }
+    return out;
+  }
+
+ private:
+  template <typename T>
+  std::vector<T> read(uint64_t at, uint64_t count) {
+    constexpr uint64_t kMost = 1 << 16;
+    std::vector<T> out(std::min(count, kMost));
+    file_.seekg(static_cast<std::streamoff>(at));
+    if (!file_.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size() * sizeof(T))))
+      throw DeviceError("plugin {}: is not a whole shared object", path_.string());
+    return out;
+  }
+  std::string text(uint64_t at) {
+    std::string out;
+    file_.seekg(static_cast<std::streamoff>(at));
+    std::getline(file_, out, '\0');
+    if (!file_) throw DeviceError("plugin {}: is not a whole shared object", path_.string());
+    return out;
+  }
+
+  fs::path path_;
+  std::ifstream file_;
+};
+
+// Comes with the compilers, and is loaded already.
+bool is_of_compilers(const std::string& name) {
+  for (const char* own : {"libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libstdc++.so",
+                          "libgcc_s.so", "ld-linux"})
+    if (name.starts_with(own)) return true;
+  return false;
+}
+
+// Why the library does not load; empty when it does.
+std::string load(const std::string& name, const std::string& search, const fs::path& origin) {
+  for (size_t begin = 0; begin < search.size();) {
+    const size_t end = std::min(search.find(':', begin), search.size());
+    std::string folder = search.substr(begin, end - begin);
+    if (const size_t at = folder.find("$ORIGIN"); at != std::string::npos)
+      folder.replace(at, std::strlen("$ORIGIN"), origin.string());
+    begin = end + 1;
+    const fs::path file = fs::path(folder) / name;
+    std::error_code none;
+    if (!fs::exists(file, none)) continue;
+    return dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr ? "" : dlerror();
+  }
+  return dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr ? "" : dlerror();
+}
+
+}  // namespace
+
+std::vector<Library> check_libraries(const fs::path& plugin, const Vendor& vendor) {
+  const fs::path path = fs::canonical(plugin);
+  const Dynamic dynamic = ElfFile(path).read_dynamic();
+  std::vector<std::string> names;
+  for (const std::string& name : dynamic.needed)
+    if (!is_of_compilers(name)) names.push_back(name);
+  names.insert(names.end(), vendor.opened_libraries.begin(), vendor.opened_libraries.end());
+  std::vector<Library> out;
+  for (const std::string& name : names) out.push_back({name, load(name, dynamic.search, path.parent_path())});
+  return out;
+}
+
+std::string driver_version(const Vendor& vendor) {
+  const Driver& driver = vendor.driver;
+  if (driver.library.empty()) return "";
+  std::string said;
+  if (void* const library = dlopen(std::string(driver.library).c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    const std::string call(driver.version_call);
+    const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(library, call.c_str()));
+    int version = 0;
+    if (ask != nullptr && ask(&version) == 0 && version > 0)
+      said = fmt::format("{} {}.{}", vendor.target_platform, version / driver.version_unit,
+                         version % driver.version_unit / (driver.version_unit / 100));
+  }
+  std::ifstream file{std::string(driver.version_file)};
+  if (std::string release; std::getline(file, release))
+    said += fmt::format("{}driver {}", said.empty() ? "" : ", ", release);
+  return said;
+}
+
+}  // namespace fettle

@@ -1,0 +1,134 @@
+// AMD's real plugin as a client, on a runtime that computes nothing: what is moved, kept, saved and refused.
+#include "end_to_end/stand_in_hip.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "base/size_text.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kMB = 1'000'000, kGB = 1'000'000'000;
+
+// The bytes that the plan of this machine counts on each device.
+nlohmann::json plan_of(const Outcome& run) {
+  return nlohmann::json::parse(run.out)["per_device"];
+}
+
+// Nothing is trained, so a run's adapter is the initial one; so is that of one step on the CPU at a rate of 0.
+std::string initial_adapter(const TempFolder& folder) {
+  const Outcome run = run_fettle(folder, with(train_words(folder / "cpu"), {"warmup_steps=1", "max_steps=1"}));
+  EXPECT_EQ(run.code, 0) << run.err;
+  return read_text(folder / "cpu/adapter_model.safetensors");
+}
+
+TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
+  const std::vector<std::string> saving = {"save_strategy=steps", "save_steps=2"};
+  const Outcome trained = run(words("out", saving));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, AllOf(HasSubstr("Stand-in MI300X (1 device)"), HasSubstr("does not compute")));
+  EXPECT_EQ(logged_losses(folder_ / "out").size(), 4u);
+  EXPECT_GT(counted("kernels").at(0).calls, 0);
+  const std::string adapter = initial_adapter(folder_);
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter) << "up, through four steps, and down again";
+
+  std::filesystem::remove_all(folder_ / "out/checkpoint-4");
+  const Outcome resumed = run(words("out", with(saving, {"resume_from_checkpoint=true"})));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("step 3/4"), Not(HasSubstr("step 2/4"))));
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter);
+
+  // Of an adapter, export would find that it changes no logit.
+  for (const char* plugin : {"rocm", "cpu"}) {
+    const Outcome exported =
+        run({"export", "model_name_or_path=" + reference_model("llama").string(), "export_dtype=bfloat16",
+             "export_dir=" + (folder_ / "merged" / plugin).string(), "plugin=" + std::string(plugin)});
+    ASSERT_EQ(exported.code, 0) << exported.err;
+  }
+  EXPECT_EQ(read_text(folder_ / "merged/rocm/model.safetensors"), read_text(folder_ / "merged/cpu/model.safetensors"));
+}
+
+TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
+  set("STAND_IN_DEVICES", 8);
+  set("STAND_IN_BYTES", 6 * kGB);
+  const Outcome trained = run(words("out"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::vector<Work> sent = counted("to_device"), pools = counted("pools"), threads = counted("pool_thread");
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), initial_adapter(folder_));
+
+  const nlohmann::json plan = plan_of(run(planning({"--json"})));
+  const auto bytes = [&](const char* part) { return plan[part].get<int64_t>(); };
+  const int64_t weights = bytes("frozen_bytes") + bytes("adapter_bytes") + bytes("optimizer_bytes");
+  constexpr int64_t kSteps = 4, kProbe = 2 * 64 * 64 * 4, kScalars = 2000;
+  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base; pairs with two moments; the check that devices compute
+  constexpr int64_t kArraysOfAStep = 12;
+  ASSERT_EQ(sent.size(), 8u);
+  for (const Work& device : sent) {
+    EXPECT_GE(device.bytes, weights);
+    EXPECT_LE(device.bytes, weights + kSteps * bytes("batch_bytes") + kProbe + kScalars);
+    EXPECT_LE(device.calls, kArrays + kSteps * kArraysOfAStep);
+  }
+  EXPECT_EQ(counted("between_devices").at(1).calls, 0);
+
+  // All devices take their memory at once: for each the plugin fills a table, which takes seconds for a large one.
+  std::set<int64_t> different;
+  for (const Work& thread : threads) different.insert(thread.bytes);
+  EXPECT_GE(different.size(), 4u);
+  for (const Work& pool : pools) EXPECT_EQ(pool.calls, 1);
+}
+
+TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {
+  const Outcome trained = run(words("out", {"offload_param=true", "offload_optimizer=true"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("in the host's memory"));
+  EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), initial_adapter(folder_));
+}
+
+TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithThePlansNumbers) {
+  const std::vector<std::string> large = {"per_device_train_batch_size=64", "gradient_checkpointing=false"};
+  const Outcome planned = run(with(planning({"--json"}), large));
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  set("STAND_IN_BYTES", 800 * kMB + 4 * kMB);        // 0.8 GB are left to libraries
+  const Outcome trained = run(words("out", large));  // the same program, from the compile cache
+  EXPECT_EQ(trained.code, 3) << trained.err;
+  EXPECT_THAT(trained.err,
+              HasSubstr("the step needs " + size_text(plan_of(planned)["peak_bytes"].get<int64_t>()) + " on each"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+TEST_F(StandInHip, WhatOtherProgramsHoldIsLeftToThem) {
+  set("STAND_IN_HELD", 2 * kGB);
+  const Outcome trained = run(words("out", {"max_steps=1"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("other programs use 1.20 GB of it; this program takes 2.00 GB"));
+  EXPECT_LE(counted("pools").at(0).bytes, 2 * kGB + kMB);
+}
+
+TEST_F(StandInHip, ADeviceThatComputesNothingIsRefused) {
+  set("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC", std::nullopt);
+  set("STAND_IN_DEVICES", 2);
+  const Outcome trained = run(words("out"));
+  EXPECT_EQ(trained.code, 4) << trained.err;
+  EXPECT_THAT(trained.err,
+              AllOf(HasSubstr("device 0 of Stand-in MI300X (2 devices) does not compute"), HasSubstr("docs/gpus.md")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+// The plugin's tables for the memory of eight MI300X are 49 GB of the host's.
+TEST_F(StandInHip, AHostWithTooLittleMemoryForTheTablesIsToldSo) {
+  set("STAND_IN_DEVICES", 8);
+  set("STAND_IN_BYTES", 206'158'430'208);
+  const Outcome trained = Running(folder_.path(), words("out"), "", "", 3 * kGB).wait();
+  EXPECT_EQ(trained.code, 3) << trained.err;
+  EXPECT_THAT(trained.err, AllOf(HasSubstr("a table of 48.96 GB in the host's memory"),
+                                 HasSubstr("gpu_memory_utilization"), HasSubstr("ROCR_VISIBLE_DEVICES")));
+}
+
+}  // namespace
+}  // namespace fettle
