@@ -28,7 +28,7 @@ test: setup $(BUILD)/build.ninja
 	@scripts/check_format
 	@scripts/check_docs
 	@cmake --build $(BUILD) --parallel $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS); code=$$?; scripts/list_skipped $(BUILD); exit $$code
 
 bench: build
 	@benchmarks/run.sh

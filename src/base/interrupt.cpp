@@ -13,6 +13,7 @@ std::atomic<int> scopes = 0;
 
 void remember(int signal) {
   caught = signal;
+  if (signal == SIGHUP) std::signal(SIGPIPE, SIG_IGN);  // the closed terminal took the readers of our output with it
   std::signal(signal, SIG_DFL);
 }
 
@@ -23,13 +24,16 @@ InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);
   terminate_before_ = std::signal(SIGTERM, remember);
-  if (interrupt_before_ != remember && terminate_before_ != remember) caught = 0;
+  hang_up_before_ = std::signal(SIGHUP, remember);
+  if (hang_up_before_ == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  if (interrupt_before_ != remember && terminate_before_ != remember && hang_up_before_ != remember) caught = 0;
 }
 
 InterruptScope::~InterruptScope() {
   --scopes;
   std::signal(SIGINT, caught == SIGINT ? SIG_DFL : interrupt_before_);
   std::signal(SIGTERM, caught == SIGTERM ? SIG_DFL : terminate_before_);
+  std::signal(SIGHUP, caught == SIGHUP ? SIG_DFL : hang_up_before_);
 }
 
 int InterruptScope::signal() {

@@ -1,12 +1,14 @@
-// Defines InterruptScope, which catches SIGINT and SIGTERM: training finishes its step, saves a checkpoint and stops.
+// Defines InterruptScope, which catches SIGINT, SIGTERM and SIGHUP: training finishes its step, saves a checkpoint and
+// stops.
 #pragma once
 
 #include <string_view>
 
 namespace fettle {
 
-// While a scope is alive, the first SIGINT or SIGTERM is recorded and a second one ends the process at once. Scopes may
-// be nested.
+// While a scope is alive, the first SIGINT, SIGTERM or SIGHUP is recorded and a second one ends the process at once.
+// If SIGHUP was ignored before (nohup), it stays ignored. After SIGHUP, writes to a closed pipe do not end the process.
+// Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();
@@ -21,7 +23,7 @@ class InterruptScope {
 
  private:
   using Handler = void (*)(int);
-  Handler interrupt_before_, terminate_before_;
+  Handler interrupt_before_, terminate_before_, hang_up_before_;
 };
 
 }  // namespace fettle

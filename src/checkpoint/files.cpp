@@ -161,7 +161,7 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, std::string_view content) {
   fs::path temporary = path;
-  temporary += ".tmp-" + ProcessName::own().text();
+  temporary += ".tmp-" + process_name();
   OutputFile file(temporary);
   file.write(0, std::as_bytes(std::span(content.data(), content.size())));
   file.finish();

@@ -13,6 +13,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/saved/result_folder.h"
 #include "checkpoint/torch/torch_file.h"
 
 namespace fettle {
@@ -157,6 +158,7 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
   repository.folder_ = folder;
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) {
+    require_whole_result(folder);
     if (fs::exists(folder / "adapter_config.json"))
       throw UserError(
           "{} is an adapter, not a model; give it as adapter_name_or_path and its base model as "

@@ -140,7 +140,6 @@ const std::vector<WithoutEffect>& without_effect() {
       {"profiler.*"},
       {"log_peak_memory_stats"},
       // Saving.
-      {"save_only_model", "a checkpoint always holds everything that resuming needs"},
       {"save_adapter_weights_only"},
       {"save_safetensors", "weights are always saved as safetensors"},
       {"save_on_each_node"},

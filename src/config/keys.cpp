@@ -93,6 +93,12 @@ std::vector<Key> data_keys() {
        .member = &Recipe::on_bad_row,
        .help = "Stop at a row that cannot be read, or skip it and count it.",
        .values = {"error", "skip"}},
+      {.name = "skip_rows",
+       .group = Group::kData,
+       .member = &Recipe::skip_rows,
+       .help =
+           "Rows that training leaves out, each as messages name it (`rows.jsonl:17`). They keep their places in the "
+           "order, so a run can be resumed with this key changed."},
       {.name = "mix_strategy",
        .group = Group::kData,
        .member = &Recipe::mix_strategy,
@@ -149,6 +155,11 @@ std::vector<Key> output_keys() {
        .member = &Recipe::save_total_limit,
        .help = "How many of the newest checkpoints are kept; 0 keeps all.",
        .min = 0},
+      {.name = "save_only_model",
+       .group = Group::kOutput,
+       .member = &Recipe::save_only_model,
+       .help = "Checkpoints hold the adapter or model alone, without optimizer state. They are smaller, and cannot be "
+               "resumed."},
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,

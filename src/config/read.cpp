@@ -14,6 +14,7 @@
 #include "config/foreign.h"
 #include "config/keys.h"
 #include "config/nearest.h"
+#include "config/offload_wish.h"
 #include "config/value.h"
 #include "config/yaml_text.h"
 
@@ -30,6 +31,8 @@ class Reader {
       take_key(*key, name, given);
     } else if (take_entry(name, given) || take_translation(name, given)) {
       return;
+    } else if (const auto wish = offload_wish(name, given, recipe_.file); wish && !given.node.IsNull()) {
+      take_wish(*wish, name, given);
     } else if (const WithoutEffect* row = find_without_effect(name)) {
       accept(*row, name, given);
     } else if (const NotAvailable* missing = find_not_available(name)) {
@@ -41,8 +44,15 @@ class Reader {
     }
   }
 
-  // Warns, in one line, about keys that have no effect here.
-  void report() const {
+  // Turns on the offload that other tools' settings ask for, unless its own key is given. Warns, in one line, about
+  // keys that have no effect here.
+  void report() {
+    for (const auto& [key, by] : wishes_) {
+      if (recipe_.set_at.contains(key)) continue;
+      (key == "offload_param" ? recipe_.offload_param : recipe_.offload_optimizer) = true;
+      recipe_.set_at[key] = by.second;
+      info("{}: {} asks for host memory: {} is on", by.second, by.first, key);
+    }
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
@@ -98,6 +108,19 @@ class Reader {
     if (!known || given.node.IsNull()) return known;
     throw UserError("{}: {}: found {}, wanted one of {}", given.where, name, describe_node(given.node),
                     fmt::join(wanted, ", "));
+  }
+
+  void take_wish(const OffloadWish& wish, const std::string& name, const GivenValue& given) {
+    if (wish.optimizer) wishes_.insert({"offload_optimizer", {name, given.where}});
+    if (wish.param) wishes_.insert({"offload_param", {name, given.where}});
+    if (wish.optimizer || wish.param) return;
+    const WithoutEffect* row = find_without_effect(name);
+    internal_check(row != nullptr, "{} may ask for offload, but has no row", name);
+    if (wish.unread.empty()) return accept(*row, name, given);
+    warn(
+        "{}: {} has no effect here: {}; {} cannot be read, so if it asks for offload, set offload_optimizer or "
+        "offload_param",
+        given.where, name, row->reason, wish.unread);
   }
 
   void accept(const WithoutEffect& row, const std::string& name, const GivenValue& given) {
@@ -198,6 +221,7 @@ class Reader {
   Recipe& recipe_;
   bool once_;  // a key may be given only once, as in a file
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
+  std::map<std::string, std::pair<std::string, std::string>> wishes_;  // our key -> who asks for it, and where
   std::vector<std::string> idle_;
   std::string idle_where_;
 };

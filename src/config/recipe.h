@@ -75,6 +75,7 @@ struct Recipe {
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip
+  std::vector<std::string> skip_rows;         // "file:line" each, as messages name rows
   std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
   std::vector<std::string> interleave_probs;  // a weight for each of `dataset`; see interleave_weights
   std::string data_cache;                     // folder; empty: the default; "off": none
@@ -117,6 +118,7 @@ struct Recipe {
   std::string save_strategy = "steps";  // no, steps, epoch
   double save_steps = 500;              // < 1: a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
+  bool save_only_model = false;         // checkpoints without state
   std::string eval_strategy = "no";     // no, steps, epoch
   double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;

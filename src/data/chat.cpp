@@ -88,7 +88,7 @@ struct ChatTemplate::State {
   ordered_json variables = ordered_json::object();
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
-  std::time_t now = std::time(nullptr);  // one time for all rows, so that a run has one date
+  LocalTime now;
   mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
 
   void add_stop(const std::string& token) {
@@ -345,7 +345,7 @@ ordered_json tools_value(const std::string& tools_json) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) {
+ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now) {
   const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
   if (!name.empty() && !known)
     throw UserError("template: '{}' is not known; choose one of {}, or leave it empty for the model's own", name,
@@ -358,6 +358,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer) 
   auto state = std::make_shared<State>(tokenizer, known ? "the template " + name : "the model's chat template", source,
                                        with_tools);
   state->built_in = known != nullptr;
+  state->now = now;
   for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
                             {"eos_token", tokenizer.eos_token()},
                             {"pad_token", tokenizer.pad_token()},

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/local_time.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -25,9 +26,9 @@ struct Message {
 class ChatTemplate {
  public:
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
-  // tokenizer by reference. Throws UserError when the name is unknown, when the model has no template of its own, and
-  // when the tokenizer lacks the end-of-turn token of a built-in.
-  ChatTemplate(const std::string& name, const Tokenizer& tokenizer);
+  // tokenizer by reference. strftime_now in a template tells `now`. Throws UserError when the name is unknown, when the
+  // model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
+  ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now());
 
   // The prompt for the next assistant turn, as token ids; `chat`, `generate` and `train` all use it. These functions
   // and render() throw UserError when the template refuses the messages. Safe to call from several threads.

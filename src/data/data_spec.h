@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/local_time.h"
 #include "data/classes/label_set.h"
 
 namespace fettle {
@@ -41,9 +42,10 @@ struct DataSpec {
   OnBadRow on_bad_row = OnBadRow::kError;
 
   // How a row becomes tokens.
-  std::string template_name;   // a built-in chat template; "" means the model's own
-  std::string default_system;  // the system message of conversations that have none
-  int64_t cutoff_len = 2048;   // tokens of the longest example
+  std::string template_name;             // a built-in chat template; "" means the model's own
+  std::string default_system;            // the system message of conversations that have none
+  LocalTime started = LocalTime::now();  // what strftime_now of a chat template tells
+  int64_t cutoff_len = 2048;             // tokens of the longest example
   Overlength overlength = Overlength::kCut;
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn

@@ -100,8 +100,9 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
 }
 
 const ChatTemplate& RowTokeniser::chat_template() const {
-  std::call_once(template_made_,
-                 [&] { template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_); });
+  std::call_once(template_made_, [&] {
+    template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_, spec_.started);
+  });
   return *template_;
 }
 

@@ -138,9 +138,7 @@ Value raise(Interpreter&, Args args) {
 
 Value format_time(Interpreter& run, Args args) {
   Bound bound("strftime_now", args, {"format"});
-  const std::time_t now = run.now();
-  std::tm local{};
-  localtime_r(&now, &local);
+  const std::tm local = run.now().parts();
   if (bound[0].string().size() > kLongestTimeFormat) throw JinjaError("strftime_now: the format is too long");
   std::string out(256 + 64 * bound[0].string().size(), '\0');
   out.resize(std::strftime(out.data(), std::min<size_t>(out.size(), 1 << 16), bound[0].string().c_str(), &local));

@@ -1,12 +1,12 @@
 // Defines Interpreter, which renders a parsed template once, within limits of steps, memory and depth.
 #pragma once
 
-#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/local_time.h"
 #include "jinja/parser.h"
 #include "jinja/value.h"
 
@@ -25,7 +25,7 @@ struct Scope {
 class Interpreter {
  public:
   // `context` and `tree` must outlive the interpreter. strftime_now formats `now`.
-  Interpreter(const Tree& tree, const Dict& context, std::time_t now);
+  Interpreter(const Tree& tree, const Dict& context, LocalTime now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
 
@@ -43,7 +43,7 @@ class Interpreter {
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
   Value binary(const std::string& op, const Value& left, const Value& right);  // + - * / // % **
-  std::time_t now() const { return now_; }
+  const LocalTime& now() const { return now_; }
   // Keeps an object that may refer to itself. The destructor clears it, so that it is freed.
   void own(std::shared_ptr<Object> object);
 
@@ -75,7 +75,7 @@ class Interpreter {
 
   const Tree& tree_;
   const Dict& context_;
-  std::time_t now_;
+  LocalTime now_;
   std::string text_;
   std::string* out_ = &text_;
   std::shared_ptr<Scope> scope_;

@@ -6,13 +6,14 @@
 // context.
 #pragma once
 
-#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/local_time.h"
 
 namespace fettle::jinja {
 
@@ -27,9 +28,9 @@ class Template {
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
     bool generated_elsewhere = false;  // one was inside a macro or set block: the place of its text is unknown
   };
-  // `context` is an object with the template's variables. Throws UserError "name:line: reason". Several threads may
-  // call it at once.
-  Rendered render(const nlohmann::ordered_json& context, std::time_t now = std::time(nullptr)) const;
+  // `context` is an object with the template's variables; strftime_now tells `now`. Throws UserError
+  // "name:line: reason". Several threads may call it at once.
+  Rendered render(const nlohmann::ordered_json& context, const LocalTime& now = LocalTime::now()) const;
 
   bool has_generation() const;
   bool reads(const std::string& variable) const;

@@ -148,13 +148,17 @@ std::string to_json_line(const ProgressRecord& record) {
   return line.dump();
 }
 
-void append_progress(const fs::path& file, const ProgressRecord& record) {
-  const std::string line = to_json_line(record) + "\n";
+void append_progress(const fs::path& file, const std::vector<ProgressRecord>& records) {
+  std::string lines;
+  for (const ProgressRecord& record : records) lines += to_json_line(record) + "\n";
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) throw_file_error("write", file, errno);
-  const ssize_t written = ::write(fd, line.data(), line.size());
-  const int error_number = written < 0 ? errno : written != static_cast<ssize_t>(line.size()) ? ENOSPC : 0;
-  ::close(fd);
+  const off_t end = lseek(fd, 0, SEEK_END);
+  const ssize_t written = ::write(fd, lines.data(), lines.size());
+  const bool part = written >= 0 && written != static_cast<ssize_t>(lines.size());
+  int error_number = written < 0 ? errno : part ? ENOSPC : 0;
+  if (part && ftruncate(fd, end) != 0) error_number = errno;
+  if (::close(fd) != 0 && error_number == 0) error_number = errno;  // network file systems tell of a full disk here
   if (error_number != 0) throw_file_error("write", file, error_number);
 }
 

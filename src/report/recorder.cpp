@@ -1,5 +1,7 @@
 #include "report/recorder.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "base/log.h"
@@ -8,35 +10,54 @@
 namespace fettle {
 namespace {
 
-TrainerState initial_state(const Run& run, const RunLength& length, const std::filesystem::path& resumed) {
-  TrainerState state;
-  if (!resumed.empty()) state = read_trainer_state(resumed);
+RunRecord initial_record(const Run& run, const RunLength& length, RunRecord record) {
+  TrainerState& state = record.trainer;
   state.max_steps = length.total_steps;
   state.num_train_epochs = static_cast<int64_t>(std::ceil(length.epoch(length.total_steps)));
   state.logging_steps = length.logging_steps;
   state.eval_steps = length.eval_every;
   state.save_steps = length.save_every;
   state.train_batch_size = run.rows_per_device;
-  return state;
+  return record;
+}
+
+std::map<std::string, double> last_evaluation(const TrainerState& state) {
+  std::map<std::string, double> last;
+  for (const LogRecord& record : state.log_history)
+    if (record.values.contains("eval_loss")) last = record.values;
+  return last;
 }
 
 }  // namespace
 
-Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown,
-                   const std::filesystem::path& resumed)
+Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed)
     : run_(run),
       length_(length),
       folder_(run.output.folder),
-      state_(initial_state(run, length, resumed)),
-      progress_(shown) {
-  cut_progress_after(folder_ / "trainer_log.jsonl", state_.global_step);
+      record_(initial_record(run, length, std::move(resumed))),
+      progress_(shown),
+      last_evaluation_(last_evaluation(record_.trainer)) {
+  cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
 }
 
 void Recorder::log(LogRecord record, const ProgressRecord& line) {
-  record.step = state_.global_step;
-  record.epoch = state_.epoch;
-  state_.log_history.push_back(std::move(record));
-  append_progress(folder_ / "trainer_log.jsonl", line);
+  record.step = record_.trainer.global_step;
+  record.epoch = record_.trainer.epoch;
+  record_.trainer.log_history.push_back(std::move(record));
+  unwritten_.push_back(line);
+  write_lines();
+}
+
+void Recorder::write_lines() {
+  if (unwritten_.empty()) return;
+  const size_t waiting = unwritten_.size();
+  try {
+    append_progress(folder_ / "trainer_log.jsonl", unwritten_);
+    unwritten_.clear();
+    if (waiting > 1) info("trainer_log.jsonl is written again, with the {} lines that waited", waiting - 1);
+  } catch (const Error& error) {
+    if (waiting == 1) warn("{}; the line waits for the next one, and training continues", error.what());
+  }
 }
 
 void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm) {
@@ -50,44 +71,46 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
                          .real_tokens = batch.real_tokens,
                          .flops = flops,
                          .warm = warm});
-  loss_sum_ += outcome.loss;
-  total_loss_ += outcome.loss;
+  LogSums& sums = record_.sums;
+  sums.loss += outcome.loss;
+  sums.total_loss += outcome.loss;
   for (const auto& [name, value] : outcome.metrics) {
-    metric_sums_[name].first += value;
-    ++metric_sums_[name].second;
+    sums.metrics[name].first += value;
+    ++sums.metrics[name].second;
   }
-  ++loss_steps_;
-  ++total_steps_;
-  state_.global_step = step;
-  state_.epoch = length_.epoch(step);
-  state_.num_input_tokens_seen += batch.real_tokens;
-  state_.total_flos += static_cast<double>(flops);
+  ++sums.steps;
+  ++sums.total_steps;
+  ++steps_here_;
+  record_.trainer.global_step = step;
+  record_.trainer.epoch = length_.epoch(step);
+  record_.trainer.num_input_tokens_seen += batch.real_tokens;
+  record_.trainer.total_flos += static_cast<double>(flops);
   if (!length_.logs_after(step)) return;
-  const double loss = loss_sum_ / static_cast<double>(loss_steps_);
+  const double loss = sums.loss / static_cast<double>(sums.steps);
   std::map<std::string, double> values{{"loss", loss}, {"grad_norm", outcome.grad_norm}, {"learning_rate", rate}};
-  for (const auto& [name, sum] : metric_sums_) values[name] = sum.first / static_cast<double>(sum.second);
-  metric_sums_.clear();
+  for (const auto& [name, sum] : sums.metrics) values[name] = sum.first / static_cast<double>(sum.second);
   log({.values = std::move(values)}, {.current_steps = step,
                                       .total_steps = length_.total_steps,
                                       .loss = loss,
                                       .lr = rate,
-                                      .epoch = state_.epoch,
+                                      .epoch = record_.trainer.epoch,
                                       .elapsed_seconds = progress_.elapsed_seconds(),
                                       .remaining_seconds = progress_.seconds_left(),
                                       .throughput = progress_.tokens_per_second(),
-                                      .total_tokens = state_.num_input_tokens_seen});
+                                      .total_tokens = record_.trainer.num_input_tokens_seen});
   progress_.mark();
-  loss_sum_ = 0;
-  loss_steps_ = 0;
+  sums.loss = 0;
+  sums.steps = 0;
+  sums.metrics.clear();
 }
 
 void Recorder::overflow(int64_t step, double loss_scale) {
-  ++overflows_;
+  ++record_.sums.overflows;
   info("step {}: gradients overflowed float16; the step runs again with the loss scale {}", step, loss_scale);
 }
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
-  last_evaluation_ = evaluation;
+  last_evaluation_ = evaluation.metrics();
   if (evaluation.figures.empty()) {
     info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
          evaluation.perplexity, 100 * evaluation.accuracy);
@@ -96,49 +119,58 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
     for (const auto& [name, value] : evaluation.figures) text += fmt::format(", {} {:.4g}", name, value);
     info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
   }
-  log({.values = evaluation.metrics()}, {.current_steps = step,
-                                         .total_steps = length_.total_steps,
-                                         .eval_loss = evaluation.loss,
-                                         .epoch = state_.epoch,
-                                         .elapsed_seconds = progress_.elapsed_seconds(),
-                                         .remaining_seconds = progress_.seconds_left()});
+  log({.values = last_evaluation_}, {.current_steps = step,
+                                     .total_steps = length_.total_steps,
+                                     .eval_loss = evaluation.loss,
+                                     .epoch = record_.trainer.epoch,
+                                     .elapsed_seconds = progress_.elapsed_seconds(),
+                                     .remaining_seconds = progress_.seconds_left()});
 }
 
 std::map<std::string, double> Recorder::results() const {
   std::map<std::string, double> out{
-      {"epoch", state_.epoch},
-      {"train_loss", total_loss_ / std::max<double>(1, static_cast<double>(total_steps_))},
+      {"epoch", record_.trainer.epoch},
+      {"train_loss", record_.sums.total_loss / std::max<double>(1, static_cast<double>(record_.sums.total_steps))},
       {"train_runtime", seconds_},
-      {"total_flos", state_.total_flos},
-      {"num_input_tokens_seen", static_cast<double>(state_.num_input_tokens_seen)}};
+      {"total_flos", record_.trainer.total_flos},
+      {"num_input_tokens_seen", static_cast<double>(record_.trainer.num_input_tokens_seen)}};
   if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
-  if (run_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(overflows_);
-  if (seconds_ > 0) out["train_steps_per_second"] = static_cast<double>(total_steps_) / seconds_;
+  if (run_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(record_.sums.overflows);
+  if (seconds_ > 0) out["train_steps_per_second"] = static_cast<double>(steps_here_) / seconds_;
   return out;
 }
 
 void Recorder::write(const std::filesystem::path& folder) {
   seconds_ = progress_.elapsed_seconds();
-  write_trainer_state(folder / "trainer_state.json", state_);
+  write_trainer_state(folder / "trainer_state.json", record_.trainer);
   write_results(folder, "train", results());
-  if (last_evaluation_) write_results(folder, "eval", last_evaluation_->metrics());
+  if (!last_evaluation_.empty()) write_results(folder, "eval", last_evaluation_);
   if (run_.output.plot_loss)
     write_loss_plot(folder / "training_loss",
-                    loss_curves(state_.log_history, "training loss of " + folder_.filename().string()));
+                    loss_curves(record_.trainer.log_history, "training loss of " + folder_.filename().string()));
 }
 
-void Recorder::finish() const {
+void Recorder::finish() {
+  write_lines();
+  if (!unwritten_.empty())
+    warn("trainer_log.jsonl lacks its last {} lines; trainer_state.json has them", unwritten_.size());
   info("{}", format_metrics("train", results()));
-  if (last_evaluation_) info("{}", format_metrics("eval", last_evaluation_->metrics()));
+  if (!last_evaluation_.empty()) info("{}", format_metrics("eval", last_evaluation_));
 }
 
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices) {
+  if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
+    info(
+        "the model is stored in 16 bits and trained in float32, since no key says otherwise: bf16: true takes about "
+        "half "
+        "the memory and time; bf16: false leaves this unsaid");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)
     info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, run.data.cutoff_len);
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
+  if (!run.batch.skip_rows.empty()) info("data: skip_rows leaves out {}", fmt::join(run.batch.skip_rows, ", "));
   info("batches: {}", format_batches(batches, " an epoch"));
   const int64_t accumulation = run.batch.micro_batches;
   info("{}", format_banner({.examples = batches.examples(),

@@ -5,18 +5,20 @@
 #include <optional>
 
 #include "data/dataset.h"
-#include "report/log_files.h"
 #include "report/progress.h"
+#include "report/run_record.h"
 #include "run/run_length.h"
 #include "step/evaluate.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
 
+// When a line cannot be written to trainer_log.jsonl, it is written with the next one, and a warning tells it. Training
+// continues.
 class Recorder {
  public:
-  // `resumed` is the checkpoint's trainer_state.json, whose log the new one continues.
-  Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, const std::filesystem::path& resumed);
+  // `resumed` is the checkpoint's record, which the new one continues; empty at the start of a run.
+  Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed);
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
@@ -24,28 +26,27 @@ class Recorder {
   // Records that gradients of `step` overflowed and that it runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
-  const TrainerState& trainer_state() const { return state_; }
+  const RunRecord& record() const { return record_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Prints the figures of the run.
-  void finish() const;
+  // Prints the figures of the run, and warns of lines that could not be written to trainer_log.jsonl.
+  void finish();
 
  private:
   std::map<std::string, double> results() const;
   void log(LogRecord record, const ProgressRecord& line);
+  void write_lines();
 
   const Run& run_;
   const RunLength& length_;
   std::filesystem::path folder_;
-  TrainerState state_;
+  RunRecord record_;
   Progress progress_;
-  double loss_sum_ = 0, total_loss_ = 0;                           // since the last log record; since the start
-  std::map<std::string, std::pair<double, int64_t>> metric_sums_;  // sum and number of steps since the last log record
-  int64_t loss_steps_ = 0, total_steps_ = 0;
-  double save_stall_ = 0;  // seconds that training waited for checkpoints
-  int64_t overflows_ = 0;
-  double seconds_ = 0;  // duration of the run when its figures were written
-  std::optional<Evaluation> last_evaluation_;
+  std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
+  int64_t steps_here_ = 0;                         // of this process
+  double save_stall_ = 0;                          // seconds that training waited for checkpoints
+  double seconds_ = 0;                             // of this process, when its figures were written
+  std::map<std::string, double> last_evaluation_;  // its metrics; empty: there was none
 };
 
 // Prints the start banner and the remarks of the data report.

@@ -21,7 +21,8 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, int64_t cutoff_le
           .packing = trains && packs,
           .grouping = stage.grouping,
           .shuffle = trains && !recipe.disable_shuffling,
-          .seed = static_cast<uint64_t>(recipe.seed)};
+          .seed = static_cast<uint64_t>(recipe.seed),
+          .skip_rows = trains ? recipe.skip_rows : std::vector<std::string>()};
 }
 
 }  // namespace fettle

@@ -84,6 +84,7 @@ OutputSpec output_spec(const Recipe& r) {
           .overwrite = r.overwrite_output_dir,
           .resume_from = r.resume_from_checkpoint,
           .save_total_limit = r.save_total_limit,
+          .save_only_model = r.save_only_model,
           .plot_loss = r.plot_loss};
 }
 
@@ -175,6 +176,8 @@ class Resolving {
 
   void set_dtypes() {
     const bool low = recipe_.bf16 || recipe_.pure_bf16 || recipe_.fp16;
+    run_.dtype_by_default =
+        !recipe_.set_at.contains("bf16") && !recipe_.set_at.contains("fp16") && !recipe_.set_at.contains("pure_bf16");
     run_.compute = recipe_.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
     run_.frozen_dtype = low ? run_.compute : run_.model.config.dtype;
     run_.trained_dtype = recipe_.pure_bf16 ? DType::kBF16 : DType::kF32;

@@ -48,6 +48,7 @@ struct OutputSpec {
   bool overwrite = false;
   std::string resume_from;       // empty: no; "true": the newest complete checkpoint; else a folder
   int64_t save_total_limit = 0;  // 0 keeps all
+  bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
 };
 
@@ -68,10 +69,11 @@ struct Run {
   // The parameters of which the reference model has frozen copies. A new adapter is not among them, because the
   // reference is then the base alone.
   std::vector<Param> reference;
-  std::string reference_folder;  // ref_model; empty: the model as the run starts
-  std::string reference_at;      // where ref_model was set, for messages
-  DType compute = DType::kF32;   // of activations and matmuls
-  std::optional<Float8> float8;  // what the layers' matmuls take in training; none: `compute`
+  std::string reference_folder;   // ref_model; empty: the model as the run starts
+  std::string reference_at;       // where ref_model was set, for messages
+  DType compute = DType::kF32;    // of activations and matmuls
+  bool dtype_by_default = false;  // no key of the recipe says what to compute in
+  std::optional<Float8> float8;   // what the layers' matmuls take in training; none: `compute`
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   bool tf32 = false;

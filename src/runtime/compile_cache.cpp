@@ -67,7 +67,7 @@ bool write_entry(const fs::path& path, const Entry& entry) {
   const std::string& program = entry.program;
   std::error_code error;
   if (!make_private_folder(path.parent_path())) return false;
-  const fs::path partial = fmt::format("{}.{}.partial", path.string(), ProcessName::own().text());
+  const fs::path partial = fmt::format("{}.{}.partial", path.string(), process_name());
   Header header{{}, program.size(), XXH3_64bits(program.data(), program.size()), entry.stats};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   std::ofstream file(partial, std::ios::binary | std::ios::trunc);

@@ -101,13 +101,15 @@ void check_rows_per_step(const StateReader& state, const Run& run) {
 
 }  // namespace
 
-Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data,
+Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data, const RunRecord& record,
                      const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(run)},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
+          {"running_sums", to_json(record.sums)},
+          {"started", to_json(record.started)},
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)}};
@@ -180,12 +182,19 @@ void check_data(const StateReader& state, const DataIdentity& data) {
         checkpoint_of(state));
 }
 
-void check_trainer_state(const StateReader& state) {
+RunRecord read_record(const StateReader& state) {
   const std::filesystem::path file = state.folder().parent_path() / "trainer_state.json";
   if (!std::filesystem::exists(file)) throw DamagedState("{} is missing; the checkpoint is damaged", file.string());
   if (xxh3_128(MappedFile(file).bytes()) != state.meta().value("trainer_state", ""))
     throw DamagedState("{} has changed since it was written (its checksum differs); the checkpoint is damaged",
                        file.string());
+  try {
+    RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
+    if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);
+    return record;
+  } catch (const UserError& error) {
+    throw DamagedState("{}: {}; the checkpoint is damaged", checkpoint_of(state), error.what());
+  }
 }
 
 }  // namespace fettle

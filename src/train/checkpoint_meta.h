@@ -6,6 +6,7 @@
 
 #include "checkpoint/saved/state.h"
 #include "data/batches/batches.h"
+#include "report/run_record.h"
 #include "run/run.h"
 
 namespace fettle {
@@ -15,7 +16,7 @@ namespace fettle {
 // is base_identity()'s result, `data` identifies the examples. `trainer_state` is the text of trainer_state.json; its
 // checksum is stored.
 nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::json& base, const DataIdentity& data,
-                               const std::string& trainer_state);
+                               const RunRecord& record, const std::string& trainer_state);
 
 // Throws UserError when the state belongs to another model, method or data order. The message has the difference, both
 // values and what to set. Needs no data.
@@ -26,7 +27,9 @@ void report_kernels(const StateReader& state, const Run& run);
 void check_base(const StateReader& state, const nlohmann::json& base);
 // Like check_meta, for the data.
 void check_data(const StateReader& state, const DataIdentity& data);
-// Throws DamagedState when trainer_state.json in the checkpoint differs from what was written.
-void check_trainer_state(const StateReader& state);
+// Returns the run's record: trainer_state.json in the checkpoint, the running sums and the start. Throws DamagedState
+// when they differ from what was written. Checkpoints of earlier versions have no sums (then zero) and no start (then
+// now).
+RunRecord read_record(const StateReader& state);
 
 }  // namespace fettle

@@ -4,7 +4,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/result_folder.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
@@ -18,6 +18,7 @@
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
+#include "train/retry.h"
 #include "train/root_files.h"
 #include "train/save.h"
 
@@ -26,12 +27,18 @@ namespace {
 
 void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out) {
-  AtomicFolder root(run.output.folder, AtomicFolder::Existing::kMerge);
-  write_result(root.path(), run, repository, state);
-  recorder.write(root.path());
-  if (held_out) held_out->write(root.path());
-  for (const std::string& name : earlier_result(run)) root.drop(name);
-  root.commit();
+  ResultFolder result(run.output.folder);
+  write_result(result.path(), run, repository, state);
+  recorder.write(result.path());
+  if (held_out) held_out->write(result.path());
+  for (const std::string& name : earlier_result(run)) result.drop(name);
+  result.commit();
+}
+
+// A resumed run writes the date on which it was first started into its rows.
+DataSpec started_at(const LocalTime& started, DataSpec spec) {
+  spec.started = started;
+  return spec;
 }
 
 BatchSpec padded_with(BatchSpec spec, const Tokenizer& tokenizer) {
@@ -53,10 +60,11 @@ int finetune(const Request& request) {
   require_host_fit(held, devices.count(), free_host_memory());
   const OutputFolder output = check_output(run);
   auto resume = find_resume_point(run, repository);
+  RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = run.data.started};
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(run.model_folder);
-  const Datasets data = load_datasets(run.data, tokenizer, run.model.config.vocab_size);
+  const Datasets data = load_datasets(started_at(record.started, run.data), tokenizer, run.model.config.vocab_size);
   check_positions(run, data.train);
   check_positions(run, data.eval);
   const Batches batches(data.train, padded_with(run.batch, tokenizer));
@@ -76,7 +84,7 @@ int finetune(const Request& request) {
   // Loads the weights onto their devices.
   TrainState state =
       resume ? resume_state(*resume, devices, run, repository) : load_state(devices, run, repository, true);
-  if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->step)) {
+  if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->checkpoint)) {
     info(
         "{} is the end of the run, and the result is in {}, so there is nothing to do; raise max_steps or "
         "num_train_epochs to continue",
@@ -90,7 +98,7 @@ int finetune(const Request& request) {
                      .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
-                    resume ? resume->checkpoint / "trainer_state.json" : "");
+                    std::move(record));
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);
 
@@ -99,6 +107,7 @@ int finetune(const Request& request) {
   BatchPrefetcher prefetcher(batches);
   while (state.step < length.total_steps) {
     recorder.start_step();
+    output.check();
     checkpoints.check();
     const Batch batch = prefetcher.at(state.step);
     const int64_t positions = batch.tokens.shape().dims[2];
@@ -117,18 +126,19 @@ int finetune(const Request& request) {
     recorder.step(outcome, batch, state.step, step.flops, warm);
     if (held_out && length.evaluates_after(state.step)) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();
-    if (signal != 0 || length.saves_after(state.step))
-      recorder.saved(checkpoints.save(state, recorder.trainer_state()));
+    if (signal != 0 || length.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.record()));
     if (signal != 0) {
-      checkpoints.wait();
-      info("interrupted: step {} is saved in {}; continue with resume_from_checkpoint=true", state.step,
-           run.output.folder);
+      checkpoints.require();
+      info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
+           run.output.save_only_model ? "it holds the weights alone (save_only_model), so it cannot be resumed"
+                                      : "continue with resume_from_checkpoint=true");
       return 128 + signal;
     }
   }
 
-  checkpoints.wait();
-  write_root(run, repository, state, recorder, held_out);
+  checkpoints.settle();
+  output.check();
+  retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out); });
   recorder.finish();
   return 0;
 }

@@ -2,23 +2,46 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "step/evaluate.h"
 
 namespace fettle {
+namespace {
+
+// The rows of these sequences, each once, as skip_rows wants them.
+std::vector<std::string> row_names(const std::vector<std::string>& sources) {
+  std::vector<std::string> names;
+  for (std::string_view source : sources) {
+    source = source.substr(0, source.find(kOtherReply));
+    while (!source.empty()) {
+      const size_t comma = source.find(kPackedBeside);
+      const std::string name(source.substr(0, comma));
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      source = comma == std::string_view::npos ? "" : source.substr(comma + kPackedBeside.size());
+    }
+  }
+  return names;
+}
+
+}  // namespace
 
 void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                      const StepOutcome& outcome) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
   const std::string what = rows.empty() ? "none of its rows alone; its rows are" : "the loss of";
-  if (rows.empty()) rows = batch.sources;
+  const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
+  const std::string skip = bad.empty() || bad.size() == all.size()
+                               ? ""
+                               : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
   const auto kept = newest_checkpoint(run.output.folder);
   throw UserError(
       "step {}: loss {}, gradient norm {}: not finite in {} {}. The weights did not change; {}. Check these "
-      "rows, or lower learning_rate (now {}) and resume",
-      state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(rows, ", "),
-      kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet",
+      "rows{}, or lower learning_rate (now {}), and resume",
+      state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "),
+      kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet", skip,
       run.update.learning_rate);
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/result_folder.h"
 #include "step/state/snapshot.h"
 #include "train/result.h"
 #include "train/root_files.h"
@@ -16,10 +17,6 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t checkpoint_bytes(const Run& run) {
-  return snapshot_bytes(run) + result_bytes(run);
-}
 
 // Returns how many checkpoints the steps after `done` write; at least one, because an interrupt saves one.
 int64_t saves_after(const RunLength& length, int64_t done) {
@@ -42,15 +39,35 @@ int64_t tree_bytes(const fs::path& folder) {
 
 }  // namespace
 
+OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folder)), made_(made) {
+  try {
+    presence_ = Presence::alone_in(folder_);
+  } catch (...) {
+    std::error_code filled;
+    if (made_) fs::remove(folder_, filled);
+    throw;
+  }
+}
+
 OutputFolder::~OutputFolder() {
+  if (presence_ == nullptr) return;  // moved from
+  presence_.reset();
   std::error_code filled;  // a folder that is not empty stays
-  if (!made_.empty()) fs::remove(made_, filled);
+  if (made_) fs::remove(folder_, filled);
 }
 
 OutputFolder check_output(const Run& run) {
   const fs::path folder = run.output.folder;
+  std::error_code ignored, failed;
+  const bool there = fs::exists(folder, ignored);
+  fs::create_directories(folder, failed);
+  if (failed) throw_file_error("create", folder, failed.value());
+  OutputFolder alone(folder, !there);
+  if (has_cut_off_result(folder)) {
+    finish_result(folder);
+    info("{}: moved the result that an interrupted run had left half-moved", folder.string());
+  }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
-  std::error_code ignored;
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
                     !list_checkpoints(folder).empty();
   if (used && run.output.resume_from.empty() && !run.output.overwrite)
@@ -58,14 +75,11 @@ OutputFolder check_output(const Run& run) {
         "output_dir: {} contains an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
-  std::error_code failed;
-  const bool there = fs::exists(folder, ignored);
-  fs::create_directories(folder, failed);
-  if (failed) throw_file_error("create", folder, failed.value());
-  OutputFolder made(there ? fs::path() : folder);
-  write_file(folder / ".writable", "");
-  fs::remove(folder / ".writable", ignored);
-  return made;
+  return alone;
+}
+
+int64_t checkpoint_bytes(const Run& run) {
+  return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run);
 }
 
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {

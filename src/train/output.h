@@ -3,31 +3,41 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <utility>
 
+#include "checkpoint/saved/presence.h"
 #include "run/run.h"
 #include "run/run_length.h"
 
 namespace fettle {
 
-// Represents output_dir during the run that created it. If the folder is still empty afterwards, the destructor removes
-// it. Move-only.
+// Represents output_dir while only this run may use it. If the run created the folder and it is still empty afterwards,
+// the destructor removes it. Move-only.
 class OutputFolder {
  public:
-  explicit OutputFolder(std::filesystem::path made) : made_(std::move(made)) {}  // empty: the folder existed before
-  OutputFolder(OutputFolder&& other) noexcept : made_(std::exchange(other.made_, {})) {}
+  // `made`: whether this run created it.
+  OutputFolder(std::filesystem::path folder, bool made);
+  OutputFolder(OutputFolder&&) noexcept = default;
   OutputFolder& operator=(OutputFolder&&) = delete;
   ~OutputFolder();
 
+  // Throws UserError when another run took the folder over.
+  void check() const { presence_->check(); }
+
  private:
-  std::filesystem::path made_;
+  std::filesystem::path folder_;
+  bool made_;
+  std::shared_ptr<Presence> presence_;
 };
 
-// Checks that output_dir is writable, and that it has no earlier run unless overwrite_output_dir or
-// resume_from_checkpoint is set. Creates it, and removes what a killed run left there, with a message. Throws
-// UserError.
+// Checks that output_dir is writable, that no other run uses it, and that it has no earlier run unless
+// overwrite_output_dir or resume_from_checkpoint is set. Creates it, completes the move of a result that was
+// interrupted, and removes what killed runs left there, with a message. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
+
+// Returns the bytes of one checkpoint.
+int64_t checkpoint_bytes(const Run& run);
 
 // Returns the most bytes that a run adds to output_dir at any moment: the checkpoints that it keeps and its result.
 // `done`: steps before this run. `present`: checkpoints that are there and stay.

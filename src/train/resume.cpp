@@ -19,7 +19,7 @@ bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base
     StateReader state(state_folder(checkpoint));
     check_meta(state, run);
     check_base(state, base);
-    check_trainer_state(state);
+    read_record(state);
     state.verify();
     return true;
   } catch (const UserError&) {
@@ -60,10 +60,10 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
   }
   const Json base = base_identity(run, repository);
   try {
-    ResumePoint point{*checkpoint, 0, StateReader(state_folder(*checkpoint))};
+    ResumePoint point{*checkpoint, 0, StateReader(state_folder(*checkpoint)), {}};
     check_meta(point.state, run);
     check_base(point.state, base);
-    check_trainer_state(point.state);
+    point.record = read_record(point.state);
     report_kernels(point.state, run);
     point.step = point.state.meta().at("step").get<int64_t>();
     for (const CheckpointFolder& one : list_checkpoints(run.output.folder))

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checkpoint/saved/state.h"
+#include "report/run_record.h"
 #include "step/state/train_state.h"
 
 namespace fettle {
@@ -13,6 +14,7 @@ struct ResumePoint {
   std::filesystem::path checkpoint;
   int64_t step = 0;
   StateReader state;
+  RunRecord record;
 };
 
 // Returns the checkpoint that resume_from_checkpoint names; nullopt when the key is not set or, with a message, when

@@ -47,11 +47,10 @@ bool holds_base(const fs::path& folder, const Run& run) {
 
 }  // namespace
 
-bool has_result(const std::filesystem::path& output_dir, int64_t step) {
-  const std::filesystem::path state = output_dir / "trainer_state.json";
-  if (!is_there(output_dir / kResultMark) || !is_there(state)) return false;
-  const nlohmann::json found = read_json_file(state);
-  return found.is_object() && found.value("global_step", nlohmann::json()) == step;
+bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
+  const fs::path found = output_dir / "trainer_state.json", wanted = checkpoint / "trainer_state.json";
+  return is_there(output_dir / kResultMark) && is_there(found) && is_there(wanted) &&
+         read_file(found) == read_file(wanted);
 }
 
 std::vector<std::string> earlier_result(const Run& run) {

@@ -13,20 +13,21 @@
 #include "checkpoint/saved/state.h"
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
+#include "train/output.h"
 #include "train/result.h"
+#include "train/retry.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output) {
+std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output, bool required) {
   const auto kept = newest_checkpoint(output);
-  return fmt::format("{} could not be saved: {}; {}", name, error.what(),
-                     kept ? fmt::format("the last complete checkpoint is {}: correct this and continue with "
-                                        "resume_from_checkpoint=true",
-                                        kept->path.string())
-                          : "no checkpoint is complete yet");
+  const std::string last =
+      kept ? "the last complete checkpoint is " + kept->path.string() : "no checkpoint is complete yet";
+  return fmt::format("{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training continues; ",
+                     required && kept ? last + ": correct this and continue with resume_from_checkpoint=true" : last);
 }
 
 }  // namespace
@@ -41,95 +42,106 @@ CheckpointWriter::CheckpointWriter(const Run& run, const ModelRepository& reposi
 
 CheckpointWriter::~CheckpointWriter() {
   try {
-    wait();
+    settle();
   } catch (const std::exception& error) {
     // Another error is already on its way to the user, who must see both.
     warn("{}", error.what());
   }
 }
 
-double CheckpointWriter::save(const TrainState& state, const TrainerState& trainer) {
+double CheckpointWriter::save(const TrainState& state, const RunRecord& record) {
   const Clock::time_point start = Clock::now();
-  wait();
+  hurried_ = true;
+  settle();
+  hurried_ = false;
   const double before = seconds_since(start);
   const fs::path path = checkpoint_path(run_.output.folder, state.step);
   if (snapshot_bytes(run_) > free_memory_() / 10 * 9) {
     std::promise<Written> now;
     written_ = now.get_future();
     try {
-      now.set_value(write(path, state.step, trainer,
-                          [&](const std::string& name) { return download_shards(state.buffers.at(name)); }));
+      now.set_value(write(path, state.step, record, [&](const std::string& name, const Use& use) {
+        use(download_shards(state.buffers.at(name)));
+      }));
     } catch (...) {
       now.set_exception(std::current_exception());
     }
     pending_ = path;
     stall_ = {seconds_since(start), before};
-    finish();
     return stall_.total;
   }
-  const auto snapshot = std::make_shared<Snapshot>(take_snapshot(run_, state));
-  written_ = std::async(std::launch::async, [this, folder = path, step = state.step, trainer, snapshot] {
-    return write(folder, step, trainer, [&](const std::string& name) {
-      return std::move(snapshot->extract(name).mapped());  // frees its memory as soon as it is written
-    });
+  const auto snapshot = std::make_shared<const Snapshot>(take_snapshot(run_, state));
+  written_ = std::async(std::launch::async, [this, folder = path, step = state.step, record, snapshot] {
+    return write(folder, step, record, [&](const std::string& name, const Use& use) { use(snapshot->at(name)); });
   });
   pending_ = path;
   stall_ = {seconds_since(start), before};
   return stall_.total;
 }
 
-CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const TrainerState& trainer,
+CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
+  return retry_files(
+      path.filename().string(), [&] { return write_once(path, step, record, fetch); }, [&] { return hurried_.load(); });
+}
+
+CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int64_t step, const RunRecord& record,
+                                                       const Fetch& fetch) {
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
   ResultWriter result(folder.path(), run_, repository_);
-  StateWriter state(state_folder(folder.path()));
-  auto add = [&](const std::string& name) {
-    HostShards array = fetch(name);
+  const bool with_state = !run_.output.save_only_model;
+  std::optional<StateWriter> state;
+  if (with_state) state.emplace(state_folder(folder.path()));
+  auto add = [&](const std::string& name, const HostShards& array) {
+    if (!with_state) return;
     for (const HostShards::Shard& shard : array.shards)
-      state.add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
-    return array;
+      state->add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
+  };
+  auto add_named = [&](const std::string& name) {
+    if (with_state) fetch(name, [&](const HostShards& array) { add(name, array); });
   };
   for (const Param& param : run_.trained) {
-    const HostShards weights = add(trained_input(param));
-    if (run_.pissa && param.is_lora())
-      result.add(param, weights, add(start_array(param)));
-    else
-      result.add(param, weights);
-    for (const StateArray& array : optimizer_state(run_, param)) add(array.name);
+    fetch(trained_input(param), [&](const HostShards& weights) {
+      add(trained_input(param), weights);
+      if (!run_.pissa || !param.is_lora()) return result.add(param, weights);
+      fetch(start_array(param), [&](const HostShards& start) {
+        add(start_array(param), start);
+        result.add(param, weights, start);
+      });
+    });
+    for (const StateArray& array : optimizer_state(run_, param)) add_named(array.name);
   }
-  if (run_.scales_loss()) add(kLossScale);
+  if (run_.scales_loss()) add_named(kLossScale);
   result.finish();
-  const std::string log = to_json(trainer);
+  const std::string log = to_json(record.trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  state.finish(checkpoint_meta(run_, step, base_, data_, log));
+  if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
   } catch (const Error& error) {
     warn("{}", error.what());  // the new checkpoint is complete nevertheless
   }
-  return {snapshot_bytes(run_) + result_bytes(run_), seconds_since(start)};
+  return {checkpoint_bytes(run_), seconds_since(start)};
 }
 
 void CheckpointWriter::check() {
-  if (!pending_.empty() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish();
-}
-
-void CheckpointWriter::wait() {
-  if (!pending_.empty()) finish();
+  if (!pending_.empty() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) finish(false);
 }
 
 void CheckpointWriter::settle() {
-  try {
-    wait();
-  } catch (const Error& error) {
-    warn("{}", error.what());
-  }
+  if (!pending_.empty()) finish(false);
 }
 
-void CheckpointWriter::finish() {
-  const std::string name = std::exchange(pending_, {}).filename().string();
+void CheckpointWriter::require() {
+  if (!pending_.empty()) finish(true);
+}
+
+void CheckpointWriter::finish(bool required) {
+  const fs::path path = std::exchange(pending_, {});
+  const std::string name = path.filename().string();
+  auto failed = [&](const Error& error) { return not_saved(name, error, run_.output.folder, required); };
   try {
     const Written written = written_.get();
     info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),
@@ -137,9 +149,11 @@ void CheckpointWriter::finish() {
          stall_.before < 1e-3 ? "" : fmt::format(" ({:.0f} for the previous one)", 1000 * stall_.before),
          1000 * written.seconds);
   } catch (const DoesNotFit& error) {  // the disk is full
-    throw DoesNotFit("{}", not_saved(name, error, run_.output.folder));
+    if (required) throw DoesNotFit("{}", failed(error));
+    warn("{}", failed(error));
   } catch (const UserError& error) {
-    throw UserError("{}", not_saved(name, error, run_.output.folder));
+    if (required) throw UserError("{}", failed(error));
+    warn("{}", failed(error));
   }
 }
 

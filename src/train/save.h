@@ -1,24 +1,28 @@
 // Defines CheckpointWriter, which writes exact checkpoints while the run continues.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <string>
 
 #include "base/host_memory.h"
-#include "report/log_files.h"
+#include "report/run_record.h"
 #include "step/state/snapshot.h"
 
 namespace fettle {
 
 // Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
-// trainer_state.json, and state/ (weights and optimizer state as on the devices, and checkpoint_meta). Then deletes the
-// oldest checkpoints beyond save_total_limit.
+// trainer_state.json, and, unless save_only_model is set, state/ (weights and optimizer state as on the devices, and
+// checkpoint_meta). Then deletes the oldest checkpoints beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
 // writes one checkpoint at a time; the next save() waits for it. When host memory has no room for the copy, training
 // waits until the files are written from the devices.
+//
+// When a checkpoint cannot be written, the thread tries again a few times (retry.h). Then it gives up with a warning;
+// training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
   // `free_memory`: bytes of host memory that a copy may take.
@@ -29,23 +33,27 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the checkpoint that is being written
 
-  // Saves a checkpoint. Returns the seconds that training waited. Throws like check().
-  double save(const TrainState& state, const TrainerState& trainer);
-  // Throws the error of a failed checkpoint, once. Prints a message when a checkpoint is complete.
+  // Saves a checkpoint. Returns the seconds that training waited.
+  double save(const TrainState& state, const RunRecord& record);
+  // Prints a message when a checkpoint is complete; warns, once, when it could not be written.
   void check();
-  // Waits until no checkpoint is being written. Throws like check().
-  void wait();
-  // The same, but only warns: for a run that ends with another error.
+  // Waits until no checkpoint is being written; then like check().
   void settle();
+  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written: for a run that must
+  // not end without it.
+  void require();
 
  private:
   struct Written {
     int64_t bytes = 0;
     double seconds = 0;
   };
-  using Fetch = std::function<HostShards(const std::string& name)>;
-  Written write(const std::filesystem::path& folder, int64_t step, const TrainerState& trainer, const Fetch& fetch);
-  void finish();
+  using Use = std::function<void(const HostShards&)>;
+  // Calls `use` with the array of that name. May be called for the same array again.
+  using Fetch = std::function<void(const std::string& name, const Use& use)>;
+  Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
+  Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
+  void finish(bool required);
 
   const Run& run_;
   const ModelRepository& repository_;
@@ -56,6 +64,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
+  std::atomic<bool> hurried_ = false;  // the next checkpoint waits: no more attempts
   std::future<Written> written_;
 };
 

@@ -20,6 +20,21 @@ TEST(Interrupt, ScopesNest) {
   }
 }
 
+TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
+  {
+    const InterruptScope scope;
+    std::raise(SIGHUP);
+    EXPECT_EQ(InterruptScope::signal(), SIGHUP);
+  }
+  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  {
+    const InterruptScope scope;
+    std::raise(SIGHUP);
+    EXPECT_EQ(InterruptScope::signal(), 0);
+  }
+  EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
+}
+
 TEST(Interrupt, NewScopeHasNoSignal) {
   {
     const InterruptScope first;

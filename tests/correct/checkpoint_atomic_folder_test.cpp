@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/process_name.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
@@ -16,14 +15,6 @@ namespace fs = std::filesystem;
 using Existing = AtomicFolder::Existing;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-// Returns the id of a process that has ended.
-pid_t gone() {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(0);
-  waitpid(pid, nullptr, 0);
-  return pid;
-}
 
 TEST(AtomicFolder, AppearsOnlyOnCommit) {
   TempFolder folder;
@@ -38,13 +29,12 @@ TEST(AtomicFolder, AppearsOnlyOnCommit) {
 TEST(AtomicFolder, DisappearsWithoutCommit) {
   TempFolder folder;
   write_text(folder / "old/x", "old");
-  for (Existing existing : {Existing::kReplace, Existing::kMerge}) {
-    AtomicFolder work(folder / "old", existing);
+  {
+    AtomicFolder work(folder / "old", Existing::kReplace);
     write_text(work.path() / "x", "new");
   }
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("old/x"));
   EXPECT_EQ(read_text(folder / "old/x"), "old");
-  EXPECT_FALSE(fs::exists(folder / ("old/.tmp-" + std::to_string(getpid()))));
 }
 
 TEST(AtomicFolder, ReplacesTheOldFolder) {
@@ -75,25 +65,6 @@ TEST(AtomicFolder, AnEmptyFolderMayBeUsed) {
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 
-TEST(AtomicFolder, MergesFilesAndDropsNamedOnes) {
-  TempFolder folder;
-  write_text(folder / "out/x", "old");
-  write_text(folder / "out/checkpoint-1/y", "kept");
-  write_text(folder / "out/model-00001-of-00002.safetensors", "old");
-  write_text(folder / "out/both", "old");
-  AtomicFolder work(folder / "out", Existing::kMerge);
-  write_text(work.path() / "x", "new");
-  write_text(work.path() / "sub/z", "new");
-  write_text(work.path() / "both", "new");
-  work.drop("model-00001-of-00002.safetensors");
-  work.drop("both");
-  EXPECT_TRUE(fs::exists(folder / "out/model-00001-of-00002.safetensors"));
-  work.commit();
-  EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/both", "out/checkpoint-1/y", "out/sub/z", "out/x"));
-  EXPECT_EQ(read_text(folder / "out/x"), "new");
-  EXPECT_EQ(read_text(folder / "out/both"), "new");
-}
-
 TEST(AtomicFolder, FollowsALink) {
   TempFolder folder;
   write_text(folder / "real/x", "old");
@@ -105,47 +76,78 @@ TEST(AtomicFolder, FollowsALink) {
   EXPECT_EQ(read_text(folder / "real/x"), "new");
 }
 
-std::string named(pid_t pid) {
-  return ProcessName{ProcessName::own().machine, pid}.text();
+const std::string kDead = "0123456789abcdef", kAlive = "fedcba9876543210", kElsewhere = "00112233-445";
+
+// A process that works in `folder`: this one, under another name.
+void show_alive(const fs::path& folder) {
+  Owner owner = Owner::own();
+  owner.id = kAlive;
+  write_text(presence_file(folder, kAlive), owner.json().dump());
 }
 
 TEST(AtomicFolder, CleansWhatDeadProcessesLeft) {
   TempFolder folder;
-  const std::string dead = named(gone()), alive = named(getppid());
-  const std::string elsewhere = ProcessName{ProcessName::own().machine + 1, gone()}.text();
-  write_text(folder / ("out.tmp-" + elsewhere + "/x"), "");
-  write_text(folder / ("out.tmp-" + dead + "/x"), "");
-  write_text(folder / ("out.old-" + dead + "/x"), "");
-  write_text(folder / ("out/.tmp-" + dead + "/x"), "");
-  write_text(folder / ("out.tmp-" + alive + "/x"), "");
-  write_text(folder / ("other.tmp-" + dead + "/x"), "");
+  show_alive(folder.path());
+  for (const std::string& dead : {kDead, kElsewhere}) {
+    write_text(folder / ("out.tmp-" + dead + "/x"), "");
+    write_text(folder / ("out.old-" + dead + "/x"), "");
+    write_text(folder / ("other.tmp-" + dead + "/x"), "");
+  }
+  write_text(folder / ("out.tmp-" + kAlive + "/x"), "");
   write_text(folder / "out.tmp-x/x", "");
   write_text(folder / "out/x", "");
   { AtomicFolder work(folder / "out", Existing::kReplace); }
-  EXPECT_THAT(list_tree(folder.path()),
-              testing::UnorderedElementsAre("out/x", "out.tmp-" + alive + "/x", "out.tmp-" + elsewhere + "/x",
-                                            "other.tmp-" + dead + "/x", "out.tmp-x/x"));
+  EXPECT_THAT(
+      list_tree(folder.path()),
+      testing::UnorderedElementsAre(".fettle-" + kAlive, "out/x", "out.tmp-" + kAlive + "/x",
+                                    "other.tmp-" + kDead + "/x", "other.tmp-" + kElsewhere + "/x", "out.tmp-x/x"));
+}
+
+// The process has left its file, and another process has got its number since.
+TEST(AtomicFolder, AProcessNumberThatWasGivenAgainIsNoLife) {
+  TempFolder folder;
+  Owner owner = Owner::own();
+  owner.id = kDead;
+  owner.started -= 1;
+  write_text(presence_file(folder.path(), kDead), owner.json().dump());
+  write_text(folder / ("out.tmp-" + kDead + "/x"), "");
+  clean_leftovers(folder / "out");
+  EXPECT_THAT(list_tree(folder.path()), ElementsAre(".fettle-" + kDead));
 }
 
 TEST(AtomicFolder, PutsBackAFolderLostBetweenTwoRenames) {
   TempFolder folder;
-  write_text(folder / ("out.old-" + named(gone()) + "/x"), "old");
+  show_alive(folder.path());
+  write_text(folder / ("out.old-" + kDead + "/x"), "old");
+  write_text(folder / ("busy.old-" + kAlive + "/x"), "old");
   clean_leftovers(folder / "out");
-  EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
+  clean_leftovers(folder / "busy");
+  EXPECT_THAT(list_tree(folder.path()), ElementsAre(".fettle-" + kAlive, "busy.old-" + kAlive + "/x", "out/x"));
 }
 
 TEST(AtomicFolder, AllLeftoversInAFolderAreRemoved) {
   TempFolder folder;
-  const std::string dead = named(gone()), own = named(getpid()), alive = named(getppid());
-  for (const std::string& left : {"out.tmp-" + dead, "log.jsonl.tmp-" + own, ".tmp-" + dead, "there.old-" + dead})
+  show_alive(folder.path());
+  Owner owner = Owner::own();
+  owner.pid_space = "none";
+  owner.boot = "none";
+  write_text(presence_file(folder.path(), kDead), owner.json().dump());
+  fs::last_write_time(presence_file(folder.path(), kDead), fs::file_time_type::clock::now() - std::chrono::minutes(3));
+  for (const std::string& left : {"out.tmp-" + kDead, ".tmp-" + kElsewhere, "there.old-" + kDead})
     write_text(folder / left / "x", "");
-  for (const std::string& kept : {"out.tmp-" + alive, std::string("there"), std::string("x.tmp-"), std::string("a-1"),
+  write_text(folder / ("log.jsonl.tmp-" + kDead), "");
+  write_text(folder / ("old.json.tmp-" + kElsewhere), "");
+  fs::last_write_time(folder / ("old.json.tmp-" + kElsewhere),
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  write_text(folder / ("new.json.tmp-" + kElsewhere), "");
+  for (const std::string& kept : {"out.tmp-" + kAlive, std::string("there"), std::string("x.tmp-"), std::string("a-1"),
                                   std::string("b.tmp-1x"), std::string("-7")})
     write_text(folder / kept / "x", "");
-  write_text(folder / ("lost.old-" + dead + "/x"), "");
-  EXPECT_EQ(clean_folder(folder.path()).size(), 4u);
-  EXPECT_THAT(list_tree(folder.path()), testing::UnorderedElementsAre("out.tmp-" + alive + "/x", "there/x", "x.tmp-/x",
-                                                                      "a-1/x", "b.tmp-1x/x", "-7/x", "lost/x"));
+  write_text(folder / ("lost.old-" + kDead + "/x"), "");
+  EXPECT_EQ(clean_folder(folder.path()).size(), 5u);
+  EXPECT_THAT(list_tree(folder.path()),
+              testing::UnorderedElementsAre(".fettle-" + kAlive, "out.tmp-" + kAlive + "/x", "there/x", "x.tmp-/x",
+                                            "a-1/x", "b.tmp-1x/x", "-7/x", "lost/x", "new.json.tmp-" + kElsewhere));
   EXPECT_THAT(clean_folder(folder / "none"), IsEmpty());
 }
 
@@ -160,8 +162,8 @@ TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {
   }
   waitpid(pid, nullptr, 0);
   EXPECT_EQ(read_text(folder / "out/x"), "old");
-  EXPECT_EQ(list_tree(folder.path()).size(), 2u);
-  clean_leftovers(folder / "out");
+  EXPECT_EQ(list_tree(folder.path()).size(), 3u) << "out, what is unfinished, and the process's presence";
+  clean_folder(folder.path());
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/x"));
 }
 

@@ -1,9 +1,10 @@
-// The streamed load: every device gets its box of the stored tensors, and each byte is read once, however the pieces
-// are cut.
+// The streamed load: every device gets its box of the stored tensors, each byte is read once, however the pieces are
+// cut, and host memory holds a few pieces at a time.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <set>
 
 #include "base/arrays/box_copy.h"
@@ -104,6 +105,51 @@ TEST(LoadRow, OneDimAndOneLongRow) {
   narrow.expect_loads(narrow.alone, DType::kBF16, {8}, {{}});
   Stored wide({2, 1500000}, DType::kF32);
   wide.expect_loads(wide.stacked, DType::kF32, {2}, {{}, {}, {0}});
+}
+
+// Returns the bytes of this process that are neither files nor shared.
+int64_t private_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
+  throw std::runtime_error("/proc/self/status has no RssAnon");
+}
+
+// On the CPU plugin the device array, too, lies in the memory of this process.
+TEST(LoadRow, HoldsFewPiecesInHostMemory) {
+  constexpr int64_t kMB = 1'000'000;
+  const TempFolder folder;
+  Param param{"layers.{}.w", {4096, 8192}, {"", ""}, Role::kLinear, {0, kLayers, kLayers}};
+  NamedShapes shapes;
+  for (int64_t i = 0; i < kLayers; ++i)
+    shapes.emplace_back(name_of_layer(param.hf_name, i), Shape{DType::kBF16, param.dims});
+  {
+    SafetensorsWriter writer(folder / "x.safetensors", shapes);
+    const std::vector<std::byte> zeros(static_cast<size_t>(byte_size(DType::kBF16) * product(param.dims)));
+    for (const auto& [name, shape] : shapes) writer.write(name, zeros);
+    writer.finish();
+  }
+  const SafetensorsFile file = SafetensorsFile::open(folder / "x.safetensors");
+  const Shape shape = stacked_shape(param, DType::kF32);
+  const int64_t bytes = shape.elements() * byte_size(shape.dtype);  // 268 MB
+  eight_devices();
+  const int64_t before = private_memory();
+  std::atomic<int64_t> most{0};
+  const DeviceBuffer array = load_param(
+      eight_devices(), param, shape.dtype, Layout::sharded(shape.dims, {2}, {{}, {0}, {}}),
+      [&](const std::string& name) {
+        return StoredTensor{&file, file.find(name)};
+      },
+      [&](int64_t) {
+        const int64_t now = private_memory();
+        for (int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+        }
+      });
+  const int64_t beside = most - before - bytes;
+  std::printf("%lld MB beside the array of %lld MB\n", static_cast<long long>(beside / kMB),
+              static_cast<long long>(bytes / kMB));
+  EXPECT_GT(most - before, bytes / 2) << "the memory was not measured";
+  EXPECT_LT(beside, 80 * kMB) << "a reader has a piece of 4 MB and staging memory, and there are " << kReaders;
 }
 
 TEST(FillInPieces, EveryElementOnce) {

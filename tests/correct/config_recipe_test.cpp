@@ -146,6 +146,50 @@ TEST_F(RecipeFile, ReadsLlamaFactoryPretraining) {
   EXPECT_FALSE(read("stage: pt\npacking: false\n").packing);
 }
 
+TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {
+  const auto folder = path_.parent_path();
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+    return (folder / name).string();
+  };
+  struct Case {
+    std::string recipe;
+    bool optimizer, param;
+  };
+  const std::string both =
+      R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "nvme"}}})";
+  const std::string one =
+      R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"}}})";
+  for (const Case& c : std::vector<Case>{
+           {"deepspeed: " + write("fettle_both.json", both), true, true},
+           {"deepspeed: fettle_both.json", true, true},  // beside the recipe
+           {"deepspeed: " + write("fettle_one.json", one), true, false},
+           {"deepspeed: " + write("fettle_old.json", R"({"zero_optimization": {"cpu_offload": true}})"), true, false},
+           {"deepspeed: " + write("fettle_none.json", R"({"zero_optimization": {"stage": 3}})"), false, false},
+           {"deepspeed: " + both, true, true},
+           {"deepspeed:", false, false},
+           {"fsdp: full_shard auto_wrap offload", true, true},
+           {"fsdp: [full_shard, offload]", true, true},
+           {"fsdp: full_shard auto_wrap", false, false},
+           {"fsdp_config: {fsdp_offload_params: true}", true, true},
+           {"fsdp_config: " + write("fettle_fsdp.yaml", "fsdp_config:\n  fsdp_offload_params: true\n"), true, true},
+           {"fsdp_config: {offload_params: false}", false, false},
+           {"fsdp_cpu_offload: true", true, true},
+           {"fsdp_offload_params: false", false, false},
+           {"offload_param: false\ndeepspeed: " + both, true, false},
+           {"deepspeed: " + both + "\noffload_optimizer: false", false, true},
+       }) {
+    const Recipe r = read(c.recipe + "\n");
+    EXPECT_EQ(r.offload_optimizer, c.optimizer) << c.recipe;
+    EXPECT_EQ(r.offload_param, c.param) << c.recipe;
+    EXPECT_EQ(messages_.find("is on") != std::string::npos, c.optimizer || c.param) << c.recipe << '\n' << messages_;
+  }
+  read("deepspeed: none_of_this_name.json\n");
+  EXPECT_NE(messages_.find("none_of_this_name.json cannot be read, so if it asks for offload, set offload_optimizer"),
+            std::string::npos)
+      << messages_;
+}
+
 TEST_F(RecipeFile, RemembersWhereKeysWereSet) {
   Recipe r = read("stage: sft\nlora_r: 4\n", {"bf16=true"});
   EXPECT_EQ(r.where("lora_rank"), path_.string() + ":2");

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/error.h"
 #include "data/batches/batches.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"
@@ -35,6 +36,59 @@ std::vector<std::string> sources_of_epoch(const Batches& batches, int64_t epoch)
     for (const auto& source : batches.at(epoch * batches.steps_per_epoch() + s).sources)
       if (!source.empty()) sources.push_back(source);
   return sources;
+}
+
+TEST(SkippedRows, LeaveFillerInTheirPlaces) {
+  const std::vector<Example> rows{example(1, 5), example(2, 6), example(3, 7), example(4, 8)};
+  const BatchSpec spec{.sequences = 2, .max_length = 16, .shuffle = false, .pad_id = 9};
+  BatchSpec without = spec;
+  without.skip_rows = {"rows.jsonl:3"};
+  const Batches all(rows, spec), some(rows, without);
+  EXPECT_EQ(some.identity().digest, all.identity().digest) << "a checkpoint of the run fits";
+  EXPECT_EQ(some.steps_per_epoch(), 2);
+  EXPECT_EQ(row(some.at(0).tokens, 0), row(all.at(0).tokens, 0));
+  EXPECT_EQ(row(some.at(0).tokens, 1), std::vector<int32_t>(16, 9));
+  EXPECT_EQ(row(some.at(0).targets, 1), std::vector<int32_t>(16, kIgnore));
+  EXPECT_EQ(row(some.at(0).segments, 1), std::vector<int32_t>(16, 0));
+  EXPECT_EQ(some.at(0).sources, (std::vector<std::string>{"rows.jsonl:2", ""}));
+  EXPECT_EQ(some.at(0).trained_tokens, 4);
+  EXPECT_EQ(some.at(0).real_tokens, 5);
+  EXPECT_EQ(row(some.at(1).tokens, 0), row(all.at(1).tokens, 0));
+}
+
+TEST(SkippedRows, OfAPackedSequenceLeaveTheOthers) {
+  const std::vector<Example> rows{example(1, 5), example(2, 6), example(3, 5)};
+  BatchSpec spec{.sequences = 1, .max_length = 16, .packing = true, .shuffle = false};
+  spec.skip_rows = {"rows.jsonl:3"};
+  const Batch batch = Batches(rows, spec).at(0);
+  EXPECT_EQ(batch.real_tokens, 10);
+  EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:4");
+}
+
+// KTO's batches need each prompt with another row's reply, which must not be that of a skipped row.
+TEST(SkippedRows, GiveNoReplyToOthers) {
+  const std::vector<Example> rows{example(1, 6, 2), example(2, 6, 2), example(3, 6, 2)};
+  BatchSpec spec{.sequences = 6, .max_length = 8, .grouping = RowGrouping::kWithMismatched, .shuffle = false};
+  spec.skip_rows = {"rows.jsonl:3"};
+  const Batch batch = Batches(rows, spec).at(0);
+  EXPECT_EQ(row(batch.tokens, 1), (std::vector<int32_t>{100, 101, 302, 303, 304, 305, 0, 0}));
+  EXPECT_EQ(row(batch.segments, 2), std::vector<int32_t>(8, 0));
+  EXPECT_EQ(row(batch.segments, 3), std::vector<int32_t>(8, 0));
+}
+
+TEST(SkippedRows, MustBeThereAndLeaveSomething) {
+  const std::vector<Example> rows{example(1, 5), example(2, 6)};
+  const auto error = [&](const std::vector<std::string>& skipped) -> std::string {
+    try {
+      Batches(rows, {.sequences = 1, .max_length = 8, .skip_rows = skipped});
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error({"rows.jsonl:2"}), "no error");
+  EXPECT_NE(error({"rows.jsonl:4"}).find("'rows.jsonl:4' is no row to train"), std::string::npos);
+  EXPECT_NE(error({"rows.jsonl:2", "rows.jsonl:3"}).find("nothing is left"), std::string::npos);
 }
 
 TEST(Order, IsAPermutationOfEverySize) {

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -175,6 +176,42 @@ TEST_F(Cache, WhateverChangesTokensMakesAnotherStore) {
     load();
     EXPECT_EQ(stores().size(), i + 1);
   }
+}
+
+// A run keeps its date over midnight, and so does the store that it finds again.
+TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
+  constexpr int64_t kNoon = 1721649600, kDay = 86400;
+  const auto date_of = [&](const Datasets& data) {
+    return Tokenizer::open(folder.path()).decode(data.train[0].input_ids, false);
+  };
+  spec.template_name = "";
+  folder.write("rows.jsonl",
+               R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})");
+  const auto use = [&](const std::string& format) {
+    TestTokenizer{.chat_template = "{%- for m in messages %}{% generation %}{{ strftime_now('" + format +
+                                   "') }}{{ m.content }}{% endgeneration %}{%- endfor %}"}
+        .save(folder.path());
+  };
+  use("%d %b %Y");
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("22 Jul 2024"));
+  spec.started = {kNoon + 3600};
+  load();
+  EXPECT_EQ(stores().size(), 1u) << "the same day";
+  spec.started = {kNoon + kDay};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("23 Jul 2024"));
+  EXPECT_EQ(stores().size(), 2u);
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("22 Jul 2024"));
+  EXPECT_EQ(stores().size(), 2u) << "a resumed run finds the store of its start";
+  spec.started = {kNoon + 43199, 1, "X"};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("23 Jul 2024")) << "the day in the zone of the start";
+
+  use("%H:%M");
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
+  spec.started = {kNoon + 60};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01"));
 }
 
 TEST_F(Cache, ADamagedStoreIsRebuilt) {

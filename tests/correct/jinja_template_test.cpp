@@ -36,8 +36,12 @@ TEST(Jinja, RendersAsJinja2) {
 }
 
 TEST(Jinja, FormatsTheTimeItIsGiven) {
-  const std::time_t noon = 1721649600;  // 2024-07-22 12:00 UTC
+  const LocalTime noon{1721649600};  // 2024-07-22 12:00 UTC
   EXPECT_EQ(jinja::Template("{{ strftime_now('%d %b %Y') }}").render(ordered_json::object(), noon).text, "22 Jul 2024");
+  const LocalTime abroad{1721649600, 14 * 3600, "LINT"};
+  EXPECT_EQ(jinja::Template("{{ strftime_now('%d %b %H %Z %z') }}").render(ordered_json::object(), abroad).text,
+            "23 Jul 02 LINT +1400")
+      << "the zone is that of the moment, not of this machine";
 }
 
 TEST(Jinja, ListsWhatATemplateReads) {

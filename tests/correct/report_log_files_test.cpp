@@ -87,12 +87,12 @@ TEST(ProgressFile, IsContinuedAfterAResume) {
   const fs::path file = folder / "trainer_log.jsonl";
   cut_progress_after(file, 10);
   EXPECT_FALSE(fs::exists(file));
-  for (int64_t step : {10, 20, 30}) append_progress(file, progress(step));
+  for (int64_t step : {10, 20, 30}) append_progress(file, {progress(step)});
   const std::string until_20 = to_json_line(progress(10)) + "\n" + to_json_line(progress(20)) + "\n";
   write_text(file, read_text(file) + R"({"current_steps":15,"lo)");
   cut_progress_after(file, 20);
   EXPECT_EQ(read_text(file), until_20);
-  append_progress(file, progress(30));
+  append_progress(file, {progress(30)});
   EXPECT_EQ(read_text(file), until_20 + to_json_line(progress(30)) + "\n");
 }
 

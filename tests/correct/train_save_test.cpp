@@ -29,14 +29,14 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
     const auto wanted = trained_values(run.run, run.state);
     const fs::path checkpoint = run.folder();
     const Snapshot snapshot = take_snapshot(run.run, run.state);
-    EXPECT_GT(writer.save(run.state, {.global_step = 1, .train_batch_size = 7}), 0);
+    EXPECT_GT(writer.save(run.state, {.trainer = {.global_step = 1, .train_batch_size = 7}}), 0);
     run.advance();
-    writer.wait();
+    writer.require();
 
     StateReader state(state_folder(checkpoint));
     check_meta(state, run.run);
     check_data(state, run.batches.identity());
-    check_trainer_state(state);
+    read_record(state);
     EXPECT_EQ(state.meta().at("step"), 1);
     EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);
     const auto after = trained_values(run.run, run.state);
@@ -81,7 +81,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     CheckpointWriter writer(run.run, run.repository, run.batches.identity(), [=] { return memory; });
     writer.save(run.state, {});
     EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it exists when save() returns";
-    writer.wait();
+    writer.require();
     for (const std::string& file : list_tree(output)) written[memory == 0 ? 0 : 1][file] = read_text(output / file);
   }
   EXPECT_GT(written[0].size(), 4u);
@@ -98,7 +98,7 @@ TEST(CheckpointWriter, OldOnesAreDeletedAfterTheNewOneIsComplete) {
     ++run.state.step;
     writer.save(run.state, {});
   }
-  writer.wait();
+  writer.require();
   std::vector<int64_t> steps;
   for (const CheckpointFolder& one : list_checkpoints(folder / "out")) steps.push_back(one.complete ? one.step : -1);
   EXPECT_THAT(steps, testing::ElementsAre(3, 4));

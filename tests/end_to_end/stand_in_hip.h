@@ -26,7 +26,7 @@ class StandInHip : public testing::Test {
   void SetUp() override {
     require_gpu_plugin("rocm");
     if (IsSkipped() || HasFatalFailure()) return;
-    const std::string source = FETTLE_SOURCE_DIR, libraries = (folder_ / "libraries").string();
+    const std::string source = source_folder().string(), libraries = (folder_ / "libraries").string();
     const std::string make = source + "/scripts/make_stand_ins.sh " + Plugin::find("rocm").string() + " " + libraries +
                              " " + source + "/tests/stand_in_hip";
     ASSERT_EQ(std::system(make.c_str()), 0);

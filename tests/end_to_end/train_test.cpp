@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/peft/adapter_files.h"
+#include "checkpoint/safetensors.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -81,6 +82,39 @@ TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(std::stod(without[i]), std::stod(losses[i]), 1e-5) << i;
 }
 
+// The lines of trainer_log.jsonl without what a clock measured.
+std::vector<std::string> timeless_log(const std::filesystem::path& output) {
+  std::vector<std::string> lines;
+  std::ifstream in(output / "trainer_log.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    auto record = nlohmann::json::parse(line);
+    for (const char* key : {"elapsed_time", "remaining_time", "throughput"}) record.erase(key);
+    lines.push_back(record.dump());
+  }
+  return lines;
+}
+
+TEST(Resume, BetweenTwoLoggingStepsTheLogIsThatOfTheUninterruptedRun) {
+  TempFolder folder;
+  const auto words = [&](const char* output) {
+    return with(train_words(folder / output), {"save_strategy=steps", "save_steps=2", "max_steps=8", "logging_steps=3",
+                                               "val_size=8", "eval_strategy=steps", "eval_steps=3"});
+  };
+  ASSERT_EQ(run_fettle(folder, words("whole")).code, 0);
+  ASSERT_EQ(run_fettle(folder, words("cut")).code, 0);
+  for (const char* later : {"cut/checkpoint-6", "cut/checkpoint-8"}) std::filesystem::remove_all(folder / later);
+  const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  const auto wanted = timeless_log(folder / "whole");
+  ASSERT_EQ(wanted.size(), 6u) << "training and evaluation at 3, 6 and 8";
+  EXPECT_THAT(timeless_log(folder / "cut"), ElementsAreArray(wanted));
+  const auto result = [&](const char* output, const char* key) {
+    return nlohmann::json::parse(read_text(folder / output / "all_results.json"))[key];
+  };
+  EXPECT_EQ(result("cut", "train_loss"), result("whole", "train_loss"));
+  EXPECT_EQ(result("cut", "eval_loss"), result("whole", "eval_loss"));
+}
+
 TEST(Resume, WithoutACheckpointStartsANewRunAndReportsIt) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
@@ -98,7 +132,7 @@ TEST(Resume, AnotherRunsCheckpointIsRefused) {
 }
 
 TEST(Interrupt, SavesACheckpointFromWhichTheRunContinues) {
-  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}, {SIGHUP, 129}}) {
     TempFolder folder;
     const auto words = with(resumable(folder / "out"), {"save_steps=100000", "max_steps=5000"});
     Running running(folder.path(), words);
@@ -125,6 +159,41 @@ TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
   EXPECT_THAT(run.err, HasSubstr("rows.jsonl:"));
   EXPECT_THAT(run.err, HasSubstr("learning_rate"));
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
+}
+
+// A row with a token whose embedding is infinite: its loss is no number, whatever was trained before.
+TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
+  TempFolder folder;
+  const std::filesystem::path model = folder / "model";
+  std::filesystem::copy(reference_model("llama"), model);
+  {
+    const auto weights = SafetensorsFile::open(model / "model.safetensors");
+    const TensorEntry table = *weights.find("model.embed_tokens.weight");
+    const auto vocabulary = nlohmann::json::parse(read_text(model / "tokenizer.json"))["model"]["vocab"];
+    const int64_t row = table.bytes / table.shape.dims[0];
+    std::fstream out(model / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(table.offset + vocabulary["Q"].get<int64_t>() * row);
+    out << std::string(static_cast<size_t>(row), '\xff');  // NaN in every float type
+  }
+  std::string rows;
+  for (const char* text :
+       {"one row", "two rows", "three rows", "four rows", "the Q row", "six rows", "7 rows", "8 rows"})
+    rows += nlohmann::json{{"text", text}}.dump() + "\n";
+  write_text(folder / "rows.jsonl", rows);
+  const auto words = with(
+      train_words(folder / "out"),
+      {"model_name_or_path=" + model.string(), "dataset=" + (folder / "rows.jsonl").string(), "disable_shuffling=true",
+       "stage=pt", "packing=false", "save_strategy=steps", "save_steps=1", "max_steps=4", "plot_loss=false"});
+  const std::string bad = (folder / "rows.jsonl").string() + ":5";
+  const Outcome stopped = run_fettle(folder, words);
+  EXPECT_EQ(stopped.code, 2) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("skip_rows: [" + bad + "]"));
+  const Outcome wrong = run_fettle(folder, with(words, {"resume_from_checkpoint=true", "skip_rows=" + bad + "0"}));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("skip_rows: '" + bad + "0' is no row to train"));
+  const Outcome resumed = run_fettle(folder, with(words, {"resume_from_checkpoint=true", "skip_rows=" + bad}));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(logged_losses(folder / "out").size(), 4u);
 }
 
 TEST(Train, AnEarlierRunIsNotOverwrittenUnlessAsked) {

@@ -31,9 +31,9 @@ TEST(AtomicFolderPlace, FilledWhileWorking) {
 TEST(AtomicFolderPlace, IsAFile) {
   TempFolder folder;
   write_text(folder / "out", "");
-  for (Existing existing : {Existing::kRefuse, Existing::kReplace, Existing::kMerge})
+  for (Existing existing : {Existing::kRefuse, Existing::kReplace})
     EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out", existing); }), HasSubstr("a file has that name"));
-  EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out/sub", Existing::kMerge); }), HasSubstr("cannot create"));
+  EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out/sub", Existing::kReplace); }), HasSubstr("cannot create"));
 }
 
 TEST(AtomicFolderPlace, NotWritable) {

@@ -24,9 +24,9 @@ TEST(TrainerStateFile, BadOnesAreNamed) {
 
 TEST(ProgressFile, UnwritablePlaceIsNamed) {
   TempFolder folder;
-  EXPECT_THAT(user_error([&] { append_progress(folder / "none/trainer_log.jsonl", {}); }),
+  EXPECT_THAT(user_error([&] { append_progress(folder / "none/trainer_log.jsonl", {ProgressRecord()}); }),
               testing::HasSubstr("cannot write"));
-  EXPECT_THAT([&] { append_progress("/dev/full", {}); },
+  EXPECT_THAT([&] { append_progress("/dev/full", {ProgressRecord()}); },
               testing::ThrowsMessage<DoesNotFit>(testing::HasSubstr("No space left on device")));
 }
 

@@ -102,6 +102,66 @@ def freeze(recipe, trained):
     return dict(recipe=dict(finetuning_type="freeze") | recipe) | out | dict(final=final)
 
 
+def full(family=FAMILY, optimizer=loop.adamw, **recipe):
+    """Full tuning with the recipe's keys; `optimizer` takes the groups of loop.train."""
+    model = families.load_model(family)
+    out = train(model, loop.FULL | {key: recipe[key] for key in recipe if key in loop.FULL}, optimizer=optimizer)
+    final = {name: record.summary(name, p) for name, p in families.stored_tensors(model)}
+    return dict(family=family, recipe=dict(finetuning_type="full") | recipe) | out | dict(final=final)
+
+
+def slow_embeddings(rate):
+    """AdamW with another learning rate for the token embedding and the head: the matrices with a row per token."""
+
+    def optimizer(groups, lr, betas, eps):
+        tables = lambda p: p.dim() == 2 and p.shape[0] == families.COMMON["vocab_size"]
+        split = [
+            dict(params=[p for p in group["params"] if tables(p) == slow], weight_decay=group["weight_decay"], lr=each)
+            for group in groups
+            for slow, each in ((False, lr), (True, rate))
+        ]
+        return torch.optim.AdamW([group for group in split if group["params"]], lr=lr, betas=betas, eps=eps)
+
+    return optimizer
+
+
+class Bfloat16AdamW(torch.optim.Optimizer):
+    """AdamW on bfloat16 weights: state and arithmetic are float32, and each new weight is rounded to bfloat16."""
+
+    def __init__(self, groups, lr, betas, eps):
+        super().__init__(groups, dict(lr=lr))
+        self.betas, self.eps, self.steps = betas, eps, 0
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["m"], state["v"] = torch.zeros_like(p, dtype=torch.float32), torch.zeros_like(p, dtype=torch.float32)
+                gradient = p.grad.float()
+                state["m"].lerp_(gradient, 1 - self.betas[0])
+                state["v"].lerp_(gradient * gradient, 1 - self.betas[1])
+                m, v = state["m"] / (1 - self.betas[0] ** self.steps), state["v"] / (1 - self.betas[1] ** self.steps)
+                p.copy_(p.float() * (1 - group["lr"] * group["weight_decay"]) - group["lr"] * m / (v.sqrt() + self.eps))
+
+
+def bfloat16_weights(lora):
+    """Weights, and so the arithmetic, in bfloat16 without autocast: of the whole model, or of base and adapter."""
+    if not lora:
+        model = families.load_model(FAMILY, torch.bfloat16)
+        out = train(model, loop.FULL, optimizer=Bfloat16AdamW)
+        final = {name: record.summary(name, p) for name, p in families.stored_tensors(model)}
+        return dict(recipe=dict(finetuning_type="full", pure_bf16=True)) | out | dict(final=final)
+    base = families.load_model(FAMILY, torch.bfloat16)
+    model = peft.PeftModel.from_pretrained(base, FOLDER / "adapter_init", is_trainable=True, autocast_adapter_dtype=False)
+    model.to(torch.bfloat16)
+    out = train(model, optimizer=Bfloat16AdamW)
+    recipe = dict(bf16=True, lora_dtype="bfloat16")
+    return dict(start="adapter_init", recipe=recipe) | out | dict(final=final_adapter(model))
+
+
 def low_precision(dtype, full):
     if full:
         return dict(recipe=dict(finetuning_type="full")) | train(families.load_model(FAMILY), loop.FULL, autocast=dtype)
@@ -135,6 +195,10 @@ METHODS = {
     "lora_fp16": lambda: low_precision(torch.float16, False),
     "full_fp16": lambda: low_precision(torch.float16, True),
     "full_bf16": lambda: low_precision(torch.bfloat16, True),
+    "full_decay": lambda: full("gpt2", weight_decay=2.0),
+    "embedding_lr": lambda: full(optimizer=slow_embeddings(5e-5), embedding_lr=5e-5, learning_rate=5e-4),
+    "pure_bf16": lambda: bfloat16_weights(lora=False),
+    "lora_dtype": lambda: bfloat16_weights(lora=True),
 }
 
 

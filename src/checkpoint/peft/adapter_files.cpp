@@ -14,6 +14,7 @@
 #include "adapters/lora.h"
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/saved/result_folder.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -242,6 +243,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   const fs::path path = folder / kConfigFile;
   if (!fs::is_directory(folder))
     throw UserError("the adapter folder '{}' does not exist; check adapter_name_or_path", folder.string());
+  if (!fs::exists(path)) require_whole_result(folder);
   if (!fs::exists(path))
     throw UserError("{} is missing; give a folder that PEFT or Fettle saved as adapter_name_or_path", path.string());
   const auto fields = read_json_file<OrderedJson>(path);  // patterns are tried in order

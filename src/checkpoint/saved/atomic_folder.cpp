@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 
 #include "base/error.h"
@@ -17,13 +18,9 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-std::string tag(std::string_view kind) {
-  return fmt::format(".{}-{}", kind, ProcessName::own().text());
-}
-
 fs::path sibling(const fs::path& target, std::string_view kind) {
   fs::path path = target;
-  path += tag(kind);
+  path += fmt::format(".{}-{}", kind, process_name());
   return path;
 }
 
@@ -31,15 +28,15 @@ fs::path sibling(const fs::path& target, std::string_view kind) {
 struct Leftover {
   std::string name;
   bool old;
-  ProcessName owner;
+  std::string owner;
 };
 
 std::optional<Leftover> leftover(const std::string& entry) {
   for (const std::string_view kind : {".tmp-", ".old-"}) {
     const size_t at = entry.rfind(kind);
     if (at == std::string::npos) continue;
-    if (const auto owner = ProcessName::parse(std::string_view(entry).substr(at + kind.size())))
-      return Leftover{entry.substr(0, at), kind == ".old-", *owner};
+    if (const std::string owner = entry.substr(at + kind.size()); is_process_name(owner))
+      return Leftover{entry.substr(0, at), kind == ".old-", owner};
   }
   return std::nullopt;
 }
@@ -56,16 +53,30 @@ void move(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
 }
 
-// Removes the leftovers in `folder` for which `doomed` is true. An old folder that was not replaced gets its name back.
-template <typename Doomed>
-std::vector<fs::path> clean(const fs::path& folder, Doomed doomed) {
+// A process writes a small file without a presence in the folder, so a new one may be at work.
+bool may_be_written(const fs::path& entry) {
+  std::error_code code;
+  const fs::path now = presence_file(entry.parent_path(), process_name());  // both times are the file server's
+  return fs::is_regular_file(entry, code) &&
+         fs::last_write_time(now, code) - fs::last_write_time(entry, code) < std::chrono::hours(1);
+}
+
+// Removes the leftovers in `folder` that are `meant` and whose process is gone. An old folder that nothing replaced
+// gets its name back.
+template <typename Meant>
+std::vector<fs::path> clean(const fs::path& folder, Meant meant) {
   std::vector<fs::path> removed;
+  std::vector<std::pair<fs::path, Leftover>> found;
+  for (const fs::path& entry : entries_of(folder))
+    if (const auto one = leftover(entry.filename().string()); one && meant(*one)) found.emplace_back(entry, *one);
+  if (found.empty()) return removed;
+  const auto presence = Presence::in(folder);
   std::error_code ignored;
-  for (const fs::path& entry : entries_of(folder)) {
-    const std::optional<Leftover> found = leftover(entry.filename().string());
-    if (!found || !doomed(*found)) continue;
-    if (found->old && !fs::exists(folder / found->name)) {
-      move(entry, folder / found->name);
+  for (const auto& [entry, one] : found) {
+    if (life_of(folder, one.owner) != Life::kDead) continue;
+    if (!fs::exists(presence_file(folder, one.owner), ignored) && may_be_written(entry)) continue;
+    if (one.old && !fs::exists(folder / one.name)) {
+      move(entry, folder / one.name);
     } else {
       fs::remove_all(entry, ignored);
       removed.push_back(entry);
@@ -73,6 +84,8 @@ std::vector<fs::path> clean(const fs::path& folder, Doomed doomed) {
   }
   return removed;
 }
+
+}  // namespace
 
 void sync_tree(const fs::path& folder) {
   for (const fs::path& entry : entries_of(folder)) {
@@ -84,22 +97,6 @@ void sync_tree(const fs::path& folder) {
   sync_path(folder);
 }
 
-// Moves each file of `from` to `to` and replaces the file of the same name there.
-void move_files(const fs::path& from, const fs::path& to) {
-  std::error_code code;
-  fs::create_directories(to, code);
-  if (code) throw_file_error("create", to, code.value());
-  for (const fs::path& entry : entries_of(from)) {
-    if (fs::is_directory(entry))
-      move_files(entry, to / entry.filename());
-    else
-      move(entry, to / entry.filename());
-  }
-  sync_path(to);
-}
-
-}  // namespace
-
 AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing_(existing) {
   std::error_code code;
   target_ = fs::weakly_canonical(fs::absolute(target), code);
@@ -108,10 +105,13 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
   if (fs::exists(target_, code) && !fs::is_directory(target_, code))
     throw UserError("cannot create the folder {}: a file has that name; move it or choose another folder",
                     target_.string());
+  fs::create_directories(target_.parent_path(), code);
+  if (code) throw_file_error("create", target_, code.value());
+  presence_ = Presence::in(target_.parent_path());
   clean_leftovers(target_);
   if (existing_ == Existing::kRefuse && !entries_of(target_).empty())
     throw UserError("the folder {} is not empty; choose another one, or allow overwriting it", target_.string());
-  working_ = existing_ == Existing::kMerge ? target_ / tag("tmp") : sibling(target_, "tmp");
+  working_ = sibling(target_, "tmp");
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);
   if (code) throw_file_error("create", working_, code.value());
@@ -125,8 +125,10 @@ AtomicFolder::~AtomicFolder() {
 void AtomicFolder::commit() {
   internal_check(!committed_, "AtomicFolder::commit twice: {}", target_.string());
   sync_tree(working_);
-  existing_ == Existing::kMerge ? merge() : replace();
+  presence_->check();
+  replace();
   committed_ = true;
+  presence_.reset();
 }
 
 void AtomicFolder::replace() {
@@ -146,25 +148,18 @@ void AtomicFolder::replace() {
   if (replaces) fs::remove_all(old, ignored);
 }
 
-void AtomicFolder::merge() {
-  std::error_code ignored;
-  std::erase_if(dropped_, [&](const std::string& file) { return fs::exists(working_ / file); });
-  move_files(working_, target_);
-  for (const std::string& file : dropped_) fs::remove(target_ / file, ignored);
-  if (!dropped_.empty()) sync_path(target_);
-  fs::remove_all(working_, ignored);
-}
-
 void clean_leftovers(const fs::path& target) {
   const fs::path parent = target.parent_path().empty() ? "." : target.parent_path();
   const std::string name = target.filename().string();
-  clean(target, [](const Leftover& one) { return one.name.empty() && one.owner.is_gone(); });
-  clean(parent, [&](const Leftover& one) { return one.name == name && one.owner.is_gone(); });
+  clean(parent, [&](const Leftover& one) { return one.name == name; });
 }
 
 std::vector<fs::path> clean_folder(const fs::path& folder) {
-  // Leftovers with this process's id come from an earlier process.
-  return clean(folder, [](const Leftover& one) { return one.owner == ProcessName::own() || one.owner.is_gone(); });
+  if (std::error_code ignored; !fs::is_directory(folder, ignored)) return {};
+  const auto presence = Presence::in(folder);
+  std::vector<fs::path> removed = clean(folder, [](const Leftover&) { return true; });
+  remove_dead_presences(folder);
+  return removed;
 }
 
 void remove_folder(const fs::path& folder) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
+#include <memory>
 #include <vector>
+
+#include "checkpoint/saved/presence.h"
 
 namespace fettle {
 
@@ -14,7 +16,6 @@ class AtomicFolder {
   enum class Existing {
     kRefuse,   // throws UserError when NAME exists and is not empty
     kReplace,  // removes the old NAME after the new one is in place
-    kMerge,    // path() is NAME/.tmp-PROCESS; commit() moves each file to NAME and keeps NAME's other files
   };
 
   // Creates the working folder (and its parents) and removes what crashed runs left of NAME. Throws UserError with the
@@ -25,30 +26,27 @@ class AtomicFolder {
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // For kMerge: commit() also deletes NAME/`file`, unless the working folder has a file of that name. It deletes last,
-  // so that the old files exist until the new ones are in place.
-  void drop(const std::string& file) { dropped_.push_back(file); }
-  // Flushes all files and folders to the disk, then renames.
+  // Flushes all files and folders to the disk, then renames. Throws UserError, as Presence::check too.
   void commit();
 
  private:
   void replace();
-  void merge();
 
   std::filesystem::path target_, working_;
   Existing existing_;
-  std::vector<std::string> dropped_;
+  std::shared_ptr<Presence> presence_;  // in the folder of `working_`
   bool committed_ = false;
 };
 
-// Removes working folders of `target` that ended processes of this machine left. Restores the old folder when a process
-// died between the two renames.
+// Removes the working folders of `target` that ended processes (presence.h) left. Restores the old folder when a
+// process died between the two renames.
 void clean_leftovers(const std::filesystem::path& target);
-// The same for everything in `folder`, including files with temporary names. Call it at the start of a run, before the
-// run writes there. Returns what was removed.
+// The same for everything in `folder`, including files with temporary names. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Deletes a folder so that a half-deleted one never has its name.
 void remove_folder(const std::filesystem::path& folder);
+// Flushes all files and folders in `folder`, and itself.
+void sync_tree(const std::filesystem::path& folder);
 
 }  // namespace fettle

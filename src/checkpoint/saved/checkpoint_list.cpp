@@ -25,6 +25,13 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
+[[noreturn]] void throw_stateless(const fs::path& checkpoint) {
+  throw UserError(
+      "resume_from_checkpoint: {} has no state/ folder (save_only_model leaves it out), so it cannot be resumed; to "
+      "start from its weights give it as adapter_name_or_path or model_name_or_path",
+      checkpoint.string());
+}
+
 bool is_complete(const fs::path& folder) {
   try {
     StateReader reader(state_folder(folder));
@@ -65,8 +72,10 @@ std::optional<CheckpointFolder> newest_checkpoint(const fs::path& output_dir) {
 std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::string& value) {
   if (value == "true") {
     std::optional<fs::path> newest;
-    for (const CheckpointFolder& one : list_checkpoints(output_dir))
+    const std::vector<CheckpointFolder> all = list_checkpoints(output_dir);
+    for (const CheckpointFolder& one : all)
       if (fs::is_directory(state_folder(one.path))) newest = one.path;
+    if (!newest && !all.empty()) throw_stateless(all.back().path);
     return newest;
   }
   fs::path folder = fs::path(value).lexically_normal();
@@ -76,11 +85,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::s
         "resume_from_checkpoint: the folder {} does not exist; give a checkpoint-N folder, or true for the newest in "
         "{}",
         folder.string(), output_dir.string());
-  if (!fs::is_directory(state_folder(folder)))
-    throw UserError(
-        "resume_from_checkpoint: {} has no state/ folder, so it cannot be resumed; to start from its weights "
-        "give it as adapter_name_or_path or model_name_or_path",
-        folder.string());
+  if (!fs::is_directory(state_folder(folder))) throw_stateless(folder);
   return folder;
 }
 

@@ -21,8 +21,8 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);    
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // complete ones only
 // Returns the checkpoint that resume_from_checkpoint names: a checkpoint folder, or for "true" the newest one with a
-// state (nullopt when there is none). StateReader checks whether it is intact. Throws UserError when a named folder is
-// missing or has no state.
+// state (nullopt when there is no checkpoint). StateReader checks whether it is intact. Throws UserError when a named
+// folder is missing or has no state, or when no checkpoint has one.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
 // Deletes the oldest checkpoints until at most `limit` are left (0: no limit). Never deletes `written` (the one that
 // was just written) or the newest complete one. Returns the deleted ones.

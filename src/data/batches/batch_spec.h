@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace fettle {
@@ -32,6 +33,7 @@ struct BatchSpec {
   bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;
+  std::vector<std::string> skip_rows = {};  // "file:line" of rows whose places hold filler
   // T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few compilations.
   // Empty: max_length rounded up to `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};

@@ -66,6 +66,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
         "add rows",
         examples_.source(0));
   if (spec_.packing) pack();
+  skip_rows();
   // Drop lengths that no row needs.
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
@@ -90,6 +91,26 @@ void Batches::pack() {
     packed_.insert(packed_.end(), group.begin(), group.end());
     packed_starts_.push_back(static_cast<int64_t>(packed_.size()));
   }
+}
+
+void Batches::skip_rows() {
+  if (spec_.skip_rows.empty()) return;
+  std::set<std::string> wanted(spec_.skip_rows.begin(), spec_.skip_rows.end()), found;
+  bool left = false;
+  for (int64_t i = 0; i < examples(); ++i) {
+    const std::string source = examples_.source(i);
+    if (wanted.contains(source)) {
+      skipped_.insert(i);
+      found.insert(source);
+    } else {
+      left = left || examples_.trained_tokens(i) > 0 || !examples_.classes(i).empty();
+    }
+  }
+  for (const std::string& name : wanted)
+    if (!found.contains(name))
+      throw UserError("skip_rows: '{}' is no row to train; rows are named as messages name them, such as {}", name,
+                      examples_.source(0));
+  if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer");
 }
 
 int64_t Batches::groups() const {
@@ -151,7 +172,11 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
   // The next group of the step; when a step has one group only, the next one of the set.
   auto next = [&](size_t g) {
-    return groups.size() > 1 ? groups[(g + 1) % groups.size()] : (groups[g] + 1) % this->groups();
+    for (size_t n = 1; n < groups.size(); ++n)
+      if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;
+    int64_t other = (groups[g] + 1) % this->groups();
+    while (skips(other) && other != groups[g]) other = (other + 1) % this->groups();
+    return other;
   };
   std::vector<Sequence> out;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -242,6 +267,7 @@ Batch Batches::at(int64_t step) const {
     int64_t at = static_cast<int64_t>(s) * T;
     int32_t segment = 0;
     for (const Document& document : sequences[s]) {
+      if (skips(document.example)) continue;
       const auto length = static_cast<size_t>(document.length());
       ++segment;
       for (size_t i = 0; i < length; ++i, ++at) {
@@ -257,8 +283,10 @@ Batch Batches::at(int64_t step) const {
       std::copy(taught.begin(), taught.end(), classes.begin() + static_cast<std::ptrdiff_t>(s) * K);
       batch.trained_tokens += !taught.empty();
       preferences[s] = static_cast<int32_t>(examples_.preference(document.example));
-      batch.sources[s] += (batch.sources[s].empty() ? "" : ", ") + examples_.source(document.example);
-      if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[s] += " with another row's reply";
+      std::string& source = batch.sources[s];
+      if (!source.empty()) source += kPackedBeside;
+      source += examples_.source(document.example);
+      if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) source += kOtherReply;
     }
   }
   examples_.check();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <future>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct Batch {
   std::vector<std::string> sources;  // [A * B] where each sequence came from; "" for filler
 };
 
+// In Batch::sources: between the rows of one sequence, and after a row that has another row's reply.
+inline constexpr std::string_view kPackedBeside = ", ", kOtherReply = " with another row's reply";
+
 // Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
   int64_t groups = 0;  // in an epoch
@@ -47,7 +51,8 @@ class Batches {
  public:
   // With a grouping, spec.sequences is even. Throws UserError when there is no example, or none with a trained token;
   // for an example longer than the largest length; for packing with a grouping or with labelled rows; and when a rated
-  // reply has no other row to take a mismatched reply from.
+  // reply has no other row to take a mismatched reply from; and for a name in spec.skip_rows that no example has, or
+  // when nothing is left without them. Rows of spec.skip_rows count everywhere, but at() gives filler in their places.
   Batches(Examples examples, BatchSpec spec);
 
   const BatchSpec& spec() const { return spec_; }
@@ -63,6 +68,8 @@ class Batches {
 
  private:
   void pack();
+  void skip_rows();
+  bool skips(int64_t example) const { return skipped_.contains(example); }
   // Steps first .. first + steps, which share the same groups, sorted by length.
   struct Window {
     int64_t first = 0, steps = 0;
@@ -89,6 +96,7 @@ class Batches {
 
   Examples examples_;
   BatchSpec spec_;
+  std::set<int64_t> skipped_;  // examples
   // With packing, group i holds the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
 };

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <random>
 
 #include "base/cache.h"
@@ -35,11 +34,23 @@ const std::string& program_key() {
   return key;
 }
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return fmt::format("{}-{}-{}", local.tm_year, local.tm_mon, local.tm_mday);
+// What of `started` the template may write: nothing without strftime_now, the day when its formats show no more than
+// that, else the whole moment.
+std::string date_key(const std::string& chat_template, const LocalTime& started) {
+  if (chat_template.find("strftime_now") == std::string::npos) return "";
+  bool shown = false, days_only = true;
+  for (size_t at = 0; (at = chat_template.find('%', at)) != std::string::npos; ++at) {
+    if (at > 0 && chat_template[at - 1] == '{') continue;  // {% begins a tag
+    const size_t sign = chat_template.find_first_not_of("_-0^#EO", at + 1);
+    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // %} ends one
+    shown = true;
+    days_only =
+        days_only && std::string_view("aAbBhCdDeFgGjmuUVwWxyYzZ%").find(chat_template[sign]) != std::string::npos;
+    at = sign;
+  }
+  if (!shown || !days_only) return fmt::format("{} {} {}", started.seconds, started.offset, started.zone);
+  const std::tm day = started.parts();
+  return fmt::format("{}-{}-{} {} {}", day.tm_year, day.tm_mon, day.tm_mday, started.offset, started.zone);
 }
 
 bool can_write(const fs::path& folder) {
@@ -76,7 +87,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   for (const fs::path& file : tokenizer.files()) key.add(file.filename().string()).add_file(file);
   for (const char* name : {"default", "tool_use"}) {
     const std::string text = tokenizer.chat_template(name).value_or("");
-    key.add(text).add(text.find("strftime_now") == std::string::npos ? "" : today());
+    key.add(text).add(date_key(text, spec_.started));
   }
   const DataSpec& s = spec_;
   key.add(name_of(s.rows)).add(s.template_name).add(s.default_system);

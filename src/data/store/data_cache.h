@@ -13,9 +13,9 @@
 namespace fettle {
 
 // The key of a data set's store covers everything that changes a row's tokens: the bytes of the data files, how rows
-// are read, the tokenizer's files, the chat template (and the day, if the template asks for it), the members of
-// DataSpec that change tokens, and this program's own file. It leaves out where the files are, and the order, shares
-// and mix of the rows. Several processes may share a folder.
+// are read, the tokenizer's files, the chat template (and what the template may write of DataSpec::started), the
+// members of DataSpec that change tokens, and this program's own file. It leaves out where the files are, and the
+// order, shares and mix of the rows. Several processes may share a folder.
 class DataCache {
  public:
   // Keeps `spec` by reference. spec.cache names the folder. With "off" stores are made in a temporary folder, which is

@@ -1,0 +1,25 @@
+// Defines LocalTime: a moment with the time zone in which it is told. A run has one for its whole life, so that what it
+// writes from a template does not change at midnight or on another machine.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+
+namespace fettle {
+
+struct LocalTime {
+  int64_t seconds = 0;       // since 1970-01-01 00:00 UTC
+  int64_t offset = 0;        // of the zone: seconds east of UTC
+  std::string zone = "UTC";  // its short name
+
+  static LocalTime now();
+  static LocalTime at(std::time_t seconds);  // in this machine's zone
+  // The parts of the date. They point to `zone`, which must outlive them.
+  std::tm parts() const;
+  std::string text() const;  // "2026-11-22 18:32:02 +0100"
+
+  bool operator==(const LocalTime&) const = default;
+};
+
+}  // namespace fettle

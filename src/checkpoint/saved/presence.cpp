@@ -1,0 +1,329 @@
+#include "checkpoint/saved/presence.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/local_time.h"
+#include "base/log.h"
+#include "base/process_name.h"
+#include "checkpoint/files.h"
+
+namespace fettle {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+constexpr std::string_view kFilePrefix = ".fettle-";
+
+std::string first_line(const char* file) {
+  std::string line;
+  std::ifstream in(file);
+  std::getline(in, line);
+  return line;
+}
+
+// When the process started, in ticks since the boot; 0 when there is none.
+int64_t start_of(int64_t pid) {
+  const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
+  const size_t name_end = stat.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  int64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+enum class Lock { kFree, kHeld, kUnknown };
+
+Lock lock_on(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return Lock::kUnknown;
+  struct flock lock = whole_file(F_WRLCK);
+  const int result = fcntl(fd, F_OFD_GETLK, &lock);
+  ::close(fd);
+  return result != 0 ? Lock::kUnknown : lock.l_type == F_UNLCK ? Lock::kFree : Lock::kHeld;
+}
+
+// The time of the file's last change, asked from the file server itself where there is one. False when it is gone.
+bool changed_at(const fs::path& file, double& seconds) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno != ENOENT;
+  struct stat status {};
+  const bool known = fstat(fd, &status) == 0;
+  ::close(fd);
+  if (known) seconds = static_cast<double>(status.st_mtim.tv_sec) + 1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+  return true;
+}
+
+std::vector<std::string> ids_in(const fs::path& folder) {
+  std::vector<std::string> ids;
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(kFilePrefix)) ids.push_back(name.substr(kFilePrefix.size()));
+  }
+  return ids;
+}
+
+std::mutex registry_mutex;
+// Weak: who asked for it keeps it.
+std::map<fs::path, std::weak_ptr<Presence>>& registry() {
+  static std::map<fs::path, std::weak_ptr<Presence>> known;
+  return known;
+}
+
+fs::path registered_name(const fs::path& folder) {
+  std::error_code code;
+  const fs::path real = fs::canonical(folder, code);
+  return code ? fs::absolute(folder) : real;
+}
+
+}  // namespace
+
+Owner Owner::own() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::error_code code;
+  return {.id = process_name(),
+          .host = host,
+          .boot = first_line("/proc/sys/kernel/random/boot_id"),
+          .pid_space = fs::read_symlink("/proc/self/ns/pid", code).string(),
+          .pid = getpid(),
+          .started = start_of(getpid()),
+          .since = LocalTime::now().text()};
+}
+
+Json Owner::json() const {
+  return {{"host", host},   {"boot", boot},       {"pid_space", pid_space},
+          {"pid", pid},     {"started", started}, {"since", since},
+          {"locks", locks}, {"run", run},         {"settled", settled}};
+}
+
+std::string Owner::text() const {
+  if (host.empty()) return fmt::format("a run ({}{})", kFilePrefix, id);
+  return fmt::format("the run on {} (process {}, since {})", host, pid, since);
+}
+
+Owner read_owner(const fs::path& file) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  Owner owner;
+  if (const std::string name = file.filename().string(); name.starts_with(kFilePrefix))
+    owner.id = name.substr(kFilePrefix.size());
+  const Json fields = Json::parse(text, nullptr, false);
+  owner.run = true;  // until it says otherwise
+  try {
+    owner.host = fields.at("host").get<std::string>();
+    owner.boot = fields.at("boot").get<std::string>();
+    owner.pid_space = fields.at("pid_space").get<std::string>();
+    owner.pid = fields.at("pid").get<int64_t>();
+    owner.started = fields.at("started").get<int64_t>();
+    owner.since = fields.at("since").get<std::string>();
+    owner.locks = fields.at("locks").get<bool>();
+    owner.run = fields.at("run").get<bool>();
+    owner.settled = fields.at("settled").get<bool>();
+  } catch (const Json::exception&) {
+    owner.boot.clear();  // half-written: only its time tells
+  }
+  return owner;
+}
+
+fs::path presence_file(const fs::path& folder, const std::string& id) {
+  return folder / (std::string(kFilePrefix) + id);
+}
+
+Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
+  if (id == process_name()) return Life::kAlive;
+  const fs::path file = presence_file(folder, id);
+  double last = 0, present = 0;
+  if (!changed_at(file, last)) return Life::kDead;
+  const Owner owner = read_owner(file), own = Owner::own();
+  const bool same_kernel = !owner.boot.empty() && owner.boot == own.boot;
+  const Lock lock = lock_on(file);
+  if (lock == Lock::kHeld) return Life::kAlive;
+  if (same_kernel && owner.locks && lock == Lock::kFree) return Life::kDead;
+  if (same_kernel && owner.pid_space == own.pid_space)
+    return owner.started != 0 && start_of(owner.pid) == owner.started ? Life::kAlive : Life::kDead;
+  const fs::path now = presence_file(folder, process_name());
+  utimensat(AT_FDCWD, now.c_str(), nullptr, 0);
+  changed_at(now, present);
+  return present - last > dead_after ? Life::kDead : Life::kUnknown;
+}
+
+void remove_dead_presences(const fs::path& folder) {
+  for (const std::string& id : ids_in(folder))
+    if (is_process_name(id) && life_of(folder, id) == Life::kDead) {
+      std::error_code ignored;
+      fs::remove(presence_file(folder, id), ignored);
+    }
+}
+
+std::shared_ptr<Presence> Presence::in(const fs::path& folder) {
+  const std::lock_guard lock(registry_mutex);
+  std::weak_ptr<Presence>& known = registry()[registered_name(folder)];
+  // A forked process has its parent's, which says nothing of itself.
+  if (auto there = known.lock(); there && there->owner_.id == process_name()) return there;
+  const std::shared_ptr<Presence> made(new Presence(folder, false, {}));
+  known = made;
+  return made;
+}
+
+std::shared_ptr<Presence> Presence::alone_in(const fs::path& folder, Pace pace) {
+  const std::shared_ptr<Presence> made(new Presence(folder, true, pace));
+  made->become_alone();
+  const std::lock_guard lock(registry_mutex);
+  registry()[registered_name(folder)] = made;
+  return made;
+}
+
+Presence::Presence(fs::path folder, bool run, Pace pace)
+    : folder_(std::move(folder)), owner_(Owner::own()), pace_(pace) {
+  owner_.run = run;
+  file_ = presence_file(folder_, owner_.id);
+  create();
+  heart_ = std::thread([this] { beat(); });
+}
+
+Presence::~Presence() {
+  if (owner_.id != process_name()) {  // after a fork: the file and the thread are the parent's
+    heart_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_all();
+  heart_.join();
+  ::unlink(file_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Presence::create() {
+  const int fd = ::open(file_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) throw_file_error("write", file_, errno);
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+  struct flock lock = whole_file(F_WRLCK);
+  owner_.locks = fcntl(fd_, F_OFD_SETLK, &lock) == 0;
+  write();
+}
+
+void Presence::write() {
+  std::string text = owner_.json().dump() + "\n";
+  if (owner_.settled) text.insert(text.size() - 1, " ");  // as long as with "false"
+  if (pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return;
+  const int error_number = errno;
+  ::unlink(file_.c_str());
+  throw_file_error("write", file_, error_number);
+}
+
+// Every run first shows itself and then looks for others, so of two that begin together at least one sees the other.
+// When both do, the one with the smaller id goes on.
+void Presence::become_alone() {
+  Owner other;
+  if (found_another(true, other))
+    throw UserError(
+        "output_dir: {} works in {}: two runs would delete each other's checkpoints; wait for its end, stop it, or "
+        "choose another folder",
+        other.text(), folder_.string());
+  owner_.settled = true;
+  write();
+}
+
+bool Presence::found_another(bool wait, Owner& other) {
+  using std::chrono::steady_clock;
+  constexpr double kHalfWritten = 5;
+  bool told = false;
+  const auto begin = steady_clock::now();
+  std::map<std::string, double> seen;  // the last heartbeat of those who may be alive
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    if (wait) InterruptScope::check("waiting for another run in output_dir");
+    const double waited = std::chrono::duration<double>(steady_clock::now() - begin).count();
+    bool unclear = false;
+    for (const std::string& id : ids_in(folder_)) {
+      if (id == owner_.id) continue;
+      const fs::path file = presence_file(folder_, id);
+      const Owner found = read_owner(file);
+      if (!found.run) continue;
+      Life life = life_of(folder_, id, pace_.dead_after);
+      double sign = 0;
+      if (!changed_at(file, sign)) continue;
+      if (life == Life::kUnknown && seen.try_emplace(id, sign).first->second != sign) life = Life::kAlive;
+      if (life == Life::kDead) {
+        info("{} was killed or crashed; this run takes over {}", found.text(), folder_.string());
+        std::error_code ignored;
+        fs::remove(file, ignored);
+      } else if (!wait) {
+        other = found;
+        return true;
+      } else if (life == Life::kUnknown) {
+        unclear = true;
+        if (!std::exchange(told, true))
+          info("output_dir: waiting up to {} s for a heartbeat of {}", pace_.dead_after, found.text());
+      } else if (found.settled || waited > (found.host.empty() ? kHalfWritten : pace_.dead_after) ||
+                 (!found.host.empty() && id < owner_.id)) {
+        other = found;
+        return true;
+      } else {
+        unclear = true;  // it will see us and give way, or has its turn
+      }
+    }
+    if (!unclear) return false;
+  }
+}
+
+// The file is missing when another run considered this one dead, or when somebody removed it.
+void Presence::renew() {
+  if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
+  try {
+    Owner other;
+    if (owner_.run && found_another(false, other))
+      lost_ = true;
+    else
+      create();
+  } catch (const Error&) {
+    // The folder is gone or cannot be written now; the next beat tries again.
+  }
+}
+
+void Presence::beat() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, std::chrono::duration<double>(pace_.heartbeat), [this] { return ends_; }))
+    if (!lost_) renew();
+}
+
+void Presence::check() {
+  if (std::error_code code; !lost_ && !fs::exists(file_, code) && !code) {
+    const std::lock_guard lock(mutex_);
+    renew();
+  }
+  if (lost_)
+    throw UserError(
+        "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
+        "the file server); this one ends without touching it",
+        folder_.string(), pace_.dead_after);
+}
+
+}  // namespace fettle

@@ -1,0 +1,42 @@
+// Defines RunRecord: what a run has recorded so far. A checkpoint keeps it, and the resumed run continues it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "base/local_time.h"
+#include "report/log_files.h"
+
+namespace fettle {
+
+// Sums over steps, of which the log shows averages.
+struct LogSums {
+  double loss = 0;  // of `steps` steps, since the last log record
+  int64_t steps = 0;
+  std::map<std::string, std::pair<double, int64_t>> metrics;  // sum and number of steps, since the last log record
+  double total_loss = 0;                                      // of `total_steps` steps, since the run's start
+  int64_t total_steps = 0;
+  int64_t overflows = 0;  // steps that were run again with a smaller loss scale, since the run's start
+
+  bool operator==(const LogSums&) const = default;
+};
+
+struct RunRecord {
+  TrainerState trainer;
+  LogSums sums;
+  LocalTime started = LocalTime::now();  // the first start; resumed runs keep it, for dates in chat templates
+};
+
+// Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.
+nlohmann::json to_json(const LogSums& sums);
+// Reads what to_json() made. Fields that are missing stay zero. Throws UserError for values of another type.
+LogSums read_log_sums(const nlohmann::json& fields);
+
+nlohmann::json to_json(const LocalTime& time);
+// Throws UserError when a field is missing or of another type.
+LocalTime read_local_time(const nlohmann::json& fields);
+
+}  // namespace fettle

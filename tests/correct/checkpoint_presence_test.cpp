@@ -1,0 +1,207 @@
+// One run in a folder: a second run is refused, a dead run is taken over: same machine, container, other machine.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/process_name.h"
+#include "checkpoint/saved/presence.h"
+#include "temp_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kOther = "0123456789abcdef";
+
+// The file of a run that is not this process; its last heartbeat is `age` seconds old.
+fs::path write_owner(const fs::path& folder, Owner owner, int64_t age = 0) {
+  owner.id = kOther;
+  owner.run = owner.settled = true;
+  const fs::path file = presence_file(folder, kOther);
+  write_text(file, owner.json().dump());
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::seconds(age));
+  return file;
+}
+
+Owner elsewhere() {
+  Owner owner = Owner::own();
+  owner.host = "node7";
+  owner.boot = "another";
+  owner.pid = 4711;
+  return owner;
+}
+
+// The lock that a living owner holds. It ends with the life of this object, as with a process.
+struct HeldLock {
+  explicit HeldLock(const fs::path& file) : fd(open(file.c_str(), O_RDWR | O_CLOEXEC)) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    EXPECT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  }
+  ~HeldLock() { close(fd); }
+  int fd;
+};
+
+std::string refusal(const fs::path& folder, Pace pace = {}) {
+  return user_error([&] { Presence::alone_in(folder, pace); });
+}
+
+class OneRun : public testing::Test {
+ protected:
+  OneRun() { fs::create_directories(folder); }
+  TempFolder place;
+  fs::path folder = place / "out";
+};
+
+TEST_F(OneRun, LeavesNothingBehind) {
+  {
+    const auto presence = Presence::alone_in(folder);
+    EXPECT_EQ(list_tree(folder).size(), 1u);
+    EXPECT_EQ(Presence::in(folder), presence) << "who writes there shares it";
+    presence->check();
+  }
+  EXPECT_THAT(list_tree(folder), IsEmpty());
+}
+
+TEST_F(OneRun, ASecondOneIsRefusedByNameAndOneAfterAKillIsNot) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    const auto presence = Presence::alone_in(folder);
+    EXPECT_EQ(write(ready[1], "x", 1), 1);
+    pause();
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("the run on " + std::string(host)), HasSubstr(folder.string()),
+                                     HasSubstr("process " + std::to_string(other)), HasSubstr("since 2")));
+  EXPECT_EQ(list_tree(folder).size(), 1u) << "the other's file stays, this one's does not";
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  EXPECT_EQ(list_tree(folder).size(), 1u);
+  EXPECT_EQ(refusal(folder), "no error");
+  EXPECT_THAT(list_tree(folder), IsEmpty());
+}
+
+TEST_F(OneRun, OfTwoThatBeginTogetherOneGoesOn) {
+  constexpr int kRuns = 6;
+  int done[2];
+  ASSERT_EQ(pipe(done), 0);
+  std::vector<pid_t> runs;
+  for (int i = 0; i < kRuns; ++i) {
+    runs.push_back(fork());
+    if (runs.back() != 0) continue;
+    std::shared_ptr<Presence> presence;
+    const bool refused = user_error([&] { presence = Presence::alone_in(folder); }) != "no error";
+    EXPECT_EQ(write(done[1], refused ? "r" : "a", 1), 1);
+    pause();
+    _exit(0);
+  }
+  std::string said;
+  for (char byte; said.size() < kRuns && read(done[0], &byte, 1) == 1;) said += byte;
+  EXPECT_EQ(std::count(said.begin(), said.end(), 'a'), 1) << said;
+  for (const pid_t run : runs) {
+    kill(run, SIGKILL);
+    waitpid(run, nullptr, 0);
+  }
+}
+
+// A container has process numbers of its own, often with the same host name. The lock tells.
+TEST_F(OneRun, InAnotherContainerIsJudgedByItsLock) {
+  Owner owner = Owner::own();
+  owner.pid_space = "pid:[1]";
+  owner.locks = true;
+  const fs::path file = write_owner(folder, owner);
+  {
+    const HeldLock lock(file);
+    EXPECT_THAT(refusal(folder), HasSubstr("works in"));
+  }
+  EXPECT_EQ(refusal(folder), "no error") << "dead at once, however fresh its last heartbeat is";
+}
+
+TEST_F(OneRun, WhereThereAreNoLocksTheStartOfTheProcessTells) {
+  Owner owner = Owner::own();
+  write_owner(folder, owner);
+  EXPECT_THAT(refusal(folder), HasSubstr("works in")) << "this process is alive";
+  owner.started += 1;
+  write_owner(folder, owner);
+  EXPECT_EQ(refusal(folder), "no error") << "a later process has its number";
+}
+
+TEST_F(OneRun, OnAnotherMachineIsDeadAfterAWhile) {
+  write_owner(folder, elsewhere(), 121);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(refusal(folder), "no error");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the run on node7 (process 4711, since 2"));
+  write_owner(folder, elsewhere(), 0);
+  EXPECT_EQ(refusal(folder, {.heartbeat = 10, .dead_after = 0.3}), "no error") << "it was waited for";
+  write_text(presence_file(folder, kOther), "{\"host\": \"nod");
+  EXPECT_EQ(refusal(folder, {.heartbeat = 10, .dead_after = 0.3}), "no error") << "half-written";
+}
+
+TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
+  const fs::path file = write_owner(folder, elsewhere(), 1);
+  std::atomic<bool> ends = false;
+  std::thread heart([&] {
+    while (!ends) {
+      utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("node7"), HasSubstr("process 4711")));
+  ends = true;
+  heart.join();
+  const HeldLock lock(file);
+  EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
+}
+
+// As after SIGSTOP or a file server that was away for long.
+TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
+  const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
+  const fs::path own = presence_file(folder, process_name());
+  fs::remove(own);
+  presence->check();
+  EXPECT_TRUE(fs::exists(own)) << "nobody else is there: it shows itself again";
+  write_owner(folder, elsewhere());
+  fs::remove(own);
+  EXPECT_THAT(user_error([&] { presence->check(); }), HasSubstr("another run took"));
+  EXPECT_FALSE(fs::exists(own));
+}
+
+TEST_F(OneRun, SendsHeartbeats) {
+  const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
+  const fs::path own = presence_file(folder, process_name());
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  fs::last_write_time(own, old);
+  for (int i = 0; i < 500 && fs::last_write_time(own) == old; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GT(fs::last_write_time(own), old);
+}
+
+TEST_F(OneRun, DoesNotMindWhoOnlyWritesFiles) {
+  Owner owner = elsewhere();
+  owner.id = kOther;
+  write_text(presence_file(folder, kOther), owner.json().dump());
+  EXPECT_EQ(refusal(folder), "no error");
+  EXPECT_TRUE(fs::exists(presence_file(folder, kOther)));
+}
+
+TEST_F(OneRun, NeedsAFolderThatCanBeWritten) {
+  EXPECT_THAT(refusal(place / "none"), HasSubstr("cannot write"));
+}
+
+}  // namespace
+}  // namespace fettle
