@@ -15,7 +15,7 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Of one label: rows that have it and were said to, were said to, and have it.
+// Counts for one label: rows that have it and were predicted to, rows predicted to have it, and rows that have it.
 struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };
@@ -50,7 +50,7 @@ void add_averages(ClassificationMetrics& scores, const std::vector<LabelCounts>&
   scores.micro = score_of(all);
 }
 
-// Ranks from 1 on; equal values share the mean of theirs.
+// Ranks from 1 on. Equal values share the mean of their ranks.
 std::vector<double> ranks(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);

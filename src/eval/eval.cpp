@@ -138,13 +138,9 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
   return sets;
 }
 
-Run run_of(const Contender& contender, const Devices& devices) {
-  return contender.request.resolve(target_of(devices), Purpose::kInference);
-}
-
 // Everything that can be refused before weights are loaded.
 void check(const Contender& contender, const Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text) {
-  const Run run = run_of(contender, devices);
+  const Run run = contender.request.resolve(target_of(devices), Purpose::kInference);
   check_vocabulary(run, contender.request.repository().folder(), text.tokenizer);
   for (const EvalSet& set : sets)
     if (set.task == Task::kRows) check_positions(run, set.rows);
@@ -152,12 +148,11 @@ void check(const Contender& contender, const Devices& devices, const std::vector
 
 EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets,
                   const TextSide& text) {
-  const Run run = run_of(contender, devices);
-  TrainState state = load_state(devices, run, contender.request.repository(), false);
+  OpenModel model = open_model(devices, contender.request);
   EvalColumn out{contender.name, contender.request.model_title(), {}};
   for (const EvalSet& set : sets) {
-    info("{}: {} ({})", contender.name, set.name, task_name(set.task, *run.stage));
-    out.sets.push_back(measure(set, {devices, run, state}, contender.request.generation(), text.session.get()));
+    info("{}: {} ({})", contender.name, set.name, task_name(set.task, *model.run.stage));
+    out.sets.push_back(measure(set, devices, model, contender.request.generation(), text.session.get()));
   }
   return out;
 }

@@ -79,7 +79,7 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Columns of a file without a head line: its first row, read as one.
+// Columns of a file without a header line: its first row, which was read as the header.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
@@ -90,7 +90,7 @@ std::vector<std::string> headless_row(const DataSource& source, const ordered_js
   return answered && !first.contains("A") ? columns : std::vector<std::string>{};
 }
 
-// question, A, B, ..., answer from values in that order.
+// Names the values of a row question, A, B, ..., answer, in that order.
 ordered_json named(const std::vector<std::string>& values) {
   ordered_json out{{"question", values.front()}, {"answer", values.back()}};
   for (size_t i = 1; i + 1 < values.size(); ++i) out[std::string(1, kLetters[i - 1])] = values[i];

@@ -31,8 +31,8 @@ size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-Measured stage_figures(const EvalSet& set, const EvalModel& model) {
-  HeldOut held_out(model.devices, model.run, set.rows);
+Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
+  HeldOut held_out(devices, model.run, set.rows);
   const Evaluation found = held_out.run(model.state);
   Measured out{.figures = found.figures, .items = found.samples, .classes = held_out.classes()};
   out.figures["loss"] = found.loss;
@@ -49,12 +49,12 @@ Measured stage_figures(const EvalSet& set, const EvalModel& model) {
   return out;
 }
 
-Measured choices(const EvalSet& set, const EvalModel& model, const Session& text) {
+Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const Session& text) {
   std::vector<Example> examples;
   for (const Question& question : set.questions)
     for (size_t i = 0; i < question.choices.size(); ++i)
       examples.push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
-  const std::vector<double> losses = Evaluator(model.devices, model.run, examples).losses(model.state);
+  const std::vector<double> losses = Evaluator(devices, model.run, examples).losses(model.state);
   double right = 0, right_norm = 0;
   size_t at = 0;
   for (const Question& question : set.questions) {
@@ -72,8 +72,9 @@ Measured choices(const EvalSet& set, const EvalModel& model, const Session& text
   return out;
 }
 
-Measured replies(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session& text) {
-  Generator generator(model.devices, model.run, model.state);
+Measured replies(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
+                 const Session& text) {
+  Generator generator(devices, model.run, model.state);
   const ReplyOptions options{
       .max_new_tokens = spec.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
   Measured out;
@@ -117,7 +118,7 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
     const std::vector<int32_t> reply = text.tokenizer().encode(said, false);
     whole.insert(whole.end(), reply.begin(), reply.end());
   } else {
-    // Tokens may run over from the question into the choice; what the two have in common is the prompt.
+    // A token may span the end of the question and the start of the choice. The prompt is the common prefix of both.
     ids = text.tokenizer().encode(ask + "\nAnswer:", true);
     whole = text.tokenizer().encode(ask + "\nAnswer: " + said, true);
     const auto eos = text.tokenizer().eos_id();
@@ -129,7 +130,7 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   if (static_cast<int64_t>(whole.size() - prompt) >= longest)
     throw UserError("{}: choice {} has {} tokens, and cutoff_len is {}; raise it", question.where, i + 1,
                     whole.size() - prompt, longest);
-  // The end of a long question is kept.
+  // A long question loses its beginning.
   const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;
   Example out{.input_ids = {whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end()}, .source = question.where};
   out.labels = out.input_ids;
@@ -137,13 +138,14 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   return out;
 }
 
-Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session* text) {
+Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
+                 const Session* text) {
   internal_check(text != nullptr || set.task == Task::kRows, "{}: prompts need a session", set.name);
   switch (set.task) {
-    case Task::kRows: return stage_figures(set, model);
+    case Task::kRows: return stage_figures(set, devices, model);
     case Task::kChoice:
-    case Task::kLetters: return choices(set, model, *text);
-    case Task::kGeneration: return replies(set, model, spec, *text);
+    case Task::kLetters: return choices(set, devices, model, *text);
+    case Task::kGeneration: return replies(set, devices, model, spec, *text);
   }
   throw InternalError("measure: no such task");
 }

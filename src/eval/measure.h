@@ -10,7 +10,7 @@
 #include "eval/classification_report.h"
 #include "eval/items.h"
 #include "generate/session.h"
-#include "step/state/train_state.h"
+#include "step/open_model.h"
 
 namespace fettle {
 
@@ -20,13 +20,6 @@ struct EvalSet {
   Examples rows;                    // kRows
   std::vector<Question> questions;  // kChoice, kLetters
   std::vector<Prompt> prompts;      // kGeneration
-};
-
-// A model on its devices.
-struct EvalModel {
-  Devices& devices;
-  const Run& run;
-  TrainState& state;
 };
 
 struct Measured {
@@ -42,7 +35,8 @@ struct Measured {
 // `text` makes prompts as `chat` and `generate` do: through the chat template if the model has one. It may be null when
 // the task is kRows. Replies are greedy. Throws UserError that names the row if a question or prompt is too long for
 // the model.
-Measured measure(const EvalSet& set, const EvalModel& model, const GenerationSpec& spec, const Session* text);
+Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
+                 const Session* text);
 
 // The question followed by choice `i`; only the choice's tokens have labels. At most `longest` tokens.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);

@@ -13,12 +13,12 @@ namespace fettle {
 struct RowSet {
   std::string name;
   Examples rows;
-  std::vector<std::string> notes;  // DataReport's
+  std::vector<std::string> notes;  // those of DataReport
 };
 
-// These throw UserError as load_datasets does. Labelled rows may lack their label.
+// Both functions throw UserError as load_datasets does. Labelled rows may lack their label.
 
-// The rows that val_size sets apart, else all rows of spec.sets.
+// The rows that val_size holds out; without val_size, all rows of spec.sets.
 RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size);
 // All rows of one data set.
 RowSet read_named_set(DataSpec spec, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size);

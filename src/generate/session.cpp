@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/batches/order.h"
+#include "step/open_model.h"
 
 namespace fettle {
 namespace {
@@ -37,15 +38,11 @@ void require_text(const Request& request) {
 
 struct Session::Weights {
   Devices devices;
-  Run run;
-  TrainState state;
+  OpenModel model;
   Generator generator;
 
   explicit Weights(const Request& request)
-      : devices(request.devices()),
-        run(request.resolve(target_of(devices), Purpose::kInference)),
-        state(load_state(devices, run, request.repository(), false)),
-        generator(devices, run, state) {}
+      : devices(request.devices()), model(open_model(devices, request)), generator(devices, model.run, model.state) {}
 };
 
 Session::Session(const Request& request, Template wanted, SystemMessage system)

@@ -1,0 +1,11 @@
+#include "step/open_model.h"
+
+namespace fettle {
+
+OpenModel open_model(Devices& devices, const Request& request) {
+  Run run = request.resolve(target_of(devices), Purpose::kInference);
+  TrainState state = load_state(devices, run, request.repository(), false);
+  return {std::move(run), std::move(state)};
+}
+
+}  // namespace fettle
