@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test bench parity fuzz setup plugins clean format
+.PHONY: quickstart build test test-all bench parity fuzz setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -21,14 +21,16 @@ $(BUILD)/build.ninja: | setup
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
 
+# `make test` leaves out the slow tests, which plan many large models (docs/tests.md); `make test-all` runs all.
 # FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 380 MB.
-test: setup $(BUILD)/build.ninja
+test test-all: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout
 	@scripts/check_format
 	@scripts/check_docs
 	@cmake --build $(BUILD) --parallel $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS); code=$$?; scripts/list_skipped $(BUILD); exit $$code
+	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
+		scripts/list_skipped $(BUILD); exit $$code
 
 bench: build
 	@benchmarks/run.sh

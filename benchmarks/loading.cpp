@@ -18,10 +18,9 @@
 
 #include "base/error.h"
 #include "checkpoint/load.h"
-#include "run/device_request.h"
-#include "step/make_job.h"
+#include "config/recipe.h"
+#include "run/request.h"
 #include "step/state/load_meter.h"
-#include "step/state/placement.h"
 
 namespace fettle {
 namespace {
@@ -66,10 +65,11 @@ class Sampler {
 };
 
 void load(const Recipe& recipe, bool cold) {
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  Devices devices(device_request(recipe));
-  const Job job = make_job(recipe, repository.config(), "config.json", devices.count());
-  check_weights(repository, job.model);
+  const Request request(recipe, Command::kEval);
+  const ModelRepository& repository = request.repository();
+  Devices devices(request.devices());
+  const Run run = request.resolve(target_of(devices), Purpose::kInference);
+  check_weights(repository, run.model);
   if (cold) drop_from_page_cache(repository);
 
   std::atomic<int64_t> written{0};
@@ -77,10 +77,10 @@ void load(const Recipe& recipe, bool cold) {
   LoadMeter meter(repository.total_bytes());
   Sampler memory(written);
   const auto start = std::chrono::steady_clock::now();
-  for (const Param& param : job.frozen) {
+  for (const Param& param : run.frozen) {
     const Dims dims = stacked_shape(param, DType::kF32).dims;
     arrays.push_back(load_param(
-        devices.client(), param, job.frozen_dtype, layout_of(job.partition(param), dims, job.sharding.mesh()),
+        devices.client(), param, run.frozen_dtype, layout_of(run.partition(param), dims, run.sharding.mesh()),
         [&](const std::string& name) { return repository.find(name); },
         [&](int64_t bytes) {
           written += bytes;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "config/recipe.h"
 #include "run/labels.h"
 #include "run/request.h"
 #include "run/resolve.h"

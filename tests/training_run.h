@@ -2,7 +2,7 @@
 #pragma once
 
 #include "resolve_run.h"
-#include "train/save.h"
+#include "train/checkpoint_writer.h"
 #include "training.h"
 
 namespace fettle {

@@ -1,4 +1,5 @@
-// Defines Pattern: a regular expression in ECMAScript's syntax, for names, fields and short files.
+// Defines Pattern: a regular expression of the program's own, in PCRE2's syntax, for names, fields and files. Texts may
+// have any length. Patterns that users give go through tokenizer/text/regex.h instead, which bounds their time.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ class Pattern {
   // A match's groups; the whole match comes first. A group that took no part is empty.
   using Groups = std::vector<std::string>;
 
-  // Throws std::regex_error when `expression` is not valid.
+  // Throws InternalError if `expression` is not valid.
   explicit Pattern(const std::string& expression);
   ~Pattern();
 
@@ -25,7 +26,7 @@ class Pattern {
   std::string replace_all(const std::string& text, const std::string& replacement) const;
 
  private:
-  struct Compiled;  // keeps <regex>, which is slow to compile, within pattern.cpp
+  struct Compiled;
   std::unique_ptr<const Compiled> compiled_;
 };
 

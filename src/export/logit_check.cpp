@@ -22,9 +22,7 @@ struct Logits {
 
 // Returns nullopt when the forward pass does not fit the device.
 std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
-  Run run = request.resolve(target_of(devices), Purpose::kInference);
-  // Merging in memory rounds to the weights' dtype, but the export merged in f32.
-  if (!run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
+  const Run run = request.resolve(target_of(devices), Purpose::kInference, {.merges_in_f32 = true});
   const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
   const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, run.model.config.max_position_embeddings)}};
   Program program(run.sharding.mesh());

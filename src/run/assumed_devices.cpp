@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/pattern.h"
+#include "config/recipe.h"
 
 namespace fettle {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
-
 namespace fettle {
+
+struct Recipe;
 
 // device_count, else the product of the mesh's axes; none when the recipe sets neither (or mesh: auto alone).
 std::optional<int64_t> asked_devices(const Recipe& recipe);

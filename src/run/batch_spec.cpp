@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "config/recipe.h"
+
 namespace fettle {
 
 int64_t batch_shards(const MeshAxes& mesh) {

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <string>
 
-#include "config/recipe.h"
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
 #include "stages/stage.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // Devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "config/recipe.h"
 
 namespace fettle {
 namespace {

@@ -5,11 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
 #include "data/data_spec.h"
 #include "stages/stage.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // `labels` are those of settled_labels; `cutoff_len` is cutoff_len_of. Throws UserError for malformed interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);

@@ -1,5 +1,6 @@
 #include "run/device_request.h"
 
+#include "config/recipe.h"
 #include "kernels/kernels.h"
 #include "run/assumed_devices.h"
 

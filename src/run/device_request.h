@@ -1,10 +1,11 @@
 // Defines device_request: the devices that a recipe asks for.
 #pragma once
 
-#include "config/recipe.h"
 #include "programs/devices.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // `device_count`, else as many as the mesh has, else all.
 DeviceRequest device_request(const Recipe& recipe);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/recipe.h"
 #include "run/data_spec.h"
 
 namespace fettle {

@@ -5,11 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
 #include "data/classes/settle_labels.h"
 #include "stages/stage.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // Returns the recipe's keys about labels.
 LabelRequest label_request(const Recipe& recipe);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/peft/adapter_options.h"
+#include "config/recipe.h"
 
 namespace fettle {
 namespace {

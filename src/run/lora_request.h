@@ -4,9 +4,10 @@
 #include <string>
 
 #include "adapters/lora.h"
-#include "config/recipe.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // The options of the folder `adapter`, which is trained further or applied; when it is empty, those of the recipe. A
 // classifier's head is among the modules saved whole. Throws UserError for keys that contradict each other, or that

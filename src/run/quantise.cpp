@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/recipe.h"
 
 namespace fettle {
 namespace {

@@ -4,10 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
 #include "run/run.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // The format that the checkpoint has, else the one that the recipe asks for (quantization_bit); none when neither does.
 // Throws UserError when they ask for different bits.

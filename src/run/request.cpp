@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "config/recipe.h"
 #include "kernels/check.h"
 #include "run/batch_spec.h"
 #include "run/data_spec.h"

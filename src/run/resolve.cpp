@@ -6,6 +6,7 @@
 #include "adapters/freeze.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "config/recipe.h"
 #include "data/classes/taught_labels.h"
 #include "optim/schedule.h"
 #include "run/batch_spec.h"
@@ -330,6 +331,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.place_params();
   steps.set_float8();
   steps.warn_of_dropouts();
+  if (variant.merges_in_f32 && !run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
   return run;
 }
 

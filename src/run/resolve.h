@@ -6,11 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "config/recipe.h"
 #include "run/run.h"
 #include "run/variant.h"
 
 namespace fettle {
+
+struct Recipe;
 
 // A model's config.json, and its name for messages.
 struct ModelConfigFile {

@@ -1,4 +1,4 @@
-// Defines Variant: what a search may change of a recipe.
+// Defines Variant: what a command may change of a recipe before it is resolved.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ struct Variant {
   std::optional<bool> offload_optimizer, offload_param;
   std::optional<std::map<std::string, int64_t>> mesh;
   bool any_device_count = false;  // drops device_count
+  // Adapters that are merged when weights are loaded leave the base in f32, as an export computes them.
+  bool merges_in_f32 = false;
 };
 
 }  // namespace fettle

@@ -184,10 +184,6 @@ int Client::process_index() const {
   return handle_->process_index;
 }
 
-int64_t Client::memory_in_use(int ordinal) const {
-  return device_memory(handle_->api(), handle_->devices.at(ordinal)).bytes_in_use;
-}
-
 bool Client::has_memory(const std::string& kind) const {
   return std::ranges::any_of(handle_->memories(0), [&](const auto& memory) { return memory.first == kind; });
 }

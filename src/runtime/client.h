@@ -44,8 +44,6 @@ class Client {
   int process_index() const;
   // Whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;
-  // Bytes in use on a device now; 0 when the plugin does not report it (CPU).
-  int64_t memory_in_use(int ordinal) const;
 
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when it rejects the
   // text, and InternalError when the results' shard shapes differ from `signature`.

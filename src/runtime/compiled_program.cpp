@@ -9,33 +9,6 @@
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
-namespace {
-
-// The statistics as PJRT API 0.114 and later define them. Older plugins fill only the first part.
-struct LaterMemoryStats {
-  PJRT_Executable_GetCompiledMemoryStats_Args args;
-  int64_t total_size_in_bytes;
-  int64_t total_allocation_bytes;
-  int64_t indefinite_allocations;
-  int64_t peak_unpadded_heap_bytes;
-};
-static_assert(sizeof(PJRT_Executable_GetCompiledMemoryStats_Args) ==
-              PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE);
-
-// Asks the plugin twice: first for the program's size, then for its bytes and format.
-std::pair<std::string, std::string> read_optimized(const PJRT_Api& api, PJRT_Executable* executable) {
-  PJRT_ARGS(PJRT_Program, program);
-  PJRT_ARGS(PJRT_Executable_OptimizedProgram_Args, args);
-  args.executable = executable;
-  args.program = &program;
-  PJRT_CALL(api, PJRT_Executable_OptimizedProgram, args);
-  std::string code(program.code_size, '\0');
-  program.code = code.data();
-  PJRT_CALL(api, PJRT_Executable_OptimizedProgram, args);
-  return {std::move(code), std::string(program.format, program.format_size)};
-}
-
-}  // namespace
 
 void require_memory_to_compile(const Plugin& plugin) {
   const int64_t wanted = plugin.vendor().compile_bytes, left = free_host_memory();
@@ -67,9 +40,7 @@ CompiledProgram& CompiledProgram::operator=(CompiledProgram&& other) noexcept {
 }
 
 MemoryStats CompiledProgram::memory_stats() const {
-  LaterMemoryStats later{};
-  auto& args = later.args;
-  args.struct_size = sizeof later;
+  PJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats_Args, args);
   args.executable = executable_;
   PJRT_CALL(plugin_->api(), PJRT_Executable_GetCompiledMemoryStats, args);
   MemoryStats stats = {.argument = args.argument_size_in_bytes,
@@ -81,31 +52,21 @@ MemoryStats CompiledProgram::memory_stats() const {
                        .host_output = args.host_output_size_in_bytes,
                        .host_alias = args.host_alias_size_in_bytes,
                        .host_temp = args.host_temp_size_in_bytes,
-                       .reported_peak = args.peak_memory_in_bytes,
-                       .total_allocation = later.total_allocation_bytes};
+                       .reported_peak = args.peak_memory_in_bytes};
   stats.peak = plugin_->vendor().peak_bytes(stats);
   return stats;
 }
 
 std::string CompiledProgram::optimized_program() const {
-  return read_optimized(plugin_->api(), executable_).first;
-}
-std::string CompiledProgram::optimized_format() const {
-  return read_optimized(plugin_->api(), executable_).second;
-}
-
-std::map<std::string, double> CompiledProgram::cost_analysis() const {
-  PJRT_ARGS(PJRT_Executable_GetCostAnalysis_Args, args);
+  PJRT_ARGS(PJRT_Program, program);
+  PJRT_ARGS(PJRT_Executable_OptimizedProgram_Args, args);
   args.executable = executable_;
-  std::map<std::string, double> costs;
-  if (!pjrt::take(plugin_->api(), plugin_->api().PJRT_Executable_GetCostAnalysis(&args)).empty()) return costs;
-  for (size_t i = 0; i < args.num_properties; ++i) {
-    const PJRT_NamedValue& value = args.properties[i];
-    const std::string name(value.name, value.name_size);
-    if (value.type == PJRT_NamedValue_kFloat) costs[name] = value.float_value;
-    if (value.type == PJRT_NamedValue_kInt64) costs[name] = static_cast<double>(value.int64_value);
-  }
-  return costs;
+  args.program = &program;
+  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // the program's size
+  std::string code(program.code_size, '\0');
+  program.code = code.data();
+  PJRT_CALL(plugin_->api(), PJRT_Executable_OptimizedProgram, args);  // its bytes
+  return code;
 }
 
 std::string CompiledProgram::serialize() const {
@@ -115,13 +76,6 @@ std::string CompiledProgram::serialize() const {
   std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
   if (args.serialized_executable_deleter != nullptr) args.serialized_executable_deleter(args.serialized_executable);
   return bytes;
-}
-
-std::string CompiledProgram::fingerprint() const {
-  PJRT_ARGS(PJRT_Executable_Fingerprint_Args, args);
-  args.executable = executable_;
-  if (!pjrt::take(plugin_->api(), plugin_->api().PJRT_Executable_Fingerprint(&args)).empty()) return "";
-  return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
 }
 
 std::vector<Shape> CompiledProgram::output_shapes() const {

@@ -27,7 +27,6 @@ struct MemoryStats {
   int64_t host_alias = 0;
   int64_t host_temp = 0;
   int64_t reported_peak = 0;     // the plugin's own figure; what it includes differs (see Vendor::peak_bytes)
-  int64_t total_allocation = 0;  // 0 when the plugin is too old to report it
   int64_t peak = 0;              // the most device memory in use during one run; comparable between plugins
 };
 
@@ -44,15 +43,11 @@ class CompiledProgram {
   CompiledProgram& operator=(CompiledProgram&&) noexcept;
 
   MemoryStats memory_stats() const;
-  // The program after all passes, as HLO text or as the bytes of an HloModuleProto, depending on the plugin.
-  // `optimized_format` says which: "hlo", "hlo_with_config" or "mlir". It can have many megabytes.
+  // The program after all passes, as HLO text or as the bytes of an HloModuleProto, depending on the plugin. It can
+  // have many megabytes.
   std::string optimized_program() const;
-  std::string optimized_format() const;
-  // The compiler's cost estimates for one device, by name ("flops", "bytes accessed", ...). Empty when it has none.
-  std::map<std::string, double> cost_analysis() const;
   // Bytes for Client::load. The plugin file must be the same, and the machine of the same kind.
   std::string serialize() const;
-  std::string fingerprint() const;           // "" when the plugin has none
   std::vector<Shape> output_shapes() const;  // the shard of one device
 
   PJRT_Executable* handle() const { return executable_; }  // only for code in src/runtime

@@ -14,13 +14,13 @@
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpoint_meta.h"
+#include "train/checkpoint_writer.h"
 #include "train/not_finite.h"
 #include "train/output.h"
 #include "train/result.h"
 #include "train/resume.h"
 #include "train/retry.h"
 #include "train/root_files.h"
-#include "train/save.h"
 
 namespace fettle {
 namespace {

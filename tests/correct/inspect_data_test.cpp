@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "config/recipe.h"
 #include "data/example.h"
 #include "data_fixtures.h"
 #include "inspect/data_command.h"

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/recipe.h"
 #include "data/classes/taught_labels.h"
 #include "families.h"
 #include "gpu_plugin.h"

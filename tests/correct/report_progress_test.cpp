@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "config/recipe.h"
 #include "report/progress.h"
 #include "run/device_request.h"
 #include "runtime/vendors/targets.h"

@@ -88,9 +88,7 @@ TEST_F(Step, TellsItsMemoryAndProgram) {
   EXPECT_GT(stats.temp, 0);
   EXPECT_EQ(stats.peak, stats.argument + stats.output - stats.alias + stats.temp);
   EXPECT_EQ(step.program().output_shapes(), (std::vector<Shape>{{DType::kF32, {2, 8}}, {DType::kF32, {}}}));
-  EXPECT_EQ(step.program().optimized_format(), "hlo_with_config");
   EXPECT_NE(step.program().optimized_program().find("all-gather"), std::string::npos) << "w is gathered";
-  EXPECT_FALSE(step.program().fingerprint().empty());
 }
 
 TEST_F(Step, SerializedProgramsLoadAndRun) {

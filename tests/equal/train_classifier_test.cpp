@@ -10,8 +10,8 @@
 #include "export/export.h"
 #include "temp_folder.h"
 #include "train/checkpoint_meta.h"
+#include "train/checkpoint_writer.h"
 #include "train/result.h"
-#include "train/save.h"
 
 namespace fettle {
 namespace {

@@ -10,6 +10,7 @@
 #include "checkpoint/model_writer.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/repository.h"
+#include "config/recipe.h"
 #include "export/export.h"
 #include "paths.h"
 #include "temp_folder.h"

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "config/recipe.h"
 #include "data_fixtures.h"
 #include "inspect/data_command.h"
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "config/recipe.h"
 #include "data_fixtures.h"
 #include "run/labels.h"
 #include "stages/stages.h"

@@ -8,8 +8,8 @@
 #include "temp_folder.h"
 #include "train/base_digest.h"
 #include "train/checkpoint_meta.h"
+#include "train/checkpoint_writer.h"
 #include "train/output.h"
-#include "train/save.h"
 #include "training_run.h"
 
 namespace fettle {

@@ -1,4 +1,4 @@
-#include "train/save.h"
+#include "train/checkpoint_writer.h"
 
 #include <chrono>
 #include <memory>
