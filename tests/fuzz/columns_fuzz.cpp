@@ -11,8 +11,8 @@ using namespace fettle;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const TempFolder folder;
-  static const bool module = std::filesystem::exists(std::filesystem::read_symlink("/proc/self/exe").parent_path() /
-                                                     "fettle_columns.so");
+  static const bool module =
+      std::filesystem::exists(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fettle_columns.so");
   if (!module) std::abort();  // without the module all inputs would be refused
   const bool parquet = std::string_view(reinterpret_cast<const char*>(data), size).starts_with("PAR1");
   const std::filesystem::path file = folder / (parquet ? "rows.parquet" : "rows.arrow");
