@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench parity fuzz setup plugins clean format
+.PHONY: quickstart build test test-all bench parity fuzz faults sanitize setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -36,14 +36,19 @@ bench: build
 	@benchmarks/run.sh
 	@benchmarks/tokenizer.sh $(BUILD)
 
+# PARITY=short: two families.
 parity: build
-	@tests/reference/parity.sh
+	@tests/reference/parity.sh $(PARITY)
 
 # SECONDS_EACH is the fuzzing time of each target.
 SECONDS_EACH ?= 600
 fuzz:
 	@FETTLE_FUZZ=1 scripts/setup.sh
 	@tests/fuzz/run.sh $(SECONDS_EACH)
+
+# SANITIZE=data leaves out the checkpoint writer.
+sanitize: setup
+	@JOBS=$(JOBS) tests/sanitize.sh $(SANITIZE)
 
 format:
 	@scripts/check_format --fix

@@ -26,8 +26,8 @@ struct MemoryStats {
   int64_t host_output = 0;
   int64_t host_alias = 0;
   int64_t host_temp = 0;
-  int64_t reported_peak = 0;     // the plugin's own figure; what it includes differs (see Vendor::peak_bytes)
-  int64_t peak = 0;              // the most device memory in use during one run; comparable between plugins
+  int64_t reported_peak = 0;  // the plugin's own figure; what it includes differs (see Vendor::peak_bytes)
+  int64_t peak = 0;           // the most device memory in use during one run; comparable between plugins
 };
 
 // Throws DoesNotFit when this machine has less free memory than the plugin needs to compile a step. Without this check

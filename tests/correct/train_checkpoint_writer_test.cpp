@@ -72,8 +72,8 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
 // Without memory for the copy, the same files are written while training waits.
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
-  const RunRecord record;  // with the time at which the run started
   std::map<std::string, std::string> written[2];
+  const RunRecord record;  // one start, since a checkpoint has its second
   for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
     const fs::path output = folder / (memory == 0 ? "direct" : "copied");
     Recipe recipe = run_recipe(output, "full");

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Fuzzes every target for SECONDS each (default 60) with clang's libFuzzer, AddressSanitizer and UBSan, JOBS targets at
-# a time (default: the number of cores). New inputs go to FOLDER (default build/fuzz/corpus). When a target crashes, its
-# input stays there and the script fails. With FETTLE_FUZZ_SEED, the inputs are reproducible, as far as they get in the
-# time.
+# a time (default: the number of cores). New inputs are kept in FOLDER (default: fuzz in the cache), and the next run
+# starts from them. When a target crashes, its input stays there and the script fails. Every run has another seed, which
+# it prints; with that FETTLE_FUZZ_SEED and the same inputs a run makes the same new ones, as far as it gets in the time.
 # Usage: tests/fuzz/run.sh [SECONDS [FOLDER [SUBJECT ...]]]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 seconds=${1:-60}
 build=${FETTLE_FUZZ_BUILD:-$root/build/fuzz}
-found=${2:-$build/corpus}
+found=${2:-${FETTLE_CACHE:-$HOME/.cache/fettle}/fuzz}
+seed=${FETTLE_FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 jobs=${JOBS:-$(nproc)}
 shift $(($# < 2 ? $# : 2))
 subjects=("$@")
@@ -22,20 +23,39 @@ cmake -S "$root" -B "$build" -G Ninja -DFETTLE_FUZZ=ON -DCMAKE_CXX_COMPILER=clan
   -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
 cmake --build "$build" --parallel "$jobs" --target "${subjects[@]/#/fuzz_}"
 mkdir -p "$found"
+echo "fuzz: ${#subjects[@]} targets for $seconds s each, FETTLE_FUZZ_SEED=$seed, inputs in $found"
+
+# Copies the reference files of a subject, by which its fuzzing starts beside tests/fuzz/corpus.
+copy_references() {
+  local file reference=$root/tests/reference
+  local files=()
+  case $1 in
+    columns) files=("$reference"/data/rows.{parquet,arrow,feather}) ;;
+    config_json) files=("$reference"/models/*/config.json) ;;
+    adapter_config) files=("$reference"/models/*/adapter_init/adapter_config.json "$reference"/models/llama/variants/*/adapter_config.json) ;;
+  esac
+  for file in "${files[@]}"; do
+    cp "$file" "$2/$(cksum <"$file" | cut -d' ' -f1)"
+  done
+}
 
 fuzz() {
-  local subject=$1 dictionary=$root/tests/fuzz/$1.dict log=$found/$1.log
-  mkdir -p "$found/$subject"
-  if "$build/fuzz_$subject" -seed="${FETTLE_FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -max_len=8192 -print_final_stats=1 \
-    -artifact_prefix="$found/$subject-" -dict="$dictionary" "$found/$subject" "$root/tests/fuzz/corpus/$subject" \
+  local subject=$1 log=$build/$1.log dictionary=$root/tests/fuzz/$1.dict starts=$build/starts/$1
+  mkdir -p "$found/$subject" "$starts"
+  copy_references "$subject" "$starts"
+  local folders=("$found/$subject" "$starts")
+  [[ ! -d $root/tests/fuzz/corpus/$subject ]] || folders+=("$root/tests/fuzz/corpus/$subject")
+  [[ -f $dictionary ]] || dictionary=$root/tests/fuzz/json.dict
+  if "$build/fuzz_$subject" -seed="$seed" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -max_len=8192 -print_final_stats=1 \
+    -artifact_prefix="$found/$subject-" -dict="$dictionary" "${folders[@]}" \
     >"$log" 2>&1; then
     echo "fuzz: $subject, $(sed -n 's/stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, nothing found"
   else
     tail -n 40 "$log"
-    echo "fuzz: $subject FAILED, the input is in $found"
+    echo "fuzz: $subject FAILED with FETTLE_FUZZ_SEED=$seed; the input is in $found"
     return 1
   fi
 }
-export -f fuzz
-export root seconds build found
+export -f fuzz copy_references
+export root seconds build found seed
 printf '%s\n' "${subjects[@]}" | xargs -P "$jobs" -I{} bash -c 'fuzz {}'

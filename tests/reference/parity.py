@@ -161,7 +161,7 @@ def check_variants(table, family, fettle, recorded):
     if "lora_losses_bf16" in recorded:
         start = [folder / "adapter_init"]
         _, losses = fettle.train(f"{family}-bf16", loop.LORA, **keys, adapter_name_or_path=start, bf16=True)
-        table.add(family, "LoRA losses, bfloat16", relative(losses, recorded["lora_losses_bf16"]["loss"]), 2e-2)
+        table.add(family, "LoRA losses, bfloat16", relative(losses, recorded["lora_losses_bf16"]["loss"]), 3e-3)
     for name, wanted in recorded.get("variants", {}).items():
         method = dict(use_rslora=name == "rslora")
         start = [folder / "variants" / name]

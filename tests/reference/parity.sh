@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
 # usage: parity.sh                                    all of it
+#        parity.sh short                              two families, about a minute
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
 #        parity.sh classifiers                        classifiers in Transformers and PEFT
@@ -12,6 +13,10 @@ python=$("$here/python_env.sh")
 what=${1:-all}
 shift $(($# > 0))
 failed=0
+if [[ $what == short ]]; then
+  what=models
+  set -- llama gpt2
+fi
 if [[ $what == all || $what == tokenizers ]]; then
   "$python" "$here/tokenizer/compare.py" "$program" || failed=1
   "$python" "$here/tokenizer/random_configs.py" "$program" --count 200 --seconds 150 || failed=1

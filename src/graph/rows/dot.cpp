@@ -135,15 +135,15 @@ std::vector<Shape> float8_shape(Shapes o, const Attributes& a) {
 
 Tensors float8_vjp(const VjpArgs& a) {
   const Tensor &left = a.operands[1], &right = a.operands[2];
-  const auto& [dims, types] = a.get<Float8Product>();
-  const ScaledFloat8 gradient = to_float8(ct(a), types.gradient);
+  const auto& product = a.get<Float8Product>();
+  const ScaledFloat8 gradient = to_float8(ct(a), product.types.gradient);
   auto times = [&](const Tensor& other, DType result) {
-    return [&gradient, other, forward = types.forward, result](const DotDims& d) {
+    return [&gradient, other, forward = product.types.forward, result](const DotDims& d) {
       return scaled_dot(gradient, to_float8(other, forward), d, result);
     };
   };
-  Tensors grads =
-      dot_grads(dims, left, right, a.active[1], a.active[2], times(left, right.dtype()), times(right, left.dtype()));
+  Tensors grads = dot_grads(product.dims, left, right, a.active[1], a.active[2], times(left, right.dtype()),
+                            times(right, left.dtype()));
   grads.insert(grads.begin(), Tensor{});
   return grads;
 }

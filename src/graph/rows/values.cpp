@@ -19,15 +19,16 @@ std::vector<Shape> parameter_shape(Shapes, const Attributes& a) {
 }
 
 std::string constant_text(NodeText& n, Printer&) {
-  const auto& [shape, splat, values] = n.node.get<ConstantValue>();
+  const auto& constant = n.node.get<ConstantValue>();
+  const Shape& shape = constant.shape;
   size_t next = 0;
   auto nested = [&](auto& self, int64_t dim) -> std::string {
-    if (dim == shape.rank()) return mlir_element((*values)[next++], shape.dtype);
+    if (dim == shape.rank()) return mlir_element((*constant.values)[next++], shape.dtype);
     std::vector<std::string> parts;
     for (int64_t i = 0; i < shape.dims[dim]; ++i) parts.push_back(self(self, dim + 1));
     return fmt::format("[{}]", fmt::join(parts, ", "));
   };
-  const std::string dense = values == nullptr ? mlir_element(splat, shape.dtype) : nested(nested, 0);
+  const std::string dense = constant.values == nullptr ? mlir_element(constant.splat, shape.dtype) : nested(nested, 0);
   return fmt::format("stablehlo.constant dense<{}> : {}", dense, n.result());
 }
 

@@ -1,0 +1,25 @@
+// Takes any bytes as a Parquet file, when they begin with PAR1, or as an Arrow file: its rows are read, or it is
+// refused with UserError.
+#include <cstdlib>
+#include <string_view>
+
+#include "data/read/rows.h"
+#include "fuzz/fuzzed.h"
+#include "temp_folder.h"
+
+using namespace fettle;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const TempFolder folder;
+  static const bool module =
+      std::filesystem::exists(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fettle_columns.so");
+  if (!module) std::abort();  // without the module all inputs would be refused
+  const bool parquet = std::string_view(reinterpret_cast<const char*>(data), size).starts_with("PAR1");
+  const std::filesystem::path file = folder / (parquet ? "rows.parquet" : "rows.arrow");
+  return take_input(data, size, file, [&] {
+    read_rows(file, [](Row row) {
+      row.parse();
+      return true;
+    });
+  });
+}

@@ -1,0 +1,13 @@
+// Takes any text as a model's config.json: a family reads it and lists its parameters, or it is refused with UserError.
+#include "checkpoint/files.h"
+#include "fuzz/fuzzed.h"
+#include "models/model.h"
+#include "temp_folder.h"
+
+using namespace fettle;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const TempFolder folder;
+  const std::filesystem::path file = folder / "config.json";
+  return take_input(data, size, file, [&] { make_model(read_json_file(file), file.string()); });
+}
