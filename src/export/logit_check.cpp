@@ -23,7 +23,7 @@ struct Logits {
 // Returns nullopt when the forward pass does not fit the device.
 std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
   Run run = request.resolve(target_of(devices), Purpose::kInference);
-  // Merging in memory rounds to the weights' dtype, but the export merged in f32.
+  // The export merged in f32, but merging in memory rounds to the dtype of the weights. So that dtype is set to f32.
   if (!run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
   const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
   const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, run.model.config.max_position_embeddings)}};
@@ -106,8 +106,8 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   out.difference_from_adapter = largest_difference(merged->without, reference->with);
   out.difference_from_base = largest_difference(merged->without, reference->without);
   out.bound = tolerance(dtype) * out.scale;
-  // For f32, the bound is tighter, because nothing was rounded. Otherwise a merge that ignores a weak adapter would
-  // pass.
+  // For f32, the bound is tighter, because nothing was rounded. With a looser bound, a merge that ignores a weak
+  // adapter would pass.
   if (dtype == DType::kF32 || dtype == DType::kF64)
     out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
   if (!std::isfinite(out.scale))

@@ -1,4 +1,4 @@
-// Defines MemoryTable: how a step uses one device's memory. The compiled program tells it before it runs.
+// Defines MemoryTable: how a step uses one device's memory, known from the compiled program before it runs.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ struct AdapterFolder {
   const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
-// What the caller can apply besides LoRA itself. Other features are refused by name.
+// The PEFT features besides plain LoRA that the caller supports. Others are refused by name.
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;

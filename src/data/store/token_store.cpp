@@ -240,7 +240,7 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // Parsing replaces bytes that are not UTF-8, as writing the file does.
+  // The report is written and parsed once, so that bytes that are not UTF-8 are replaced as in the file.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
@@ -257,7 +257,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   if (!error)
     folder_.clear();
   else if (fs::exists(place) && replace)
-    // One step swaps the two, so that no other process finds the place empty. The old store is removed with the draft.
+    // The folders are exchanged in one step, so that other processes always find a store. The old store is removed with
+    // the draft.
     renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE);
   else if (!fs::exists(place)) {
     errno = error.value();
