@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// Numbers of random streams. An epoch uses its own number as its stream, so these numbers are far above.
+// Numbers of random streams. An epoch uses its own number as its stream, so these are much larger.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;

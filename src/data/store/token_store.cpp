@@ -64,7 +64,7 @@ void add_words(const Example& example, std::vector<Token>& words) {
                        !example.second_text.empty() && example.second_text[i] != 0);
 }
 
-// `per_row` classes; NaN when the row has no label.
+// Returns the example's classes, or `per_row` NaNs when the row has no label.
 std::vector<float> stored_classes(const Example& example, int64_t per_row) {
   if (example.classes.empty())
     return std::vector<float>(static_cast<size_t>(per_row), std::numeric_limits<float>::quiet_NaN());

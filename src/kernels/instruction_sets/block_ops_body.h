@@ -68,7 +68,7 @@ inline float total(Floats x) {
   return folded(x, [](auto a, auto b) { return a + b; });
 }
 
-// e^x for x <= 88 to 2 ulp; 0 below -87. After Cephes' expf.
+// e^x for x <= 88 to 2 ulp; 0 below -87. The method is that of Cephes' expf.
 inline Floats exponential(Floats x) {
   const Floats magic = spread(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats shifted = x * 1.44269504088896341F + magic;
