@@ -39,7 +39,7 @@ class TrialFile {
   int fd_;
 };
 
-// Moves kWritten bytes by `move`, a part of them in each call.
+// Calls `move` for one part after another until kWritten bytes are written or read.
 template <typename Move>
 void move_all(const fs::path& folder, Move move) {
   std::vector<char> part(1 << 20, 'x');
