@@ -16,7 +16,7 @@ namespace {
 struct Help {
   std::string_view command;
   std::array<std::string_view, 3> examples;
-  std::vector<std::string_view> keys;  // of the recipe; empty when the command reads no recipe
+  std::vector<std::string_view> keys;  // recipe keys; empty when the command reads no recipe
 };
 
 const std::vector<Help>& all_help() {

@@ -1,4 +1,4 @@
-// The commands, and the only catch: every failure ends here with its message and exit code.
+// The commands and the only catch block, which turns every error into a message and an exit code.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ struct RecipeWords {
 };
 
 int show_devices(const Recipe& recipe) {
-  // Only shown: a program that runs on the devices knows its own use of memory.
+  // This only lists devices, so no memory is reserved on them.
   const Client client(Plugin::load(recipe.plugin), {.device_count = static_cast<int>(recipe.device_count.value_or(0)),
                                                     .memory_fraction = device_request(recipe).memory_utilization,
                                                     .preallocate = false});

@@ -46,7 +46,7 @@ struct TestTokenizer {
   }
 
   void save(const std::filesystem::path& folder) const {
-    // GPT-2's spelling of bytes: printable ones stand for themselves, the others become U+0100 and up.
+    // GPT-2's byte alphabet: printable bytes are themselves, the others become U+0100 and up.
     nlohmann::json vocabulary = nlohmann::json::object();
     int next = 256, id = 0;
     auto utf8 = [](int code) {

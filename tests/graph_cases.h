@@ -46,7 +46,7 @@ struct FlopsCase {
   int64_t expected;
 };
 
-// A node of `op` some of whose results are read, and the operands that it then needs.
+// A node of `op` of which only some results are read, and the operands that it then needs.
 struct LivenessCase {
   Op op;
   std::string name;

@@ -1,4 +1,4 @@
-// Defines kernels_anywhere: the kernels of the CPU, also at shapes that are too small for them to pay.
+// Defines kernels_anywhere: the CPU's kernels, used at any shape, also where they are not faster than the body.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -55,7 +55,7 @@ struct TrainOptions {
 struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
-  std::map<std::string, Value> trained;                // by parameter, after the last step
+  std::map<std::string, Value> trained;                // weights by parameter after the last step
   std::map<std::string, std::vector<int64_t>>
       layers;                            // numbers of the layers of each parameter; {0} outside of the layers
   std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
@@ -90,7 +90,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     const StepOutcome outcome =
         run_step(devices, run, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
-      --s;  // runs again with a smaller scale, as in training
+      --s;  // repeats the step with a smaller scale, as in training
       continue;
     }
     result.losses.push_back(outcome.loss);

@@ -1,5 +1,5 @@
 // Defines the values of the codes of quantised weights, and the conversion between floats and codes in host memory.
-// After bitsandbytes; models/quantisation.h describes the formats.
+// Follows bitsandbytes; models/quantisation.h describes the formats.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ const std::vector<float>& values_of(Quantisation::Type type);
 const std::vector<float>& nested_values();
 
 // Quantises `values` in blocks of 64. Writes two codes per byte to `codes`, 32 bytes per block, and one absmax per
-// block. The last block may be shorter; its rest gets the code of 0.
+// block. When the last block is shorter, the unused codes are those of 0.
 void quantise_blocks(Quantisation::Type type, std::span<const float> values, std::byte* codes, float* absmax);
 void dequantise_blocks(Quantisation::Type type, const std::byte* codes, const float* absmax, std::span<float> values);
 

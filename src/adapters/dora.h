@@ -1,5 +1,5 @@
-// Defines DoRA's magnitudes: the outputs of W + scale * B A are scaled so that their norms equal them. Source: Liu et
-// al. 2024.
+// Defines DoRA's magnitudes, one per output: each row of W + scale * B A is scaled so that its norm equals the
+// magnitude. Source: Liu et al. 2024.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@ struct FrozenAndTrained {
   std::vector<Param> frozen, trained;
 };
 
-// Throws UserError that lists the names when a given name matches nothing, and when nothing is left to train.
+// Throws UserError that lists the names when a given name matches nothing, and when no parameter would be trained.
 FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options);
 
 }  // namespace fettle

@@ -1,8 +1,8 @@
 // Defines LoRA: trained low-rank matrices A and B for frozen linear layers. Source: Hu et al. 2021, and PEFT's naming.
 //
 // The LoRA weights of a module are lora_A [r, in] and lora_B [out, r] (fused: [parts, out, r]). They add scale * B A
-// dropout(x) to the module's result. DoRA (Liu et al. 2024) adds lora_magnitude_vector [out]: each row of W + scale * B
-// A is scaled to that norm.
+// dropout(x) to the module's result. DoRA (Liu et al. 2024) adds lora_magnitude_vector [out]: the norms to which the
+// rows of W + scale * B A are scaled.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
 // sharded as the base's input, B and the magnitude as its output. The stack also has slots for layers without LoRA
-// weights; these slots have no effect, whatever they hold.
+// weights; their values have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base: A, B and, with DoRA, the magnitude; empty when there
 // are none. An expert's gate and up share A and B; the outputs of B are the gate's, then up's.

@@ -12,8 +12,8 @@ namespace fettle {
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// weight is [L, out.., in], or [L, in, out..] when fan_in_fan_out. The more alike the singular values around Q are, the
-// more `iterations` the result needs.
+// weight is [L, out.., in], or [L, in, out..] when fan_in_fan_out. The closer the singular values around number Q are
+// to each other, the more `iterations` are needed.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
 // The LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the subspace;

@@ -72,7 +72,7 @@ void FileMapping::Range::on_bus_error(int, siginfo_t* info, void*) {
   for (Range* range = first; range != nullptr; range = range->next) {
     const uintptr_t end = range->end;
     if (address < range->begin || address >= end) continue;
-    // Marked first: a reader that meets zeros must find the mark.
+    // The mark comes first, so that a reader that sees zeros also sees the mark.
     range->lost = true;
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t from = address / page * page;
@@ -126,7 +126,7 @@ FileMapping::~FileMapping() {
 
 bool FileMapping::intact() const {
   if (range_ != nullptr && range_->lost) return false;
-  // Behind the new end of a file, the rest of its last page reads as zeros without a signal.
+  // After the new end of a file, the rest of the last page reads as zeros, and no signal is raised.
   struct stat status {};
   return descriptor_ < 0 || (fstat(descriptor_, &status) == 0 && status.st_size >= size_);
 }

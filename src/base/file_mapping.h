@@ -32,7 +32,7 @@ class FileMapping {
   int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
-  Range* range_ = nullptr;  // what the signal handler knows of this mapping
+  Range* range_ = nullptr;  // the entry that the signal handler uses for this mapping
 };
 
 }  // namespace fettle

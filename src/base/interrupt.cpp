@@ -13,7 +13,7 @@ std::atomic<int> scopes = 0;
 
 void remember(int signal) {
   caught = signal;
-  if (signal == SIGHUP) std::signal(SIGPIPE, SIG_IGN);  // the closed terminal took the readers of our output with it
+  if (signal == SIGHUP) std::signal(SIGPIPE, SIG_IGN);  // readers of our output may have ended too
   std::signal(signal, SIG_DFL);
 }
 

@@ -32,7 +32,8 @@ bool nests_too_deeply(std::string_view text) {
   return false;
 }
 
-// Where byte number `byte` (counted from 1, at most text.size()) stands: line, column and the text from there.
+// Describes the position of byte number `byte` (counted from 1, at most text.size()): line, column and the text from
+// there.
 std::string place_of(std::string_view text, size_t byte) {
   constexpr size_t kShown = 20;
   const size_t at = byte == 0 ? 0 : byte - 1;

@@ -1,5 +1,5 @@
-// Defines LocalTime: a moment with the time zone in which it is told. A run has one for its whole life, so that what it
-// writes from a template does not change at midnight or on another machine.
+// Defines LocalTime: a moment with the time zone in which it is shown. A run keeps one LocalTime from its start to its
+// end, so that dates in its chat templates do not change at midnight or on another machine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace fettle {
 
 struct LocalTime {
   int64_t seconds = 0;       // since 1970-01-01 00:00 UTC
-  int64_t offset = 0;        // of the zone: seconds east of UTC
+  int64_t offset = 0;        // of the time zone, in seconds east of UTC
   std::string zone = "UTC";  // its short name
 
   static LocalTime now();

@@ -10,9 +10,9 @@ namespace fettle {
 // existing folders stay as they are. Returns false when a folder cannot be made; errno says why.
 bool make_private_folder(const std::filesystem::path& folder);
 
-// Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. No
-// other user could when this user or root owns the file and its folder, and nobody else may write to them. A link is
-// followed, and its own folder is checked too. A missing file is safe: the caller finds out when it opens it.
+// Returns why another user could have changed the code in `file`, with the remedy; "" when no other user could. The
+// file is safe when this user or root owns it and its folder, and nobody else may write to them. A link is followed,
+// and its own folder is checked too. A missing file is safe: the caller finds out when it opens it.
 std::string distrust(const std::filesystem::path& file);
 
 }  // namespace fettle

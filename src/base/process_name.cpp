@@ -11,7 +11,7 @@ namespace fettle {
 const std::string& process_name() {
   static std::mutex mutex;
   static pid_t owner = 0;
-  static std::string* name = nullptr;  // those of parents stay: others may hold references
+  static std::string* name = nullptr;  // the parent's name is not freed: code may still refer to it
   const std::lock_guard lock(mutex);
   if (owner != getpid()) {
     std::random_device random;

@@ -1,13 +1,14 @@
-// Defines process_name: what this process calls itself in a folder that machines share. Unfinished files carry it.
+// Defines process_name: the unique name of this process in folders that machines share. It is part of the names of
+// unfinished files.
 #pragma once
 
 #include <string>
 
 namespace fettle {
 
-// 16 hexadecimal digits, drawn at random; a forked process gets others. No two processes on any machines share them.
+// 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new ones.
 const std::string& process_name();
-// Whether the text may be a name of some process, also of earlier versions.
+// Returns whether the text may be the name of a process, of this version or an earlier one.
 bool is_process_name(const std::string& text);
 
 }  // namespace fettle

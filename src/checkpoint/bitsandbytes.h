@@ -20,8 +20,8 @@ struct StoredQuantised {
   std::set<std::string> names;  // names of all its tensors
 };
 
-// Returns the tensors of the weight `name`, which has param.stored_dims(). Throws UserError when a tensor is missing or
-// differs from the format in type, block size, map or shape.
+// Finds the tensors of the weight `name`, whose dims are param.stored_dims(). Throws UserError when a tensor is
+// missing, or when its type, block size, map or shape is not that of `format`.
 StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
                                const Quantisation& format);
 

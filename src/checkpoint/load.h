@@ -24,7 +24,7 @@ using LoadProgress = std::function<void(int64_t bytes)>;
 // Returns hf_name for one layer: {} replaced by the layer's number.
 std::string name_of_layer(const std::string& name, int64_t layer);
 
-// A stored tensor, with the parameter's dims for it.
+// A stored tensor and the dims that the parameter gives to it.
 struct LayerTensor {
   const TensorFile* file;
   TensorEntry entry;
@@ -44,17 +44,18 @@ DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout&
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
                          const std::string& memory_kind = "", const LayerReads& reads = {});
 
-// More than the cores of a small machine, because most readers wait for the disk, which is faster with several reads at
-// once.
+// The number of threads that read files. It may exceed the number of cores: threads mostly wait for the disk, and disks
+// are faster with several reads at once.
 inline constexpr int kReaders = 8;
 
-// In these functions, `memory_kind` is that of ArgInfo: where the array lies. load_param() loads the parameter as a
-// device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape differs from the parameter's.
+// In these functions, `memory_kind` is the kind of memory in which the array lies (see ArgInfo). load_param() loads the
+// parameter as a device array of `dtype`, [L, ...] when stacked. Throws UserError when a tensor's shape differs from
+// the parameter's.
 DeviceBuffer load_param(const Client& client, const Param& param, DType dtype, const Layout& layout,
                         const FindTensor& find, const LoadProgress& progress, const std::string& memory_kind = "");
 
-// Returns random values by the parameter's Init, as Hugging Face initialises. They depend only on seed, name and global
-// index.
+// Returns random values from the distribution of the parameter's Init, as in Hugging Face's models. They depend only on
+// seed, name and global index.
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind = "");
 

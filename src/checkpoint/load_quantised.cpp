@@ -85,7 +85,7 @@ class Quantiser {
       layer.absmax.resize(static_cast<size_t>(product(absmax_dims)));
     }
     const Box codes = inner_box(piece.box, lead_);
-    // The elements of the codes' box, and their absmax.
+    // The weight's elements that the box `codes` encodes, and the box of their absmax.
     Box elements = codes, absmax = codes;
     if (!weight_.by_rows()) {
       elements = Box::whole(weight_.base.dims);

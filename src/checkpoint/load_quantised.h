@@ -1,5 +1,6 @@
-// Defines the streamed load of quantised weights. Floats become codes on their way to the devices, one piece per thread
-// at a time. The full-precision weight is never held in memory. Codes of a checkpoint are copied.
+// Defines the streamed load of quantised weights. Each thread reads one piece of float values at a time and converts it
+// to codes for the devices, so the full-precision weight is never in memory. When the checkpoint stores codes, they are
+// copied.
 #pragma once
 
 #include <vector>

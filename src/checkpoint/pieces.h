@@ -1,4 +1,5 @@
-// Defines the pieces in which device arrays are filled. Each is a contiguous range of a part of a builder.
+// Defines the pieces in which device arrays are filled. Each piece is a contiguous range of one part of a
+// BufferBuilder.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ struct RawEntry {
   std::optional<std::vector<int64_t>> shape, offsets;
 };
 
-// Reads the header event by event, so that a hostile one can neither nest deeply nor repeat a name unnoticed.
+// Reads the header event by event, so that it detects deep nesting and repeated names in a hostile header.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   std::vector<RawEntry> entries;

@@ -18,8 +18,8 @@ namespace fettle {
 struct TensorEntry {
   std::string name;
   Shape shape;
-  int64_t offset = 0;  // of the first byte in the file; may be unaligned
-  int64_t bytes = 0;   // from there to the end of the last element
+  int64_t offset = 0;  // position of the first byte in the file; may be unaligned
+  int64_t bytes = 0;   // number of bytes from there to the end of the last element
   Dims strides;        // in elements; empty: dense, row-major
 
   bool dense() const { return strides.empty(); }

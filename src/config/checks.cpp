@@ -85,7 +85,7 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// Warns about keys that have no effect beside others. They do no harm, but the user may think that they work.
+// Warns about keys that have no effect because of other keys. They do no harm, but the user may think that they work.
 void name_idle_keys(const Recipe& r) {
   const bool lora = r.finetuning_type == "lora", few_bits = r.quantization_bit.has_value();
   const std::string no_lora = "finetuning_type: " + r.finetuning_type + " trains no LoRA matrices";

@@ -57,7 +57,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"device_map"},
       {"offload_folder"},
       {"strict", "unknown keys are always errors"},
-      // The command already says these.
+      // The choice of command replaces these keys.
       {"do_train"},
       {"do_eval"},
       {"do_predict"},

@@ -1,4 +1,4 @@
-// Defines KeyText: help of a recipe key whose values another folder defines.
+// Defines KeyText: the help of a recipe key whose valid values are defined in another folder of src.
 #pragma once
 
 #include <map>

@@ -13,8 +13,8 @@ namespace fettle {
 
 struct Recipe;
 
-// A copy of a recipe's values. A stage reads the keys that it alone has from here, so that a new stage needs no new
-// member outside of its own files and the table of keys.
+// A copy of a recipe's values. A stage reads its own keys from here, so that a new stage changes only its own files and
+// the table of keys.
 class KeyValues {
  public:
   KeyValues() = default;

@@ -38,7 +38,7 @@ struct Key {
   bool may_be_auto = false;     // a map that may also be the word auto, which is stored as {auto: 1}
 };
 
-// The rows of some groups; keys.cpp has the others.
+// The table rows of some groups of keys; keys.cpp has the other groups.
 std::vector<Key> method_keys();
 std::vector<Key> preference_keys();  // also Group::kMethod
 std::vector<Key> training_keys();

@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// The name with the fewest single-letter edits (insert, delete, replace, swap of neighbours) from `name`, the first
-// among equals; none when that needs more edits than a third of the letters.
+// Returns the known name that needs the fewest single-letter edits (insert, delete, replace, swap of neighbours) to
+// become `name`; with equal numbers, the first one. None when it needs more edits than a third of the letters.
 std::optional<std::string_view> nearest(std::string_view name, const std::vector<std::string_view>& names);
 
 }  // namespace fettle

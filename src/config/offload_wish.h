@@ -12,12 +12,12 @@ namespace fettle {
 
 struct OffloadWish {
   bool optimizer = false, param = false;
-  std::string unread;  // the file that would tell, when it cannot be read
+  std::string unread;  // the settings file that could not be read; empty when there is none
 };
 
 // Reads the keys deepspeed (a file, or its content), fsdp (words), fsdp_config (a file, or its content) and fsdp_*;
-// returns nullopt for other keys. Looks for a file beside `recipe` too. DeepSpeed names what goes to host memory; FSDP
-// moves both.
+// returns nullopt for other keys. Also looks for a file in the recipe's folder. DeepSpeed's settings state what is
+// offloaded; FSDP offloads both.
 std::optional<OffloadWish> offload_wish(std::string_view key, const GivenValue& given,
                                         const std::filesystem::path& recipe);
 

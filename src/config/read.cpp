@@ -44,8 +44,8 @@ class Reader {
     }
   }
 
-  // Turns on the offload that other tools' settings ask for, unless its own key is given. Warns, in one line, about
-  // keys that have no effect here.
+  // Turns on the offload that other tools' settings ask for, unless Fettle's own key is given. Prints one warning that
+  // lists all keys without effect.
   void report() {
     for (const auto& [key, by] : wishes_) {
       if (recipe_.set_at.contains(key)) continue;
@@ -221,7 +221,7 @@ class Reader {
   Recipe& recipe_;
   bool once_;  // a key may be given only once, as in a file
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
-  std::map<std::string, std::pair<std::string, std::string>> wishes_;  // our key -> who asks for it, and where
+  std::map<std::string, std::pair<std::string, std::string>> wishes_;  // key -> other tool's key, and where
   std::vector<std::string> idle_;
   std::string idle_where_;
 };

@@ -70,7 +70,7 @@ struct Recipe {
   bool packing = false;  // documents in one sequence cannot see each other (neat_packing means the same)
   bool train_on_prompt = false;
   bool mask_history = false;
-  double val_size = 0;  // < 1: a share of the rows; >= 1: a count
+  double val_size = 0;  // below 1: the share of the rows that is held out; else their number
   std::optional<int64_t> max_samples;
   bool disable_shuffling = false;
   std::string overlength = "cut";             // cut, drop, error
@@ -93,7 +93,7 @@ struct Recipe {
   int64_t lr_num_cycles = 1;                  // cosine_with_restarts
   std::optional<int64_t> lr_num_decay_steps;  // warmup_stable_decay needs it
   double warmup_ratio = 0;
-  double warmup_steps = 0;                  // < 1: a ratio, as in Transformers 5
+  double warmup_steps = 0;                  // below 1: a share of all steps, as in Transformers 5
   std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
   std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: that of config.json
   std::string optim = "adamw_torch";
@@ -142,7 +142,7 @@ struct Recipe {
   std::string default_system;
 
   // Hardware.
-  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: mesh_is_auto
+  std::map<std::string, int64_t> mesh;          // axis -> size; empty: all devices on fsdp; {auto: 1}: Fettle chooses
   std::map<std::string, std::string> sharding;  // logical axis -> mesh axis; replaces the default for that axis
   bool offload_optimizer = false;               // keep the optimizer state in host memory
   bool offload_param = false;                   // keep the weights of the layers in host memory
@@ -157,11 +157,12 @@ struct Recipe {
   std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
 
-  // interleave_probs as numbers. Throws UserError unless there is one number above 0 for each of `dataset`.
+  // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
+  // `dataset`.
   std::vector<double> interleave_weights() const;
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
-  // `mesh: auto`: plan/mesh_choice.h chooses. A step has per_device_train_batch_size x all devices rows, whatever it
-  // chooses.
+  // Returns whether the recipe says `mesh: auto`. Then plan/mesh_choice.h chooses the mesh. For every choice, a step
+  // has per_device_train_batch_size times the number of all devices rows.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
   std::string where(const std::string& key) const;

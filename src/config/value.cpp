@@ -44,7 +44,7 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
   throw UserError("{}: {}: found {}, wanted {}", given.where, key.name, found, describe_type(key));
 }
 
-// The text that a spelling stands for; `text` itself when it is not a spelling.
+// Returns the value that an alternative spelling stands for; `text` itself when it is not one.
 std::string meant(const Key& key, const std::string& text) {
   if (contains(key.values, text) || contains(key.later, text)) return text;
   auto lookup = [&](std::string_view spelled) -> const std::string_view* {

@@ -8,7 +8,7 @@
 namespace fettle {
 
 // An empty text gives a null node. Throws YAML::ParserException, also when a second document or other text follows the
-// first document: yaml-cpp's Load ignores it, and its LoadAll may not return.
+// first document. (yaml-cpp's Load would ignore that text, and its LoadAll may never return.)
 YAML::Node parse_yaml(const std::string& text);
 
 }  // namespace fettle

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A text that no row holds. It shows where the template puts the content of a message.
+// A text that does not occur in data. It shows where the template puts the content of a message.
 constexpr std::string_view kMark = "Qz7FettleMark7zQ";
 
 struct Span {
@@ -31,7 +31,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// The text is only white space and tags of a thinking block.
+// Returns whether the text has only white space and tags of a thinking block.
 bool only_thinking(std::string_view text) {
   static constexpr std::string_view kTags[] = {"<think>",      "</think>",      "[THINK]",           "[/THINK]",
                                                "<seed:think>", "</seed:think>", "<|channel>thought", "<channel|>"};
@@ -143,7 +143,8 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // The end of text[begin, end), less what follows its end-of-turn token. `stopped` says whether there is such a token.
+  // Returns the end of text[begin, end) without the text after its end-of-turn token. `stopped` says whether there is
+  // such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {
@@ -287,7 +288,7 @@ struct ChatTemplate::State {
 };
 
 // The ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text. The exception is a token
-// that would lie across a cut: there the text before the cut is tokenised alone, as it is in a prompt.
+// that would cross a cut: then the text before the cut is tokenised alone, as in a prompt.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -399,7 +400,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
         if (last) state->add_stop(tokenizer.token(*last));
       }
     } catch (const UserError&) {
-      // A template that refuses these messages says nothing about its end of turn.
+      // The template refuses these messages, so the end-of-turn token cannot be found this way.
     }
     for (const char* usual :
          {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})

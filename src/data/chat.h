@@ -1,8 +1,8 @@
 // Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
 //
 // The spans are the assistant's turns with their end-of-turn token. {% generation %} marks in the template give them;
-// without marks, a turn is what the conversation has beyond the prompt before it. The text is tokenised without adding
-// special tokens: the template itself writes bos_token where it wants it.
+// without marks, a turn is the text that follows the prompt before it. The text is tokenised without adding special
+// tokens: the template itself writes bos_token where it wants it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Message {
 class ChatTemplate {
  public:
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
-  // tokenizer by reference. strftime_now in a template tells `now`. Throws UserError when the name is unknown, when the
-  // model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
+  // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
+  // when the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now());
 
   // The prompt for the next assistant turn, as token ids; `chat`, `generate` and `train` all use it. These functions
@@ -39,7 +39,7 @@ class ChatTemplate {
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // whose turn these tokens are; where turns cannot be told apart, the role that spoke last
+    std::string role;  // the role whose turn this is; where turns cannot be distinguished, the last role
     bool trained;      // an assistant turn with its end-of-turn token
   };
   // The whole conversation in pieces; their ids, concatenated, are the training example. The ids before a trained turn
@@ -52,7 +52,7 @@ class ChatTemplate {
 
   // Counts of turns that render() met so far; a report shows those above zero.
   struct Counts {
-    int64_t rewritten = 0;      // earlier turns that are rendered in another way than when they were the last
+    int64_t rewritten = 0;      // earlier turns that are rendered differently from when they were the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
   };

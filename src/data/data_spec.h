@@ -44,7 +44,7 @@ struct DataSpec {
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
   std::string default_system;            // the system message of conversations that have none
-  LocalTime started = LocalTime::now();  // what strftime_now of a chat template tells
+  LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
   int64_t cutoff_len = 2048;             // tokens of the longest example
   Overlength overlength = Overlength::kCut;
   bool train_on_prompt = false;
@@ -53,7 +53,7 @@ struct DataSpec {
   bool labels_optional = false;    // rows without a label are kept; else they are bad rows
 
   // Which rows are taken, and in what order.
-  double val_size = 0;  // rows set apart for evaluation: a share below 1, else a count
+  double val_size = 0;  // rows held out for evaluation: below 1 a share, else a count
   Mix mix = Mix::kConcat;
   std::vector<double> mix_weights;  // one for each of `sets`, or none
   uint64_t seed = 42;

@@ -81,7 +81,7 @@ class Loader {
           source.name, name_of(spec_.rows));
   }
 
-  // Whether a list of labels holds one 0 or 1 for each label: all lists of the set decide, or those of all sets.
+  // Returns whether a list of labels has a 0 or 1 for each label. This depends on all lists of the set, or of all sets.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;
@@ -97,7 +97,8 @@ class Loader {
       TokenWriter writer(cache_.draft(key), classes);
       const RowTokeniser tokeniser(spec_, tokenizer_, vocab_size_, lists_are_yes_or_no(source));
       const Tally tally = fill_store(writer, source, tokeniser, spec_);
-      // The key stands for the files as they were. A store of other rows under it would be wrong for good.
+      // The key was computed before the files were read. If they have changed since, the store must not be kept under
+      // this key.
       if (cache_.key(source, tokenizer_, vocab_size_) != key)
         throw UserError("dataset: {} changed while it was read; start again when it is complete, or set data_cache=off",
                         source.name);

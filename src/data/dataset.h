@@ -18,7 +18,7 @@ namespace fettle {
 struct DataReport {
   int64_t rows = 0;
   int64_t examples = 0;
-  // Both count what num_samples, mix_strategy and val_size leave.
+  // Both are counted after num_samples, mix_strategy and val_size have been applied.
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // for labelled rows: the rows that have a label
   std::map<std::string, int64_t> tokens_by_role;

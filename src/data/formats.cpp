@@ -43,7 +43,7 @@ std::string content_of(const ordered_json& value, const std::string& what) {
   return text;
 }
 
-// The column `tools` holds an array, or its JSON as a text. "" when there are no tools.
+// The column `tools` has an array, or an array written as JSON text. Returns "" when there are no tools.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -70,7 +70,7 @@ ordered_json arguments_of(ordered_json arguments) {
   return parsed.is_object() ? parsed : arguments;
 }
 
-// The calls of a function_call turn: {"name", "arguments"} or an array of them, as OpenAI's tool_calls.
+// Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
   ordered_json calls = parse_json_or_discard<ordered_json>(text);
   if (calls.is_discarded()) bad("the function call is not valid JSON: {}", text.substr(0, 80));

@@ -37,7 +37,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
   return turns;
 }
 
-// The row as if the reply in `column` were its only one.
+// Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
   const ordered_json& reply = row[column];
@@ -105,7 +105,7 @@ Sample read_pair(const ordered_json& row, const DataSource& source) {
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // Equal replies are found once they are tokens, and dropped.
+  // Pairs with equal replies are found and dropped after tokenising.
   if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
   while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
   for (const std::vector<Message>* side : {&chosen, &rejected})

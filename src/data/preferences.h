@@ -1,4 +1,5 @@
-// Defines read_pair and read_rated: rows that say which of two replies is better, or whether a reply is good.
+// Defines read_pair and read_rated, which read rows that say which of two replies is better, or whether a reply is
+// good.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
 // BadRow.
 Sample read_rated(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Reads a row of any format of formats.h that is trained whole. Throws BadRow, also when the row says that its reply is
-// bad: training would teach it.
+// Reads a row of any format of formats.h for a stage without ratings. Throws BadRow, also when the row rates its reply
+// as bad, because training would teach the bad reply.
 Sample read_unrated(const nlohmann::ordered_json& row, const DataSource& source);
 
 }  // namespace fettle

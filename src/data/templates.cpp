@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// None of these renders tools: each model writes them in its own way, which only its own template knows.
+// No built-in template renders tools: their form differs between models, and only the model's own template has it.
 constexpr std::string_view kChatml = R"({%- if messages[0].role != 'system' and default_system %}
     {{- '<|im_start|>system\n' + default_system + '<|im_end|>\n' }}
 {%- endif %}

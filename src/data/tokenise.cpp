@@ -106,7 +106,7 @@ const ChatTemplate& RowTokeniser::chat_template() const {
   return *template_;
 }
 
-// A labelled row: its texts as token ids, with the classes of its label.
+// Tokenises a labelled row: its texts become token ids, and its label becomes classes.
 void RowTokeniser::classified(const Row& row, const DataSource& source, const std::string& where,
                               Outcome& outcome) const {
   if (row.value.contains("chosen") && row.value.contains("rejected") && label_column(row.value, source).empty())
@@ -229,7 +229,8 @@ void RowTokeniser::check_ids(const Example& example) const {
           example.source, id, tokenizer_.token(id), vocab_size_);
 }
 
-// Decides about a row of more than cutoff_len tokens. False, with the reason in `outcome`, when the row is left out.
+// Decides whether a row of more than cutoff_len tokens is cut or left out. Returns false, with the reason in `outcome`,
+// when it is left out.
 bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
   if (spec_.overlength == Overlength::kError)
     throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop", where,

@@ -28,7 +28,7 @@ struct Outcome {
   std::string bad;                // why the row cannot be used
   int64_t truncated_from = 0;     // the tokens that it had before it was cut
   std::string dropped;            // why it was left out
-  bool empty = false;             // it was dropped and has no text or no token
+  bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // Sample::format
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;

@@ -11,9 +11,9 @@ namespace fettle {
 
 enum class Verdict {
   kGood,
-  kNote,     // worth knowing; nothing is wrong
+  kNote,     // information; nothing is wrong
   kBad,      // a run would fail, or its results would be wrong
-  kSkipped,  // another check failed that this one builds on
+  kSkipped,  // not run, because a check that it depends on failed
 };
 
 struct Finding {
@@ -27,8 +27,8 @@ struct Finding {
 class Findings {
  public:
   void add(Finding finding) { all_.push_back(std::move(finding)); }
-  // Adds what `check` finds. An error in it is a bad finding with the error's message, which names the remedy. True
-  // when the check is not bad.
+  // Adds the finding of `check`. When `check` throws, adds a bad finding with the error's message, which names the
+  // remedy. Returns true when the finding is not bad.
   bool attempt(const std::string& name, const std::function<Finding()>& check);
   const std::vector<Finding>& all() const { return all_; }
   bool bad() const;
@@ -39,7 +39,7 @@ class Findings {
 
 std::string_view word_of(Verdict verdict);  // "ok", "note", "bad", "skipped"
 
-// A line for each, remedies below; the last line counts what is bad.
+// Formats one line per finding with its remedy below; the last line has the number of bad findings.
 std::string format_findings(const Findings& findings);
 // {"healthy": bool, "checks": [{"check", "verdict", "text", "remedy", "figures"}, ...]}
 nlohmann::json to_json(const Findings& findings);

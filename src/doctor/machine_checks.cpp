@@ -21,7 +21,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// An unnamed file, gone when it is closed.
+// A file without a name, which the system deletes when it is closed.
 class TrialFile {
  public:
   explicit TrialFile(const fs::path& folder) {
@@ -39,7 +39,7 @@ class TrialFile {
   int fd_;
 };
 
-// Moves kWritten bytes by `move`, a part of them in each call.
+// Calls `move` for one part after another until kWritten bytes are written or read.
 template <typename Move>
 void move_all(const fs::path& folder, Move move) {
   std::vector<char> part(1 << 20, 'x');
@@ -57,7 +57,7 @@ void check_plugin(Findings& findings, const std::string& plugin) {
   fs::path path;
   const bool found = findings.attempt("plugin", [&]() -> Finding {
     path = Plugin::find(plugin);
-    if (path.empty()) Plugin::load(plugin);  // says where it looked, and the remedy
+    if (path.empty()) Plugin::load(plugin);  // throws an error that lists the searched places and the remedy
     return {"plugin", Verdict::kGood, path.string(), ""};
   });
   if (!found) return;

@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The plugin's file and the driver that it needs, then a finding for each library that is missing, or one for all that
-// are there.
+// Adds findings about the plugin's file and its driver, then one for each missing library, or a single one when all are
+// found.
 void check_plugin(Findings& findings, const std::string& plugin);
 
 // Writes 64 MB into the folder, or the nearest one above it that exists, waits until the disk has them, and reads them

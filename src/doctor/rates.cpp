@@ -11,10 +11,10 @@
 namespace fettle {
 namespace {
 
-constexpr int kProducts = 8;     // one after another in a program
+constexpr int kProducts = 8;     // products that a program computes one after another
 constexpr double kEnough = 0.3;  // seconds of measuring
 
-// Smaller where the host computes.
+// Sizes of the measured arrays; smaller on the CPU.
 struct Sizes {
   int64_t matrix, array_bytes;
 };
@@ -31,7 +31,8 @@ Partition over_devices(const Devices& devices, size_t rank) {
   return partition;
 }
 
-// Numbers without pattern around 0, of which `scale` is the length: zeros would cost a device less power.
+// Returns pseudo-random numbers in [-scale, scale). With zeros a device would use less power and run faster than in
+// training.
 HostArray numbers(const Shape& shape, double scale) {
   HostArray out(shape);
   uint32_t state = 1;
@@ -43,7 +44,7 @@ HostArray numbers(const Shape& shape, double scale) {
   return out;
 }
 
-// Seconds of one call, from as many as it takes; the first one warms up.
+// Returns the mean seconds of a call over enough calls for a stable figure, after one call to warm up.
 template <typename Call>
 double seconds_of(Call call) {
   call();
@@ -58,7 +59,7 @@ double seconds_of(Call call) {
   return seconds / calls;
 }
 
-// Seconds of a run of a program of one input, built by `build`.
+// Returns the seconds of one run of a program that `build` builds and that has one input.
 template <typename Build>
 double seconds_of_program(Devices& devices, const HostArray& value, const Partition& in, const Partition& out,
                           Build build) {
@@ -87,7 +88,7 @@ std::string on_each(const Devices& devices) {
 
 Finding measure_products(Devices& devices, DType dtype) {
   const int64_t size = sizes_for(devices).matrix;
-  // Each device has one of these matrices, and multiplies by it again and again.
+  // Each device has one of these matrices and multiplies by it repeatedly.
   const HostArray x = numbers({dtype, {devices.count(), size, size}}, std::sqrt(3.0 / static_cast<double>(size)));
   const Partition own = over_devices(devices, 3);
   const double seconds = seconds_of_program(devices, x, own, own, [&](Program&, const Tensor& input) {

@@ -1,4 +1,5 @@
-// Defines the measurements of devices: products, memory, copies. Each takes about half a second after compiling.
+// Defines measurements of the devices' speed: matrix products, memory, copies. Each takes about half a second after
+// compiling.
 #pragma once
 
 #include "base/arrays/shape.h"
@@ -7,13 +8,14 @@
 
 namespace fettle {
 
-// Products of square matrices on all devices at once. Figures: flops_per_s of one device.
+// Measures products of square matrices on all devices at once. Figures: flops_per_s of one device.
 Finding measure_products(Devices& devices, DType dtype);
-// Reading and writing a device's own memory. Figures: bytes_per_s of one device.
+// Measures reading and writing a device's own memory. Figures: bytes_per_s of one device.
 Finding measure_memory(Devices& devices);
-// From the host to one device and back. Figures: to_device_bytes_per_s, from_device_bytes_per_s.
+// Measures copies from the host to one device and back. Figures: to_device_bytes_per_s, from_device_bytes_per_s.
 Finding measure_host_copies(Devices& devices);
-// Each device gets the parts of all others. Figures: bytes_per_s that reach one device. With one device: a note.
+// Measures an all-gather: each device receives the parts of all others. Figures: bytes_per_s that reach one device.
+// With one device: a note.
 Finding measure_device_copies(Devices& devices);
 
 }  // namespace fettle

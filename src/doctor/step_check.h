@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// One step of a tiny model (run/small_model.h) in f32, by plain gradient descent, so that the change of a weight is its
-// gradient. Loss and gradients must agree within 1e-3 of their length. Figures: loss_difference,
+// Runs one step of a tiny model (run/small_model.h) in f32 with plain gradient descent, so that the change of a weight
+// shows its gradient. Loss and gradients must agree within 1e-3 of their norm. Figures: loss_difference,
 // gradient_difference, both relative.
 Finding check_step(Devices& devices);
 

@@ -31,7 +31,7 @@ void write_config(const ModelRepository& base, std::optional<DType> dtype, const
   write_json_file(folder / "config.json", config);
 }
 
-// Returns the number of labels of the exported classifier: from the adapters' head, else from config.json. Returns 0
+// Returns the number of labels of the exported classifier, from the adapters' head or else from config.json. Returns 0
 // for a language model.
 int64_t exported_labels(const Family& family, const nlohmann::json& config, const std::string& file,
                         const std::vector<AdapterFolder>& adapters) {
@@ -79,7 +79,8 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
   }
 }
 
-// Returns config.json of the merged model. The recipe names the labels; without it, base or adapter does.
+// Returns config.json of the merged model. The names of the labels come from the recipe, or else from the base or
+// adapter.
 nlohmann::json merged_config(const Request& request, const Model& model) {
   const LabelRequest asked = request.label_request();
   const TaughtLabels taught = request.taught_labels();

@@ -104,8 +104,8 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   out.difference_from_adapter = largest_difference(merged->without, reference->with);
   out.difference_from_base = largest_difference(merged->without, reference->without);
   out.bound = tolerance(dtype) * out.scale;
-  // For f32, the bound is tighter, because nothing was rounded. Otherwise a merge that ignores a weak adapter would
-  // pass.
+  // For f32, the bound is tighter, because nothing was rounded. With a looser bound, a merge that ignores a weak
+  // adapter would pass.
   if (dtype == DType::kF32 || dtype == DType::kF64)
     out.bound = std::min(out.bound, std::max(effect / 10, 1e-5 * out.scale));
   if (!std::isfinite(out.scale))

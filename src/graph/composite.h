@@ -14,7 +14,7 @@
 
 namespace fettle {
 
-// What the choice of a kernel depends on.
+// The properties of a composite on which the choice of a kernel depends.
 struct CompositeSite {
   std::string name;                   // "attention"
   NamedAttributes attributes;         // the body's parameters that are not tensors
@@ -30,7 +30,7 @@ struct CompositeSite {
 using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
 // Returns the kernel for a composite, or nullopt, which inlines the body. Called while the program is built, once for
-// each place where the composite stands.
+// each use of the composite.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
 // The target of a program under construction. The program's outermost block stores it.

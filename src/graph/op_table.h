@@ -1,9 +1,9 @@
 // Defines the op table: one table row per op, which states everything that the program knows about that op.
 //
-// The table rows stand in rows/, one file for each group of ops. All other code asks the table row and never switches
-// over ops. The table is also the test plan: tests/correct/graph_op_table_test.cpp fails for a table row without a
-// forward case (which prints and runs the op), without a bad-shape case, or without a case for each of VJP, FLOPs and
-// liveness that it states.
+// The table rows are in rows/, one file for each group of ops. All other code reads the table row and never switches
+// over ops. The table also decides which tests are needed: tests/correct/graph_op_table_test.cpp fails for a table row
+// without a forward case (which prints and runs the op), without a bad-shape case, or without a case for each of VJP,
+// FLOPs and liveness that it states.
 #pragma once
 
 #include <optional>

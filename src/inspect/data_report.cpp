@@ -55,7 +55,7 @@ bool can_be_packed(RowKind rows) {
   return rows == RowKind::kTexts || rows == RowKind::kConversations;
 }
 
-// What the report counts by laying the examples out in batches.
+// The figures of the report that come from laying the examples out in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
     if (!reading.data.eval.empty()) try {
@@ -72,8 +72,8 @@ struct Counted {
 
   Batches train;
   std::optional<Batches> eval;
-  std::string eval_problem;  // why the rows to evaluate make no batches, which training does not need
-  double use, packed_use;    // shares of positions that hold tokens: as the recipe has it, and with packing
+  std::string eval_problem;  // why there are no evaluation batches; training works without them
+  double use, packed_use;    // shares of positions that are tokens: by the recipe, and with packing
 };
 
 std::string devices_text(const AssumedTarget& target) {

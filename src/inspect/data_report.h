@@ -15,19 +15,20 @@ namespace fettle {
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // then `mesh` has all devices on fsdp; every other choice gives as many rows a step
+  bool mesh_is_auto = false;  // then `mesh` has all devices on fsdp; other meshes give the same rows per step
 };
 
-// The data that was read, and the batches that it is for. Stores references only.
+// The data that was read, and how it is put into batches. Stores references only.
 struct DataReading {
   const DataSpec& spec;
   const Datasets& data;
   const BatchSpec& batches;       // of training
-  const BatchSpec& eval_batches;  // of the rows set apart for evaluation
+  const BatchSpec& eval_batches;  // for the evaluation rows
   AssumedTarget target;
 };
 
-// Counts, a histogram of lengths, what was left out and why, steps an epoch and how much of the batches is padding.
+// Formats counts, a histogram of lengths, the rows that were left out and why, the steps per epoch, and the share of
+// padding.
 std::string format_data_report(const DataReading& reading);
 nlohmann::ordered_json data_report_json(const DataReading& reading);
 

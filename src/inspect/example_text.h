@@ -15,7 +15,7 @@ namespace fettle {
 // The text of an example with its special tokens visible and its trained spans marked; line ends are shown as ⏎.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
-// The same under a line that says where the example came from, its length, and its label or trained tokens.
+// Formats the same text below a line with the example's source, its length, and its label or number of trained tokens.
 std::string format_sample(const Example& example, const std::optional<LabelSet>& labels, const Tokenizer& tokenizer,
                           bool colour);
 // The first `count` examples: {source, text, input_ids, labels, label, preference} each.

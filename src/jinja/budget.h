@@ -1,4 +1,4 @@
-// Defines Budget: the limit of steps and memory for one rendering, so that no template runs forever.
+// Defines Budget: the limits of steps and memory for one rendering, so that every template ends.
 //
 // A budget is active on its thread from construction to destruction. Without one nothing is counted. New values charge
 // their size to it.

@@ -28,7 +28,7 @@ class Template {
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
     bool generated_elsewhere = false;  // one was inside a macro or set block: the place of its text is unknown
   };
-  // `context` is an object with the template's variables; strftime_now tells `now`. Throws UserError
+  // `context` is an object with the template's variables; strftime_now gives the time `now`. Throws UserError
   // "name:line: reason". Several threads may call it at once.
   Rendered render(const nlohmann::ordered_json& context, const LocalTime& now = LocalTime::now()) const;
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLength = 70, kHeads = 4, kKeyHeads = 2, kWidth = 16;
 constexpr double kScale = 0.25;
 
-// Numbers without pattern in [-1, 1), the same each time.
+// Reproducible pseudo-random numbers in [-1, 1).
 HostArray numbers(DType dtype, Dims dims, uint32_t seed) {
   HostArray out(Shape{dtype, std::move(dims)});
   uint32_t state = seed;
@@ -30,7 +30,8 @@ std::vector<double> doubles(const HostArray& array) {
   return out;
 }
 
-// The definition: softmax over the keys that a query sees, and its gradients. Gives o, dq, dk, dv.
+// Computes attention by its definition, a softmax over the keys that a query sees, and its gradients. Returns o, dq,
+// dk, dv.
 std::vector<std::vector<double>> define(const std::vector<TrialInput>& inputs, int64_t window) {
   const std::vector<double> q = doubles(inputs[0].value), k = doubles(inputs[1].value), v = doubles(inputs[2].value);
   const std::vector<double> d_o = doubles(inputs[3].value);

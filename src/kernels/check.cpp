@@ -19,7 +19,7 @@ namespace {
 
 using Results = std::vector<std::vector<double>>;
 
-// The largest distance of a result from the wanted one, relative to the wanted one's length.
+// Returns the largest distance of a result from the expected one, relative to the norm of the expected one.
 double distance(const Results& got, const Results& wanted) {
   internal_check(got.size() == wanted.size(), "a trial gave {} results, wanted {}", got.size(), wanted.size());
   double out = 0;
@@ -49,7 +49,8 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// Verdicts of earlier runs: a file each, named by what was tried where. Its text is "agrees", or what is wrong.
+// The verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices; its text is
+// "agrees" or the fault.
 class Findings {
  public:
   explicit Findings(const Devices& devices) : devices_(devices) {
@@ -155,7 +156,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
 
 namespace {
 
-// Once a process for each text: runs are resolved several times.
+// Prints each text once per process, because a process may resolve several runs.
 void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;

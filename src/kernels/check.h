@@ -1,5 +1,5 @@
-// Defines the check of a device and its kernels: composites are computed by their bodies and by the kernels on the
-// device, and on the host, and the three must agree.
+// Defines the check of a device and its kernels: each composite is computed on the device by its body and by its
+// kernels, and on the host; all results must agree.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,17 @@
 
 namespace fettle {
 
-// Computes a trial on the devices with kernels chosen by `choose` (empty: by its body); the elements of each result.
+// Computes a trial on the devices with kernels chosen by `choose` (empty: by its body). Returns the elements of each
+// result.
 using RunTrial = std::function<std::vector<std::vector<double>>(const Trial& trial, const ChooseKernel& choose)>;
 RunTrial run_on(const Devices& devices);
 
-// What a kernel's trials said. `distance` is the largest one of a result from the body's, relative to its length.
+// The outcome of a kernel's trials. `distance` is that of the kernel's result from the body's, relative to the norm of
+// the body's.
 struct KernelVerdict {
   const KernelRow* kernel;
   bool agrees;
-  std::string trial;  // the one with the largest distance for its bound; or what failed
+  std::string trial;  // the trial whose distance is largest relative to its bound, or the failure
   double distance, bound;
 };
 
@@ -29,10 +31,10 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
 // Compares each kernel with its body. An error of the device while a kernel runs counts as a disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
-// The kernels among these that agree with their bodies on these devices. Registers their handlers; a kernel whose
-// handlers the plugin does not take is switched off too. Verdicts are kept in the cache's folder "kernels", so each
-// trial runs once for each plugin, number and kind of devices, and version of a kernel. Warns of each kernel that is
-// switched off. Throws as check_bodies does.
+// Returns those of `kernels` that agree with their bodies on these devices. Registers their handlers; a kernel whose
+// handlers the plugin rejects is switched off too. Verdicts are kept in the cache's folder "kernels", so each trial
+// runs once for each plugin, number and kind of devices, and version of a kernel. Warns about each kernel that is
+// switched off. Throws like check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);
 
 }  // namespace fettle

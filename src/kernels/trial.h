@@ -21,11 +21,12 @@ struct Trial {
   std::vector<TrialInput> inputs;
   // Appends the composite and its gradient to the current block; f32 results.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> build;
-  std::vector<std::vector<double>> wanted;  // the results' elements, computed here in double precision
-  double bound;                             // of the distance relative to the wanted values' length
+  std::vector<std::vector<double>> wanted;  // the expected elements of the results, computed on the host in double
+  double bound;                             // limit of the distance, relative to the norm of `wanted`
 };
 
-// The trials of a composite for a mesh of one axis: each device has a share of its own. Empty: no such composite.
+// Returns the trials of a composite for a mesh of one axis, over which their rows are split. Empty when there is no
+// such composite.
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
 
 // By composite.

@@ -21,7 +21,7 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
     const Tensor length_B = reduce_sum(convert(real_BT, DType::kI32), {1});  // each row begins at place 0
     taken_BT = compare(place_BT + 1.0, "EQ", expand(length_B, 1));
   }
-  // Padding may hold NaN, so select() drops it; multiplying by zero would not.
+  // Padding may contain NaN. select() removes it; multiplying by zero would not.
   Tensor x_BD = reduce_sum(select(expand(taken_BT, 2), hidden_BTD, constant(0, hidden_BTD.dtype())), {1});
   for (const std::string& module : head.modules) {
     const bool last = module == head.modules.back();

@@ -81,17 +81,17 @@ struct ModelConfig {
   double logit_softcap = 0;      // the same for the logits
   bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
-  int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
+  int64_t num_labels = 0;       // labels of a classifier; 0: a language model. Not read from config.json
   int64_t type_vocab_size = 0;  // number of token types (encoders)
-  int64_t first_position = 0;   // in the table of learned positions; those before it are for padding (roberta)
+  int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
   RopeParameters rope;
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, when it differs
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
-  DType dtype = DType::kF32;    // of the weights in the checkpoint, or before quantisation
+  DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
-  std::vector<std::string> dropouts;  // fields that ask for dropout in the base model, which Fettle does not apply
+  std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
 
   // Documents longer than this use other rope frequencies (longrope). 0: all documents use the same.
   int64_t rope_turn() const { return rope.rope_type == "longrope" ? rope.original_max_position_embeddings : 0; }
@@ -128,7 +128,7 @@ class ConfigReader {
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
   // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
-  // Adds those of `keys` that are not 0 to config.dropouts.
+  // Adds to config.dropouts each of `keys` whose value is not 0.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 
   const std::string& file() const { return file_; }

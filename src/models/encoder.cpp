@@ -34,7 +34,7 @@ Tensor embeddings(const Forward& f, const std::string& prefix) {
     return convert(take(f.weights.at(name + table + ".weight"), ids), f.compute);
   };
   const Tensor places = c.first_position == 0 ? f.positions : f.positions + static_cast<double>(c.first_position);
-  // With one token type, all tokens get the same vector.
+  // With only one token type, all tokens get the same type vector.
   const bool typed = f.token_types && c.type_vocab_size > 1;
   const Tensor types = typed ? f.token_types : zeros_like(f.positions);
   const Tensor x = embed(f, f.weights.at(name + "word_embeddings.weight"), f.tokens) +

@@ -1,4 +1,4 @@
-// Defines Family, the four facts that describe a model family, and Forward, the arguments of its forward function.
+// Defines Family, which describes a model family, and Forward, the arguments of its forward function.
 //
 // Shape legend of this folder: B rows, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
 // H head_dim, F intermediate_size, V vocab_size, L layers.
@@ -18,7 +18,7 @@
 
 namespace fettle {
 
-// Which token of a row gives a classifier's head its hidden state.
+// The token of a row whose hidden state is the input of a classifier's head.
 enum class Pooled { kFirst, kLast };
 
 // The parameters of a model and its adapter as values of a graph. Parameters of the layers are stacks [L, ...]; all

@@ -22,7 +22,7 @@ enum class Role {
   kPositionEmbedding,  // a table of learned positions
   kTypeEmbedding,      // of token types
   kHead,               // [V, D]: gives the logits of tokens
-  kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it starts as `init` says
+  kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`
   kClassifierBias,     // a bias of a classifier's head
   kNorm,               // scales or offsets of a norm
   kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
@@ -46,7 +46,7 @@ struct LayerRange {
 // from one checkpoint tensor per layer, and export writes it back to these.
 struct Param {
   std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
-  Dims dims;  // of one layer; for experts dims[0] is their number, and a second {} in hf_name stands for the expert
+  Dims dims;  // dims of one layer; for experts dims[0] is their number, and a second {} in hf_name is the expert's
   LogicalAxes axes;
   Role role;
   LayerRange layers = {};
@@ -102,8 +102,8 @@ class ParamList {
   // The model has `all_layers` layers; names of their parameters begin with layer_prefix.
   ParamList(std::string layer_prefix, int64_t all_layers);
 
-  // After in_layers(), names are those within a layer. After outside(), the parameters are outside of the layers and
-  // have full names.
+  // After in_layers(), the added parameters belong to the layers and are named within a layer. After outside(), they
+  // are outside of the layers and have full names.
   ParamList& in_layers();
   ParamList& outside();
 

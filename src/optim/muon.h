@@ -1,4 +1,4 @@
-// Defines Muon, as torch.optim.Muon. Source: Jordan et al. 2024; rates that match AdamW's: Liu et al. 2025.
+// Defines Muon, as torch.optim.Muon. Source: Jordan et al. 2024; scaling of the rate to match AdamW's: Liu et al. 2025.
 #pragma once
 
 #include "optim/optimizer.h"

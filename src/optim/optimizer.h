@@ -22,7 +22,7 @@ struct OptimWeight {
   Shape shape;  // as stored in the program
   LogicalAxes axes;
   int64_t stacked = 0;      // number of leading dims that number the weights (layers)
-  double weight_decay = 0;  // per step, times the learning rate
+  double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
   // Number of trailing dims that are the columns of a matrix. It is 2 where the parts of a fused last dim, one dim in
   // the checkpoint, are separate dims here.
@@ -34,7 +34,7 @@ struct OptimWeight {
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
   bool is_matrix() const {
     return first_column() > stacked;
-  }  // as in the checkpoint; its rows are the dims before the columns
+  }  // a matrix in the checkpoint; its rows are the dims before the columns
 };
 
 // An array of optimizer state for a weight. It starts as zeros, each step changes it, and every checkpoint contains it.

@@ -43,7 +43,7 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
     const double within = std::clamp(size, static_cast<double>(smallest), static_cast<double>(most));
     return std::max(smallest, round_down(static_cast<int64_t>(within)));
   };
-  std::optional<SizeTried> low, high;  // the largest that fits, the smallest that does not
+  std::optional<SizeTried> low, high;  // the largest size that fits, and the smallest that does not
   std::optional<SizeTried> before, last;
   int64_t next = on_grain(static_cast<double>(start));
   while (true) {
@@ -61,8 +61,8 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
     const double slope =
         static_cast<double>(tried.needed_bytes - before->needed_bytes) / static_cast<double>(tried.size - before->size);
     const double room = static_cast<double>(tried.limit_bytes - tried.needed_bytes);
-    // Where memory does not grow with the size, the guess is the middle of the remaining range; without an upper end,
-    // twice the size.
+    // When memory does not grow with the size, the next guess is the middle of the remaining range, or twice the size
+    // when no upper limit is known.
     const double guess = slope > 0 ? static_cast<double>(tried.size) + room / slope
                                    : static_cast<double>(high ? (least + greatest) / 2 : tried.size * 2);
     next = std::clamp(on_grain(guess), least, greatest);

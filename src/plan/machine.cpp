@@ -75,7 +75,7 @@ const MemoryShare& Machine::memory() const {
 
 std::optional<Machine> Machine::grown(int64_t times) const {
   if (here_ != nullptr) return std::nullopt;
-  constexpr int64_t kHostDevices = 8;  // devices of one of the makers' servers
+  constexpr int64_t kHostDevices = 8;  // devices in one server of the GPU makers
   int64_t per_host = per_host_;
   while (times % 2 == 0 && hosts_ == 1 && per_host * 2 <= kHostDevices) {
     per_host *= 2;

@@ -13,9 +13,9 @@
 namespace fettle {
 namespace {
 
-constexpr int kCompiled = 4;          // candidates that are compiled when at least one of them fits
-constexpr int kMostCompiled = 8;      // the most that are compiled when none fits
-constexpr double kLikeBounds = 0.02;  // bounds within 2 % count as equal
+constexpr int kCompiled = 4;          // number of candidates to compile, if at least one of them fits
+constexpr int kMostCompiled = 8;      // the limit when none of these fits
+constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
 
 // Rates for a machine without known rates: those of a typical server, whose ratios decide the choice.
 struct Rates {
@@ -49,8 +49,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
-  // Axes from the innermost to the outermost. An axis crosses hosts when the devices inside it and its own do not fit
-  // in one host.
+  // Visits the axes from the innermost to the outermost. An axis crosses hosts when its size times the sizes of all
+  // inner axes exceeds the devices of a host.
   const double per_host = static_cast<double>(machine.devices_per_host());
   auto rate = [&](double inside, double ways) { return inside * ways > per_host ? rates.network : rates.link; };
 
@@ -69,7 +69,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
 
 struct Enumerated {
   std::vector<MeshCandidate> candidates;
-  int64_t smallest_held = 0;  // among those that divide but do not fit
+  int64_t smallest_held = 0;  // the least memory of a mesh that divides the sizes but does not fit
   std::string why_not;        // why the last mesh did not divide
 };
 
@@ -145,7 +145,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   int compiled = 0, fitting = 0;
   std::string refusal;  // the compiler's last error
   for (MeshCandidate& candidate : choice.candidates) {
-    // The mesh of an empty `mesh` is always compiled, for comparison.
+    // The default mesh (all devices on fsdp) is always compiled, for comparison.
     const bool usual = candidate.variant.mesh->at("fsdp") == machine.count();
     if (!usual && (compiled >= kMostCompiled || (compiled >= kCompiled && fitting > 0))) {
       candidate.verdict = "not compiled";
@@ -168,7 +168,7 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   auto least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
     return fits(a) != fits(b) ? fits(a) : fits(a) && bound(a) < bound(b);
   });
-  if (!fits(*least)) {  // then the smallest plan is returned, from which remedies are found
+  if (!fits(*least)) {  // the plan with the least memory comes first; remedies start from it
     least = std::min_element(all.begin(), all.end(), [](const MeshCandidate& a, const MeshCandidate& b) {
       return a.plan.has_value() != b.plan.has_value() ? a.plan.has_value()
                                                       : a.plan && a.plan->memory.peak < b.plan->memory.peak;

@@ -16,7 +16,7 @@ class Search {
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
-    if (held_fits) {  // otherwise smaller activations do not help
+    if (held_fits) {  // else weights and state alone are too large, and smaller activations do not help
       if (run.remat != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";

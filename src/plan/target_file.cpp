@@ -35,7 +35,7 @@ struct Key {
   double least = 0, most = 0;
   double unit = 1;        // factor from the file's number to the member
   const char* form = "";  // a regular expression that text must match
-  bool required = true;   // required when there is no `like`
+  bool required = true;   // must be given unless `like` names a target
 };
 
 const std::vector<Key<Target>> kFigures = {
@@ -143,7 +143,7 @@ Target read_target(const std::filesystem::path& file) {
     target.title = "";
   }
   target.name = file.stem().string();
-  target.config = "";  // computed again from the figures
+  target.config = "";  // empty: it is computed from the figures
   read(target, kFigures, {"like", "chip"}, root, !like, place);
   if (target.title.empty()) target.title = target.name;
   const Vendor* vendor = vendor_named(target.plugin);

@@ -11,9 +11,9 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kSize = 64;       // of the matrices
-constexpr double kRounding = 1e-2;  // of a product's length, with TF32 too
+constexpr double kRounding = 1e-2;  // allowed error relative to the norm of a product, also with TF32
 
-// Numbers without pattern in [-1, 1), the same each time.
+// Reproducible pseudo-random numbers in [-1, 1).
 std::vector<float> numbers(int64_t count, uint32_t state) {
   std::vector<float> out;
   for (int64_t i = 0; i < count; ++i) {
@@ -23,7 +23,7 @@ std::vector<float> numbers(int64_t count, uint32_t state) {
   return out;
 }
 
-// Rows of x by the columns of w, each [kSize, kSize].
+// Computes x times w; both are [kSize, kSize].
 std::vector<double> product(const float* x, const float* w) {
   std::vector<double> out(kSize * kSize);
   for (int64_t row = 0; row < kSize; ++row)

@@ -1,5 +1,5 @@
-// Defines the check that devices compute: a broken driver or a plugin on stand-in libraries may run programs whose
-// results are whatever the memory held.
+// Defines the check that devices compute correctly. With a broken driver or stand-in libraries, programs may run
+// without an error and return whatever was in memory.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace fettle {
 
-// Lets each device multiply two small f32 matrices, whose product the host knows. Gives what is wrong, with the device;
-// empty when all are right. Throws DeviceError when the program does not compile or run.
+// Lets each device multiply two small f32 matrices and compares the product with the host's. Returns the fault and the
+// device; empty when all products are right. Throws DeviceError when the program does not compile or run.
 std::string find_arithmetic_fault(Devices& devices);
 
-// Throws DeviceError with that fault. With arithmetic_is_waived it warns and goes on.
+// Throws DeviceError with that fault; when arithmetic_is_waived(), only warns.
 void require_arithmetic(Devices& devices);
 
-// Whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is set: tests of a plugin without its hardware set it.
+// Returns whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is set. Tests that run a plugin without its hardware set it.
 bool arithmetic_is_waived();
 
 }  // namespace fettle

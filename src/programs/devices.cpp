@@ -38,7 +38,7 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
         "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
         "{} ({:.2f})",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
-  // Each device's allocator makes its table when the device is opened.
+  // Opening a device allocates a table for its allocator in host memory.
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
@@ -123,7 +123,8 @@ Executable Devices::compile(const Program& program) {
     if (cache_) return cache_->compile(client_, text, signature_of(program), options);
     return client_.compile(text, signature_of(program), options);
   } catch (const DeviceError& error) {
-    // Plugins from before 2026 have the memory but lack the op, or support it on one device only.
+    // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one
+    // device only.
     if (std::string(error.what()).find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     throw;
   }

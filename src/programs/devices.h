@@ -54,7 +54,7 @@ class Devices {
 
  private:
   std::shared_ptr<const Plugin> plugin_;
-  MemoryShare memory_;  // settled before the client, whose constructor needs it
+  MemoryShare memory_;  // declared before the client, whose constructor needs it
   Client client_;
   int64_t count_;
   bool tf32_;
@@ -69,7 +69,7 @@ using Bindings = std::map<std::string, DeviceBuffer*>;
 // Runs the program with its inputs found by name. Throws InternalError when one is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
-// Uploads a value of which every device gets all.
+// Uploads a value that every device gets as a whole.
 DeviceBuffer replicate(const Devices& devices, const HostArray& value);
 DeviceBuffer replicate(const Devices& devices, float value);
 

@@ -44,7 +44,7 @@ Json optional_json(const auto& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Leaves out values that are not finite: Python's json can represent them, but ours cannot.
+// Leaves out values that are not finite: Python's json writes them, but standard JSON has no form for them.
 Json to_json_row(const LogRecord& record) {
   Json row{{"step", record.step}, {"epoch", record.epoch}};
   for (const auto& [name, value] : record.values)
@@ -158,7 +158,7 @@ void append_progress(const fs::path& file, const std::vector<ProgressRecord>& re
   const bool part = written >= 0 && written != static_cast<ssize_t>(lines.size());
   int error_number = written < 0 ? errno : part ? ENOSPC : 0;
   if (part && ftruncate(fd, end) != 0) error_number = errno;
-  if (::close(fd) != 0 && error_number == 0) error_number = errno;  // network file systems tell of a full disk here
+  if (::close(fd) != 0 && error_number == 0) error_number = errno;  // network file systems report a full disk here
   if (error_number != 0) throw_file_error("write", file, error_number);
 }
 

@@ -50,12 +50,14 @@ struct ProgressRecord {
   std::optional<int64_t> total_tokens;
 };
 
-// With `percentage` (two decimals) and times as "0:01:23" or "1 day, 0:01:23"; no newline.
+// Returns the record as a line of JSON with `percentage` (two decimals) and times as "0:01:23" or "1 day, 0:01:23"; no
+// newline.
 std::string to_json_line(const ProgressRecord& record);
 std::string format_duration(double seconds);
 // Appends the lines, all of them or none. Throws UserError or DoesNotFit.
 void append_progress(const std::filesystem::path& file, const std::vector<ProgressRecord>& records);
-// Rewrites the file without lines past `step` and without a half-written last line; nothing when there is no file.
+// Rewrites the file without lines after `step` and without a half-written last line. Does nothing when there is no
+// file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 
 // train_results.json / eval_results.json (`split`_results.json), and all_results.json, which keeps the entries of

@@ -146,7 +146,7 @@ ProgressView Progress::view() const {
 double data_sheet_flops(const std::string& kind, DType compute) {
   if (compute != DType::kBF16 && compute != DType::kF16) return 0;
   const std::string device = plain(kind);
-  // Cards with the same name but other speeds than those in the table.
+  // These cards have a name in the table but a different speed.
   for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
     if (device.find(other) != std::string::npos) return 0;
   const Target* best = nullptr;

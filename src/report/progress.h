@@ -33,7 +33,7 @@ std::string format_progress(const ProgressView& view);
 struct ProgressOptions {
   int64_t total_steps = 0;
   int64_t logging_steps = 10;
-  double peak_flops = 0;                       // of all devices together, per second; 0 = not known
+  double peak_flops = 0;                       // FLOP/s of all devices together; 0: not known
   int64_t memory_bytes = 0, memory_limit = 0;  // per device: the step's peak, and the device's limit
 };
 
@@ -63,7 +63,7 @@ class Progress {
 
   double elapsed_seconds() const;                         // since construction
   double seconds_left() const;                            // 0 until a step was timed
-  int64_t total_tokens() const { return total_tokens_; }  // of all steps, timed or not, without padding
+  int64_t total_tokens() const { return total_tokens_; }  // tokens of all steps, timed or not, without padding
   int64_t total_flops() const { return total_flops_; }
   ProgressView view() const;  // of the latest step
 

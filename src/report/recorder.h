@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// When a line cannot be written to trainer_log.jsonl, it is written with the next one, and a warning tells it. Training
-// continues.
+// When a line cannot be written to trainer_log.jsonl, the recorder warns, keeps the line and writes it with the next
+// one. Training continues.
 class Recorder {
  public:
   // `resumed` is the checkpoint's record, which the new one continues; empty at the start of a run.
@@ -29,7 +29,7 @@ class Recorder {
   const RunRecord& record() const { return record_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Prints the figures of the run, and warns of lines that could not be written to trainer_log.jsonl.
+  // Prints the figures of the run, and warns when lines could not be written to trainer_log.jsonl.
   void finish();
 
  private:
@@ -45,8 +45,8 @@ class Recorder {
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
   int64_t steps_here_ = 0;                         // of this process
   double save_stall_ = 0;                          // seconds that training waited for checkpoints
-  double seconds_ = 0;                             // of this process, when its figures were written
-  std::map<std::string, double> last_evaluation_;  // its metrics; empty: there was none
+  double seconds_ = 0;                             // runtime of this process when its figures were written
+  std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: there was none
 };
 
 // Prints the start banner and the remarks of the data report.

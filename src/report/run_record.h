@@ -12,12 +12,12 @@
 
 namespace fettle {
 
-// Sums over steps, of which the log shows averages.
+// Sums over steps; the log shows their averages.
 struct LogSums {
-  double loss = 0;  // of `steps` steps, since the last log record
+  double loss = 0;  // sum over `steps` steps since the last log record
   int64_t steps = 0;
   std::map<std::string, std::pair<double, int64_t>> metrics;  // sum and number of steps, since the last log record
-  double total_loss = 0;                                      // of `total_steps` steps, since the run's start
+  double total_loss = 0;                                      // sum over `total_steps` steps since the run's start
   int64_t total_steps = 0;
   int64_t overflows = 0;  // steps that were run again with a smaller loss scale, since the run's start
 
@@ -27,7 +27,7 @@ struct LogSums {
 struct RunRecord {
   TrainerState trainer;
   LogSums sums;
-  LocalTime started = LocalTime::now();  // the first start; resumed runs keep it, for dates in chat templates
+  LocalTime started = LocalTime::now();  // when the run first started; resumed runs keep it for dates in chat templates
 };
 
 // Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.

@@ -1,4 +1,4 @@
-// Defines asked_devices and assumed_devices: how many devices a run has, as far as the recipe says.
+// Defines asked_devices and assumed_devices: the number of devices that follows from the recipe alone.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace fettle {
 
 struct Recipe;
 
-// device_count, else the product of the mesh's axes; none when the recipe sets neither (or mesh: auto alone).
+// Returns device_count, else the product of the mesh's axes; none when the recipe sets neither, or only `mesh: auto`.
 std::optional<int64_t> asked_devices(const Recipe& recipe);
 
 // A target as NAME, NAME:DEVICES or NAME:HOSTSxDEVICES.
@@ -23,12 +23,12 @@ TargetWords parse_target(const std::string& text);
 // Whether the target is the machine that this program runs on.
 bool is_this_machine(const std::string& target);
 
-// The devices that a command without a device counts on.
+// The devices that a command assumes when it opens none.
 struct AssumedDevices {
   int64_t count = 1;
   std::string reason;  // "device_count", "the recipe's mesh", ...
 };
-// asked_devices, else the target's count, else 1.
+// Returns asked_devices, else the target's count, else 1.
 AssumedDevices assumed_devices(const Recipe& recipe);
 
 }  // namespace fettle

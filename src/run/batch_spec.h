@@ -1,4 +1,4 @@
-// Defines batch_spec: the one derivation of a run's batches, which `train`, `eval`, `plan` and `data` share.
+// Defines batch_spec, which derives a run's batches from the recipe, for `train`, `eval`, `plan` and `data` alike.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace fettle {
 
 struct Recipe;
 
-// Devices that the rows of a batch are split over: dp x fsdp.
+// Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
-// `cutoff_len` is cutoff_len_of. For `mesh: auto`, `mesh` may be any mesh of all devices: rows of a step are then
-// per_device_train_batch_size x all devices. The tokenizer's pad_id is filled in by whoever opens it.
+// `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may be any mesh of all devices, because a step
+// then always has per_device_train_batch_size x all devices rows. The caller sets pad_id when it has opened the
+// tokenizer.
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, int64_t cutoff_len, const MeshAxes& mesh, BatchUse use);
 
 }  // namespace fettle

@@ -12,13 +12,15 @@ namespace fettle {
 
 struct Recipe;
 
-// `labels` are those of settled_labels; `cutoff_len` is cutoff_len_of. Throws UserError for malformed interleave_probs.
+// `labels` is the result of settled_labels, `cutoff_len` that of cutoff_len_of. Throws UserError for malformed
+// interleave_probs.
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels, int64_t cutoff_len);
 
-// Positions for tokens in an encoder's position table; 0 for other models, which may read longer texts.
+// Returns the number of token positions in an encoder's position table; 0 for other models, which may read longer
+// texts.
 int64_t encoder_positions(const nlohmann::json& config);
-// The recipe's cutoff_len. When the recipe does not set it, a stage that trains labels takes at most the positions of
-// an encoder.
+// Returns the recipe's cutoff_len. When the recipe does not set it, a stage that trains labels uses at most the
+// positions of an encoder.
 int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config);
 
 }  // namespace fettle

@@ -7,7 +7,7 @@ namespace fettle {
 
 struct Recipe;
 
-// `device_count`, else as many as the mesh has, else all.
+// Requests `device_count` devices, else as many as the mesh has, else all.
 DeviceRequest device_request(const Recipe& recipe);
 
 }  // namespace fettle

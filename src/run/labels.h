@@ -15,10 +15,11 @@ struct Recipe;
 // Returns the recipe's keys about labels.
 LabelRequest label_request(const Recipe& recipe);
 
-// Whether the rows may be read to learn their labels. A plan needs only their number.
+// When rows may be read to find their labels: always, or only when the number of labels is not known otherwise. A plan
+// needs only the number.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
-// The labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called
+// Returns the labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called
 // `config_file` in messages. Throws UserError as settle_labels and check_taught do.
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);

@@ -28,7 +28,7 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   return {layers.begin(), layers.end()};
 }
 
-// Experts have plain LoRA: PEFT refuses the rest too, or leaves it out.
+// LoRA weights of experts support no variants of LoRA. PEFT refuses or ignores these keys for experts too.
 void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},

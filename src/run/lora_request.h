@@ -9,9 +9,9 @@ namespace fettle {
 
 struct Recipe;
 
-// The options of the folder `adapter`, which is trained further or applied; when it is empty, those of the recipe. A
-// classifier's head is among the modules saved whole. Throws UserError for keys that contradict each other, or that
-// name what the model does not have.
+// Returns the options of the adapter in the folder `adapter`, which is trained further or applied; when `adapter` is
+// empty, the recipe's options. A classifier's head is one of the modules that are saved whole. Throws UserError for
+// keys that contradict each other, or that name modules or layers that the model does not have.
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter);
 
 }  // namespace fettle

@@ -1,4 +1,5 @@
-// Defines check_positions and check_vocabulary: whether the model has a place and an embedding for all of its tokens.
+// Defines check_positions and check_vocabulary: whether the model has positions for the longest example and embeddings
+// for all tokens.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +10,12 @@
 
 namespace fettle {
 
-// Throws UserError when an example is longer than a table of learned positions (GPT-2, StarCoder), which has nothing
-// for the rest; says so on stderr when it is longer than max_position_embeddings of a model whose positions are
-// computed (rope, ALiBi), which runs but was not made for it.
+// Throws UserError when an example is longer than the model's table of learned positions (GPT-2, StarCoder). Only warns
+// when it is longer than max_position_embeddings of a model that computes its positions (rope, ALiBi): such a model can
+// run, but was not trained for that length.
 void check_positions(const Run& run, const Examples& examples);
 
-// Throws UserError when the tokenizer has more tokens than the model of `folder`.
+// Throws UserError when the tokenizer has more tokens than the vocabulary of the model in `folder`.
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer);
 
 }  // namespace fettle

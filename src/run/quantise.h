@@ -1,4 +1,4 @@
-// Defines quantise_frozen: in how many bits a run holds its frozen linear layers.
+// Defines quantise_frozen, which decides in how many bits a run stores its frozen linear layers.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@ namespace fettle {
 
 struct Recipe;
 
-// The format that the checkpoint has, else the one that the recipe asks for (quantization_bit); none when neither does.
-// Throws UserError when they ask for different bits.
+// Returns the checkpoint's format, else the one that the recipe asks for (quantization_bit), else none. Throws
+// UserError when they ask for different bits.
 std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelConfig& config, const std::string& file);
 
 // Replaces the linear weights of run.frozen by the parts of their quantised form, and lists them in run.quantised, when
-// there is a format. Throws UserError when the formats differ, or when weights held as codes would have to be trained
-// or changed. `file` is the config.json, for messages.
+// there is a format. Throws UserError when the formats differ, or when weights that are stored as codes would have to
+// be trained or changed. `file` is the config.json, for messages.
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file);
 
 }  // namespace fettle

@@ -49,7 +49,7 @@ Request::Request(const Recipe& recipe, Command command)
       stage_(&stage_named(recipe.stage, recipe.where("stage"))) {
   require_command_keys(recipe, command);
   Recipe own = recipe;
-  if (!trains(command)) own.train_from_scratch = false;  // other commands read trained weights
+  if (!trains(command)) own.train_from_scratch = false;  // other commands need trained weights
   recipe_ = std::make_shared<const Recipe>(own);
   if (trains(command)) check_stage_keys(*stage_, KeyValues(own));
   open();

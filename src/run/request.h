@@ -1,4 +1,4 @@
-// Defines Request: what a command was asked for, before the devices are known.
+// Defines Request: the user's input to a command, before the devices are known.
 #pragma once
 
 #include <memory>
@@ -47,8 +47,8 @@ struct ExportSpec {
   std::optional<DType> dtype;  // none: as the base
 };
 
-// A recipe that a command can act on: its keys are checked, its model folder is open. Nothing after src/run sees the
-// recipe itself. Copies share it.
+// A checked recipe with its opened model folder. Folders after src/run see only the Request, not the recipe. Copies
+// share the recipe.
 class Request {
  public:
   // Throws UserError when a key that the command needs is missing, the model folder is broken, or keys contradict the
@@ -71,7 +71,8 @@ class Request {
   AssumedDevices assumed_devices() const;
   bool mesh_is_auto() const;
   bool names_mesh() const;  // axes with sizes
-  // The batches on so many devices, `mesh: auto` taken as all of them on fsdp. For commands without a device.
+  // Returns the batches for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands that open no
+  // device.
   BatchSpec batch(int64_t devices, BatchUse use) const;
   MeshAxes mesh(int64_t devices) const;
   // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
@@ -86,7 +87,7 @@ class Request {
   // The run on these devices. Throws UserError as resolve().
   Run resolve(const RunTarget& target, Purpose purpose, const Variant& variant = {}) const;
 
-  // Whether the model, or one of the adapters, was taught labels or scores.
+  // Returns whether the model or one of the adapters has a trained classifier or score head.
   bool has_taught_head() const;
   // The recipe's keys about labels, and the labels that the model was trained with.
   LabelRequest label_request() const;
@@ -95,12 +96,12 @@ class Request {
   // The format of the linear layers: the checkpoint's, else the one asked for. Throws UserError when they differ.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
-  // The same request for other weights: without the adapters, or for another folder without adapters. Labels are
-  // settled anew.
+  // Returns the same request for other weights: without the adapters, or for another folder without adapters. Its
+  // labels are determined again.
   Request without_adapters() const;
   Request with_model(const std::string& folder) const;
-  // For comparing logits: all arithmetic in f32, no saving of memory. `num_labels` above 0: of a classifier. `merged`,
-  // when given, is a folder that takes the place of the model and its adapters.
+  // Returns the request for comparing logits: all arithmetic in f32, without options that save memory. `num_labels` is
+  // above 0 for a classifier. `merged`, when given, is a folder that replaces the model and its adapters.
   Request exact(int64_t num_labels, const std::string& merged = "") const;
 
  private:
@@ -114,8 +115,8 @@ class Request {
   mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
 };
 
-// The devices as a run's target, with the kernels that they were asked for and compute right. Throws DeviceError when
-// the devices compute nothing or wrongly.
+// Returns the devices as a run's target, with those of the requested kernels that compute correctly on them. Throws
+// DeviceError when the devices compute wrong results.
 RunTarget target_of(const Devices& devices);
 
 }  // namespace fettle

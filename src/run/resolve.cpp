@@ -120,7 +120,7 @@ class Resolving {
                       key_heads, config_.file);
   }
 
-  // The weight of the experts' balance in the loss.
+  // Sets the weight of the load-balancing loss of experts.
   void set_balance() {
     double& coefficient = run_.model.config.router_aux_loss_coef;
     if (run_.model.classifies()) coefficient = 0;  // as Transformers has it
@@ -163,7 +163,8 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Programs that make something of whole stacks at the start do not go through them by layer.
+  // Refuses offload_param with PiSSA and new DoRA adapters: the programs that initialise these need whole stacks of
+  // layers on the device.
   void check_offload() const {
     if (!recipe_.offload_param) return;
     auto refuse = [&](const std::string& what, const std::string& remedy) {
@@ -240,7 +241,8 @@ class Resolving {
   }
 
  private:
-  // The last adapter is trained or applied, those before it are merged. Without one to continue a new one is made.
+  // The last adapter is trained or applied; those before it are merged. When there is no adapter to continue, a new one
+  // is made.
   void take_adapters() {
     const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);

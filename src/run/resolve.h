@@ -1,4 +1,4 @@
-// Defines resolve: from a recipe, a model folder and a target to the Run.
+// Defines resolve, which makes the Run from a recipe, a model folder and a target.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@ struct ModelConfigFile {
   std::string file;
 };
 
-// `labels` are those of settled_labels. An adapter that is continued gives its own options. Throws UserError on
-// combinations that make no sense for this model, mesh or target.
+// `labels` is the result of settled_labels. When an adapter is continued, its own options are used. Throws UserError on
+// combinations that are not possible for this model, mesh or target.
 Run resolve(const Recipe& recipe, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
             const RunTarget& target, Purpose purpose = Purpose::kTraining, const Variant& variant = {});
 
-// Outputs of the classifier that the stage trains: a label each, or one score; 0 for a language model. Throws UserError
-// when the stage needs labels and there are none.
+// Returns the number of outputs of the classifier that the stage trains: one per label, or one score; 0 for a language
+// model. Throws UserError when the stage needs labels and there are none.
 int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels);
 
 }  // namespace fettle

@@ -67,7 +67,7 @@ std::string reference_input(const Param& param) {
 
 namespace {
 
-// A parameter's learning rate over the run's.
+// Returns a parameter's learning rate divided by the run's.
 double rate_factor(const Run& run, const Param& param) {
   const UpdateSpec& update = run.update;
   if (update.loraplus_lr_ratio &&

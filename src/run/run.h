@@ -1,6 +1,6 @@
 // Defines Run: what one command does with one model on one target, resolved before any weight is read.
 //
-// A Run is made by resolve() (resolve.h) and never changed. Nothing after it asks what the user wrote.
+// A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
 
 #include <optional>
@@ -26,18 +26,18 @@ namespace fettle {
 struct RunTarget {
   int64_t count = 1;
   std::string title = "cpu (1 device)";
-  std::string capability = {};  // of one device, as DeviceInfo has it; empty: its plugin does not say
-  KernelSet kernels = {};       // that programs for it may call
+  std::string capability = {};  // capability of a device, as in DeviceInfo; empty: the plugin does not report it
+  KernelSet kernels = {};       // kernels that programs for it may call
 };
 
-// Training makes a new adapter when there is none to continue. Inference takes the bare base then, all of it frozen.
+// When the recipe names no adapter, training makes a new one, and inference uses the base alone, completely frozen.
 enum class Purpose { kTraining, kInference };
 
-// How the weights are changed by a step. Rates are those of the schedule's peak.
+// How a step changes the weights. Rates are those at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
-  std::optional<double> embedding_lr;       // of the token embedding and the head; none: learning_rate
-  std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B over that of lora_A
+  std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: the run's
+  std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B divided by that of lora_A
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
 };
@@ -54,7 +54,7 @@ struct OutputSpec {
 
 struct Run {
   const Stage* stage;
-  KeyValues keys;  // the recipe's, for the stage's own
+  KeyValues keys;  // the recipe's keys, from which the stage reads its own
   RunTarget target;
   std::string model_folder;  // model_name_or_path
   Model model;
@@ -63,17 +63,17 @@ struct Run {
   std::vector<std::string> merged;         // adapter folders that go into the frozen weights first
   std::string adapter;                     // the folder of `lora`'s weights; empty: a new adapter
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
-  int64_t pissa_iterations = 16;           // power iterations of that; -1: until it is exact
-  std::vector<Param> frozen, trained;      // trained: the adapter's with LoRA, else every weight
-  std::vector<QuantisedWeight> quantised;  // whose parts are among `frozen`
-  // The parameters of which the reference model has frozen copies. A new adapter is not among them, because the
-  // reference is then the base alone.
+  int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
+  std::vector<Param> frozen, trained;      // trained: with LoRA the adapter's weights, else the base's
+  std::vector<QuantisedWeight> quantised;  // the quantised weights; their parts are in `frozen`
+  // Parameters of which the reference model has frozen copies. A new adapter has no copy, because the reference is then
+  // the base alone.
   std::vector<Param> reference;
   std::string reference_folder;   // ref_model; empty: the model as the run starts
   std::string reference_at;       // where ref_model was set, for messages
   DType compute = DType::kF32;    // of activations and matmuls
-  bool dtype_by_default = false;  // no key of the recipe says what to compute in
-  std::optional<Float8> float8;   // what the layers' matmuls take in training; none: `compute`
+  bool dtype_by_default = false;  // the recipe sets no key for the compute dtype
+  std::optional<Float8> float8;   // dtypes of the layers' matmuls in training; none: `compute`
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
@@ -108,7 +108,7 @@ struct Run {
   // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
   bool has_master(const Param& param) const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
-  // Weight decay leaves out biases and norms, as is usual with PyTorch.
+  // Weight decay does not apply to biases and norms, as is usual with PyTorch.
   static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
 

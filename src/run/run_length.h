@@ -1,4 +1,4 @@
-// Defines RunLength: how many steps a run has, and what happens after which.
+// Defines RunLength: how many steps a run has, and after which of them it logs, evaluates and saves.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace fettle {
 
-// When something happens again and again.
+// The interval of a repeated action: logging, evaluating or saving.
 struct Interval {
   enum class Every { kNever, kSteps, kEpoch };
   Every every = Every::kNever;
-  double steps = 0;  // of kSteps; below 1: a share of all steps
+  double steps = 0;  // for kSteps: number of steps; below 1: a share of all steps
 };
 
 // The recipe's keys of length and schedule.
@@ -21,7 +21,7 @@ struct LengthSpec {
   double epochs = 3;
   int64_t max_steps = -1;   // above 0: instead of epochs
   double warmup_ratio = 0;  // share of all steps
-  double warmup_steps = 0;  // above 0: instead of warmup_ratio; below 1 it is a share of all steps
+  double warmup_steps = 0;  // above 0: replaces warmup_ratio; below 1: a share of all steps
   Schedule schedule;        // total_steps and warmup_steps are filled in
   int64_t logging_steps = 10;
   Interval save, evaluate;

@@ -7,11 +7,12 @@
 
 namespace fettle {
 
-// Full tuning of a decoder of two layers with random weights by plain gradient descent, `rows` rows a step over all
-// devices, which take as many rows each. Writes the model's config.json into `folder`, which exists.
+// Returns a request for full tuning of a two-layer decoder with random weights by plain gradient descent. A step has
+// `rows` rows, which are divided evenly over the devices. Writes the model's config.json into `folder`, which must
+// exist.
 Request small_model_request(const std::filesystem::path& folder, int64_t devices, int64_t rows);
 
-// Its size of vocabulary, and a dim that each axis of a mesh must divide.
+// The model's vocabulary size, and a size that every axis of a mesh must divide.
 inline constexpr int64_t kSmallVocabulary = 256, kSmallWidth = 64;
 
 }  // namespace fettle

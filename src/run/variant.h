@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Values that take the place of the recipe's, by the names of its keys. Plans try them: another batch, mesh or
+// Values that replace those of the recipe keys with the same names. Plans try them: another batch, mesh or
 // rematerialisation.
 struct Variant {
   std::optional<int64_t> per_device_train_batch_size, per_device_eval_batch_size, gradient_accumulation_steps,

@@ -23,8 +23,8 @@ struct ClientHandle;
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
 // Owns one PJRT buffer per device. Move-only. Destroying it while a run still reads it is safe: the plugin keeps the
-// memory until the run ends. Several threads may read a const buffer. While a run has it donated, nothing else may use
-// it.
+// memory until the run ends. Several threads may read a const buffer. While a run uses it as a donated argument,
+// nothing else may use it.
 //
 // The caller may change or free its own arrays as soon as upload() returns.
 class DeviceBuffer {

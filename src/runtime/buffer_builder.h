@@ -19,14 +19,14 @@ class Client;
 // written layer by layer from mapped files.
 //
 // Host memory: on the CPU the bytes are written straight into the array, which can be donated; replicas share it until
-// one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Staging (vendors/vendor.h) says
-// which way a vendor needs. Several threads may call write() at once for ranges that do not overlap.
+// one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Staging (vendors/vendor.h)
+// states which of these a vendor needs. Several threads may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;
 
   BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind = "");
-  // Uses `staging` instead of the vendor's way.
+  // Uses `staging` instead of the vendor's default.
   BufferBuilder(const Client& client, const Shape& shape, Layout layout, const std::string& memory_kind,
                 Staging staging, int64_t staging_limit);
   ~BufferBuilder();

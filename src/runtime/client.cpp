@@ -135,8 +135,9 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   return ids;
 }
 
-// Has every device's allocator take its memory now, all at once: it fills a table of 1/32 of that memory in the host's
-// (vendor.h), which takes seconds for a large device, and would otherwise happen at each device's first array in turn.
+// Makes the allocators of all devices allocate their memory now, in parallel. Each allocator fills a table in host
+// memory (1/32 of the device's, see vendor.h), which takes seconds for a large device. Otherwise this would happen at
+// each device's first array, one device after another.
 void fill_pools(const ClientHandle& handle) {
   const auto count = static_cast<int64_t>(handle.devices.size());
   parallel_for(count, static_cast<int>(count), [&](int64_t i) {

@@ -34,7 +34,7 @@ struct DeviceInfo {
 // Thread-safe: members may be called from several threads at once.
 class Client {
  public:
-  // Throws DeviceError when the plugin finds no device, and UserError for a device_count that it does not have.
+  // Throws DeviceError when the plugin finds no device, and UserError when it has fewer devices than device_count.
   explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
 
   const Plugin& plugin() const;

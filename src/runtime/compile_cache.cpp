@@ -121,7 +121,7 @@ void CompileCache::make_room(const fs::path& newest) const {
     if (error) continue;
     const bool partial = file.path().extension() == ".partial";
     if (partial && fs::file_time_type::clock::now() - used > std::chrono::hours(24)) {
-      fs::remove(file.path(), error);  // a stopped process left it behind
+      fs::remove(file.path(), error);  // an unfinished file of a stopped process
     } else if (partial || file.path().extension() == ".pjrt") {
       total += bytes;
       if (!partial && file.path() != newest) entries.push_back({used, bytes, file.path()});

@@ -9,15 +9,15 @@
 
 namespace fettle {
 
-// Returns a text of everything on which compiled programs and findings about devices depend: the plugin file's content
-// and version, the number and kind of devices, and on CPUs the instruction sets of this machine.
+// Returns a text that identifies the devices for compiled programs and for check results: the plugin file's content and
+// version, the number and kind of devices, and on CPUs the instruction sets of this machine.
 std::string devices_identity(const Client& client);
 
 // Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the
 // number and kind of devices, and on CPUs the instruction sets of this machine, since a program for another CPU would
 // load and then crash. Files appear by rename and carry a checksum, so the cache compiles a program again when its file
-// is damaged, truncated or not its own. A folder that cannot be written only causes a warning. Several processes may
-// share a folder.
+// is damaged, truncated or belongs to another program. A folder that cannot be written only causes a warning. Several
+// processes may share a folder.
 //
 // Programs are code that runs in this process. So the cache makes folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.

@@ -63,7 +63,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // Code that used an output has already seen this error. Otherwise nobody needs the result.
+    // The error can be ignored: code that used an output has already got it.
   }
 }
 

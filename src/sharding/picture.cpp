@@ -174,7 +174,7 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
   std::vector<std::string> down, across;
   if (split.size() == 1) (partition.dims.back().empty() ? down : across) = split[0];
   if (split.size() > 1) down = split[0];
-  for (size_t d = 1; d < split.size(); ++d)  // a third and further dims stand beside the second
+  for (size_t d = 1; d < split.size(); ++d)  // a third split dim and further ones are drawn like the second
     across.insert(across.end(), split[d].begin(), split[d].end());
   const int64_t columns = parts(across, mesh);
   std::vector<std::vector<int64_t>> holders(static_cast<size_t>(parts(down, mesh) * columns));

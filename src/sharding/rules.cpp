@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
-// A mesh axis splits the first dim whose rule names it. So fsdp splits the first, slowest dim of a layer's matrices.
-// Gathering along that dim moves contiguous memory; for a later dim, compilers transpose whole stacks of layers.
+// A mesh axis splits the first dim whose rule names it. So fsdp splits the first dim of a layer's matrices, which
+// varies slowest in memory. Gathering along that dim moves contiguous memory; for a later dim, compilers transpose
+// whole stacks of layers.
 const std::map<std::string, std::vector<std::string>> kDefaults{
     {"vocab", {"tp"}},
     {"embed", {"fsdp"}},
@@ -42,7 +43,7 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// ep exists for the experts. It also splits rows, where their number divides by it.
+// ep is for the experts. It also splits rows when it divides their number.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
 }

@@ -13,7 +13,7 @@ Tensor filled_sequences(const BatchInputs& batch) {
   return minimum(tokens, constant(1, DType::kF32));
 }
 
-// The head is small: its gradient needs no care.
+// The head is small, so its gradient is computed without chunks.
 BatchLoss cls_loss(const LossInputs& in) {
   BatchLoss out{.logits_BK = in.trained.class_logits()};
   const Tensor losses_B = class_losses(in.labels->problem, out.logits_BK, in.batch.at(BatchPart::kClasses));

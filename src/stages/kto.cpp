@@ -1,4 +1,4 @@
-// Stage kto: replies rated good or bad. Source: Ethayarajh 2024, as TRL has it.
+// Stage kto: replies rated good or bad. Source: Ethayarajh 2024, as implemented in TRL.
 #include "base/error.h"
 #include "data/example.h"
 #include "graph/ops.h"

@@ -1,4 +1,4 @@
-// Defines what the stages share that learn from preferences.
+// Defines the parts that all stages of preferences share.
 //
 // A data row is two sequences S, one after the other: the chosen and the rejected reply, or (stage kto) the reply and,
 // for the divergence, another row's reply to the same prompt. S = 2 R. Rewards and their names are TRL's.
@@ -27,8 +27,8 @@ struct PreferenceLoss {
 };
 
 // Sums over rows, in the order of PreferenceLoss::metrics: counts of chosen and rejected replies, their rewards, rows
-// where the chosen reply's reward is the larger, log-probabilities, the chosen replies' own losses, and one more that
-// the stage names.
+// where the chosen reply's reward is the larger, log-probabilities, the chosen replies' own losses, and one more sum
+// with a meaning of the stage's own.
 enum PreferenceSum {
   kChosen,
   kRejected,
@@ -62,7 +62,8 @@ std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
 // The keys that every stage of preferences refuses.
 std::vector<RefusedKey> refused_with_preferences();
-// pissa_init moves part of the base into the adapter, so that the base is not the reference. Throws UserError.
+// Throws UserError for pissa_init without ref_model: PiSSA moves part of the base into the adapter, so the base alone
+// is not the reference.
 void check_reference_start(const KeyValues& keys);
 
 }  // namespace fettle

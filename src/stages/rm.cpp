@@ -1,6 +1,6 @@
 // Stage rm: a reward model learns to score the chosen reply of a pair above the rejected one.
 //
-// The loss is that of Bradley and Terry's model (1952), as TRL's RewardTrainer has it.
+// The loss is that of Bradley and Terry's model (1952), as in TRL's RewardTrainer.
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 #include "stages/preferences.h"

@@ -63,7 +63,7 @@ struct LossInputs {
   bool head_trained = false;                       // ... by the head as well
 };
 
-// All f32. What a stage does not have is null.
+// All f32. Null: the stage does not compute it.
 struct BatchLoss {
   Tensor sum;        // over the trained tokens, or over the rows; differentiable when asked for
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
@@ -91,7 +91,7 @@ struct Stage {
   // resumed only with the same values.
   std::vector<std::string_view> keys = {};
   std::vector<RefusedKey> refused = {};
-  // Throws UserError for values of the keys that contradict each other. Null: no values do.
+  // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
   void (*check)(const KeyValues& keys) = nullptr;
 
   // Whether the loss compares with a reference model. Null: never.
@@ -105,10 +105,10 @@ struct Stage {
   // Means by name ("rewards/chosen") from BatchLoss::metrics, added up over batches. Null: there are none.
   std::map<std::string, double> (*metrics)(const KeyValues& keys, std::span<const float> sums) = nullptr;
 
-  // What `eval` calls the figures of this stage's rows. With Head::kTokens it also asks questions and writes replies.
+  // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // The stage whose evaluation measures such a model; null: its own. The reply's tokens are measured the same way
-  // whichever loss trained them.
+  // Returns the stage whose evaluation is used for models of this stage; null: its own. For example, replies are
+  // measured in the same way whichever loss trained them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

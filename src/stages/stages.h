@@ -9,19 +9,19 @@
 
 namespace fettle {
 
-// In the order of the documentation.
+// Returns all stages in the order of the documentation.
 const std::vector<const Stage*>& stages();
 // Throws UserError, starting with `where`, if there is no such stage. It lists the stages and names the nearest.
 const Stage& stage_named(std::string_view name, const std::string& where);
 
-// What the reference of recipe keys says of the key `stage`.
+// Returns the help of the key `stage` for the reference of recipe keys.
 KeyTexts stage_key_text();
 
 // Throws UserError when the recipe sets a key that belongs to other stages, one that the stage refuses, or values of
 // the stage's keys that contradict each other.
 void check_stage_keys(const Stage& stage, const KeyValues& keys);
 
-// The rows of the table, each in the file of its name.
+// The table rows; each is defined in the file of its name.
 const Stage& pt_stage();
 const Stage& sft_stage();
 const Stage& cls_stage();

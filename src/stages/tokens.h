@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-// Trained tokens of each sequence: f32 [.., B].
+// Returns the number of trained tokens of each sequence: f32 [.., B].
 Tensor trained_tokens(const BatchInputs& batch);
 // Cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
 BatchLoss token_stage_loss(const LossInputs& in);

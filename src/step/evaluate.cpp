@@ -69,7 +69,7 @@ std::vector<double> Evaluator::losses(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float loss : rows.loss.as<float>()) out.push_back(loss);
   }
-  out.resize(static_cast<size_t>(batches_.examples()));  // drops filler behind the last example
+  out.resize(static_cast<size_t>(batches_.examples()));  // drops filler after the last example
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Defines MemoryTable: how a step uses one device's memory. The compiled program tells it before it runs.
+// Defines MemoryTable: how a step uses one device's memory, known from the compiled program before it runs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct MemoryTable {
   std::string device;     // "cpu (1 device)"
   int64_t frozen = 0;     // base weights
   int64_t trained = 0;    // adapters, or all weights
-  bool adapters = false;  // whether `trained` counts adapters
+  bool adapters = false;  // whether `trained` consists of adapter weights
   int64_t optimizer = 0;  // the state of the update rule
   int64_t batch = 0;
   int64_t temporaries = 0;  // activations, gradients, scratch: the peak minus the above

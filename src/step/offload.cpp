@@ -12,7 +12,7 @@ Partition of_layer(Partition partition) {
   return partition;
 }
 
-// The slice [1, ...] of the layer that a loop is at.
+// Reads and writes the slice [1, ...] of a stack for the loop's current layer.
 class LayerSlice {
  public:
   LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)

@@ -26,8 +26,8 @@ BatchInputs with_arrays(const BatchInputs& batch, const std::vector<Tensor>& arr
 
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
-  Tensor metrics;             // the stage's sums; null when it has none
-  std::vector<Tensor> grads;  // of one micro-batch: in the weights' dtype; of several: f32
+  Tensor metrics;             // the sums that the stage's metrics need; null when it has none
+  std::vector<Tensor> grads;  // with one micro-batch in the weights' dtype; with several in f32
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
@@ -142,7 +142,7 @@ Program build_train_step(const Run& run, int64_t length) {
   for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // In float16, the gradients of a sum over many tokens would overflow, so the mean is scaled instead.
+  // In float16, the gradients of a sum over many tokens would overflow, so those of the mean are computed and scaled.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums = accumulate(run, models, computed, batch, seed, loss_scale ? loss_scale / count : Tensor{});

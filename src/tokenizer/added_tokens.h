@@ -25,7 +25,7 @@ struct AddedToken {
 // Finds the leftmost match of many strings; at equal starts the longest one.
 class TokenFinder {
  public:
-  void add(std::string_view text, int32_t id);  // of equal texts the first one counts
+  void add(std::string_view text, int32_t id);  // when a text is added twice, the first id counts
   bool empty() const { return nodes_.size() == 1; }
   // Sets id and returns the length of the longest string that starts at text[at]; returns 0 when there is none.
   size_t match(std::string_view text, size_t at, int32_t& id) const;

@@ -42,8 +42,8 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// The number of bytes of the normalized text that come from the first character of `text` that `precompiled` keeps: the
-// rest after subtracting the bytes of all other characters.
+// Returns how many bytes of the normalized text come from the first character of `text` that `precompiled` keeps. It
+// subtracts the bytes of all other characters from the total.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

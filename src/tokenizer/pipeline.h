@@ -20,10 +20,10 @@ namespace fettle {
 struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  Normalizer normalizer;   // may be empty, as may the decoder
-  Normalizer precompiled;  // the Precompiled part of it: the text begins with the first character that this part does
-                           // not remove
-  std::string prefix;      // goes before the normalized text,
+  Normalizer normalizer;       // may be empty, as may the decoder
+  Normalizer precompiled;      // its Precompiled part, which decides what the first character of a text is
+                               // not remove
+  std::string prefix;          // is put before the normalized text,
   bool prefix_always = false;  // also after every added token
   bool prefix_alone = false;   // also before a text that normalizing made empty
   PreTokenizer pre_tokenizer;

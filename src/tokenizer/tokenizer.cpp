@@ -67,7 +67,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // What the config does not set stays as in the post-processor.
+    // Settings that the config lacks stay as in the post-processor.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();
@@ -124,7 +124,7 @@ Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::opti
                     special);
   Texts out{.whole = length_a + length_b + special};
   if (out.whole > max_length) {
-    // The longer text gets the room that the shorter one leaves. If the shorter one needs more than half, both get
+    // The longer text may use the length that the shorter one leaves. If the shorter one needs more than half, both get
     // half.
     const int64_t shorter = std::min(length_a, length_b), half = room / 2;
     const bool both = second && shorter > half;

@@ -63,7 +63,8 @@ class Tokenizer {
   // tokenizer_config.json. From a list, the template called `name` is taken.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
-  // The files of the model folder that define the tokenizer. Callers copy them beside an adapter or a merged model.
+  // The files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or a
+  // merged model.
   const std::vector<std::filesystem::path>& files() const;
 
  private:

@@ -85,7 +85,7 @@ void add_names(std::set<std::string>& names, const Param& param) {
   for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
-// Leaves out a head that the checkpoint lacks: it was initialised, not read.
+// Leaves out a head that the model's checkpoint lacks, because it was initialised and not read.
 std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
   std::vector<NamedTensor> out;
   for (const std::string& name : names)

@@ -1,4 +1,4 @@
-// Defines base_identity: digests by which a checkpoint recognises the frozen weights of its run.
+// Defines base_identity: digests that show whether a checkpoint belongs to the given frozen weights.
 #pragma once
 
 #include <nlohmann/json.hpp>

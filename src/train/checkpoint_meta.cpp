@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Keys of stages that are not compared as text: what they name has a digest (base_digest.h), or the resolved labels are
-// compared.
+// Stage keys whose text is not compared: the weights that they name have a digest (base_digest.h), and labels are
+// compared after they are resolved.
 const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
 
 // Returns the settings that a checkpoint and the run that continues it must share.
@@ -116,7 +116,7 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
 }
 
 void report_kernels(const StateReader& state, const Run& run) {
-  // Versions before kernels had none.
+  // Checkpoints of versions without kernels lack this field.
   const auto written = state.meta().value("kernels", std::vector<std::string>{});
   const std::vector<std::string> present = kernel_ids(run.target.kernels);
   if (written == present) return;

@@ -44,7 +44,7 @@ CheckpointWriter::~CheckpointWriter() {
   try {
     settle();
   } catch (const std::exception& error) {
-    // Another error is already on its way to the user, who must see both.
+    // Another exception is already being thrown; the user must see both.
     warn("{}", error.what());
   }
 }

@@ -37,10 +37,10 @@ class CheckpointWriter {
   double save(const TrainState& state, const RunRecord& record);
   // Prints a message when a checkpoint is complete; warns, once, when it could not be written.
   void check();
-  // Waits until no checkpoint is being written; then like check().
+  // Waits until no checkpoint is being written, then does the same as check().
   void settle();
-  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written: for a run that must
-  // not end without it.
+  // Waits for the last checkpoint, and throws UserError or DoesNotFit when it could not be written. Call it when the
+  // run must not end without this checkpoint.
   void require();
 
  private:
@@ -64,7 +64,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // the next checkpoint waits: no more attempts
+  std::atomic<bool> hurried_ = false;  // true: the next checkpoint is waiting, so failed writes are not repeated
   std::future<Written> written_;
 };
 

@@ -1,4 +1,4 @@
-// The page that shows a whole run: each part from recipe to result is called once, in order.
+// Shows a whole run on one page: each part from recipe to result is called once, in order.
 #include "train/finetune.h"
 
 #include "base/host_memory.h"
@@ -35,7 +35,7 @@ void write_root(const Run& run, const ModelRepository& repository, const TrainSt
   result.commit();
 }
 
-// A resumed run writes the date on which it was first started into its rows.
+// In a resumed run, chat templates get the date on which the run was first started.
 DataSpec started_at(const LocalTime& started, DataSpec spec) {
   spec.started = started;
   return spec;

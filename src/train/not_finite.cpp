@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// The rows of these sequences, each once, as skip_rows wants them.
+// Returns the rows of these sequences, each once, in the form of skip_rows.
 std::vector<std::string> row_names(const std::vector<std::string>& sources) {
   std::vector<std::string> names;
   for (std::string_view source : sources) {

@@ -52,7 +52,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 OutputFolder::~OutputFolder() {
   if (presence_ == nullptr) return;  // moved from
   presence_.reset();
-  std::error_code filled;  // a folder that is not empty stays
+  std::error_code filled;  // ignored: fs::remove fails when the folder is not empty
   if (made_) fs::remove(folder_, filled);
 }
 
@@ -92,7 +92,7 @@ int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64
 
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
   const int64_t room = std::max<int64_t>(0, free - result_bytes(run)) / checkpoint_bytes(run);
-  const int64_t limit = room - 1 + present;  // for a moment there is one more than the limit
+  const int64_t limit = room - 1 + present;  // one more than the limit exists for a moment
   const int64_t own = run.output.save_total_limit;
   if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
   return limit;

@@ -29,7 +29,8 @@ Dims result_dims(const Run& run, const Param& param) {
   return dims;
 }
 
-// Returns the numbers of the parameter's stored tensors that are written: those of its layers, with all their experts.
+// Returns which of the parameter's stored tensors are written, by number: those of its layers, with all of their
+// experts.
 std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;
@@ -65,7 +66,8 @@ AdapterConfig adapter_config(const Run& run) {
   config.target_parameters = run.lora->parameters;
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
-  // PEFT matches a name after a dot. The last part alone is enough unless two modules of a layer share it.
+  // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
+  // layer have the same last part.
   for (const std::string& module : run.lora->modules) {
     const std::string last = module.substr(module.rfind('.') + 1);
     int64_t same = 0;

@@ -16,7 +16,7 @@ class ResultWriter {
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
   // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, each once.
   void add(const Param& param, const HostShards& weights);
-  // Writes PiSSA's LoRA weights as their difference from `start`: ordinary LoRA weights of twice the rank for the
+  // Writes the change of PiSSA's LoRA weights since `start` as ordinary LoRA weights of twice the rank, which fit the
   // unchanged base.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
   // Completes the files and adds the tokenizer's files; for a full model also its config.

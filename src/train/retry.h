@@ -1,5 +1,5 @@
-// Defines retry_files: work on files that is tried again when it fails, since a full disk or a lost network file system
-// is often back soon.
+// Defines retry_files, which repeats file operations that fail, because a full disk or a lost network file system is
+// often usable again soon.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@ namespace fettle {
 // Seconds between the attempts.
 inline constexpr double kRetryPauses[] = {0.2, 1, 4};
 
-// Returns what `work` returns. When it throws UserError or DoesNotFit, warns naming `what`, waits and tries again,
-// which must be possible; the last error passes through. Once `hurried` returns true there is one more attempt, at
-// once; it is asked often.
+// Returns the result of `work`, which must be repeatable. When it throws UserError or DoesNotFit, warns with the name
+// `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true, one last attempt is
+// made at once; it is called often.
 template <typename Work>
 auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {

@@ -10,11 +10,11 @@
 
 namespace fettle {
 
-// This file is in output_dir when a run there has finished.
+// A file that exists in output_dir when a run there has finished.
 inline const char* const kResultMark = "all_results.json";
 
-// Returns whether output_dir has a result and it is that of the run that ended with this checkpoint: both have the same
-// trainer_state.json.
+// Returns whether output_dir has the result of the run that ended with this checkpoint: the two trainer_state.json are
+// equal.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,

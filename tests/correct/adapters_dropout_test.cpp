@@ -1,4 +1,4 @@
-// Dropout's masks: which numbers they depend on, how many elements they keep, and the gradient through them.
+// Dropout masks: what they depend on, the share of elements that they keep, and the gradient through them.
 #include <gtest/gtest.h>
 
 #include "adapters/lora.h"

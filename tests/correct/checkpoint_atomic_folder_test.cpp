@@ -78,7 +78,7 @@ TEST(AtomicFolder, FollowsALink) {
 
 const std::string kDead = "0123456789abcdef", kAlive = "fedcba9876543210", kElsewhere = "00112233-445";
 
-// A process that works in `folder`: this one, under another name.
+// Makes a live process that works in `folder`: this one, under another name.
 void show_alive(const fs::path& folder) {
   Owner owner = Owner::own();
   owner.id = kAlive;
@@ -103,7 +103,7 @@ TEST(AtomicFolder, CleansWhatDeadProcessesLeft) {
                                     "other.tmp-" + kDead + "/x", "other.tmp-" + kElsewhere + "/x", "out.tmp-x/x"));
 }
 
-// The process has left its file, and another process has got its number since.
+// A dead process left its file, and a new process has the same number.
 TEST(AtomicFolder, AProcessNumberThatWasGivenAgainIsNoLife) {
   TempFolder folder;
   Owner owner = Owner::own();

@@ -1,4 +1,5 @@
-// One run in a folder: a second run is refused, a dead run is taken over: same machine, container, other machine.
+// Only one run works in a folder: a second run is refused, and a dead run is taken over, on the same machine, in a
+// container and on another machine.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,7 +120,8 @@ TEST_F(OneRun, OfTwoThatBeginTogetherOneGoesOn) {
   }
 }
 
-// A container has process numbers of its own, often with the same host name. The lock tells.
+// A container has its own process numbers and often the same host name, so only the lock shows whether the owner is
+// alive.
 TEST_F(OneRun, InAnotherContainerIsJudgedByItsLock) {
   Owner owner = Owner::own();
   owner.pid_space = "pid:[1]";
@@ -168,7 +170,7 @@ TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
   EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
 }
 
-// As after SIGSTOP or a file server that was away for long.
+// This happens after SIGSTOP, or when a file server was unreachable for long.
 TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
   const fs::path own = presence_file(folder, process_name());

@@ -46,7 +46,7 @@ TEST(ResultFolder, DisappearsWithoutCommit) {
   EXPECT_EQ(read_text(folder / "out/x"), "old");
 }
 
-// As a crash leaves it after half of the moves.
+// The state after a crash in the middle of the moves.
 TEST(ResultFolder, ACutOffMoveIsCompleted) {
   TempFolder folder;
   write_text(folder / "out/.result/.drops.json", R"(["adapter_config.json", "a"])");

@@ -178,7 +178,7 @@ TEST_F(Cache, WhateverChangesTokensMakesAnotherStore) {
   }
 }
 
-// A run keeps its date over midnight, and so does the store that it finds again.
+// A run keeps its date after midnight, so it finds its store again.
 TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   constexpr int64_t kNoon = 1721649600, kDay = 86400;
   const auto date_of = [&](const Datasets& data) {
@@ -280,7 +280,7 @@ TEST_F(Cache, ProcessesMayFillItTogether) {
     if (child == 0) {
       char go = 0;
       close(gate[1]);
-      [[maybe_unused]] const auto opened = read(gate[0], &go, 1);  // returns 0 bytes when the parent closes it
+      [[maybe_unused]] const auto opened = read(gate[0], &go, 1);  // returns when the parent closes the pipe
       int result = 1;
       try {
         const Datasets data = load();

@@ -199,7 +199,7 @@ TEST(Scan, ThreeDeep) {
   });
 }
 
-// An activity that appears only after a trip: the first carry depends on the second one trip later.
+// A carry becomes active only after one trip: the first carry depends on the second one of the trip before.
 TEST(Scan, ActivityThatAppearsAfterATrip) {
   expect_equal_to_unrolled({any({3}, 1)}, [](const Tensors& in, const Loop& loop) {
     const Tensor zero = full(0.5, {DType::kF32, {3}});
@@ -211,7 +211,7 @@ TEST(Scan, ActivityThatAppearsAfterATrip) {
   });
 }
 
-// grad() inside a loop's body, whose loss has a loop of its own, as in gradient accumulation.
+// Calls grad() inside a loop's body, for a loss that itself contains a loop, as in gradient accumulation.
 TEST(Scan, GradientsTakenInsideOfABody) {
   const Value w = any({3}, 1), rows = any({4, 3}, 2);
   for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {

@@ -1,5 +1,5 @@
 // The check of kernels and devices: kernels that agree with their bodies are kept, others are switched off, and a
-// device that computes nothing, or wrongly, is refused.
+// device that computes nothing or wrong results is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,11 +20,11 @@ using testing::HasSubstr;
 using Tensors = std::vector<Tensor>;
 using Results = std::vector<std::vector<double>>;
 
-// Findings are kept in a folder of the test's own.
+// Keeps the verdicts in a folder of the test.
 class KernelCheck : public testing::Test {
  protected:
   KernelCheck() {
-    // The plugin is found in the usual cache.
+    // Loads the plugin from the usual cache, before the variable is changed.
     cpu_devices();
     cpu_devices(8);
     cache_.emplace("FETTLE_CACHE", folder_ / "cache");
@@ -41,7 +41,7 @@ class KernelCheck : public testing::Test {
   std::optional<Environment> cache_;
 };
 
-// The CPU's attention, and then something that is not attention.
+// Multiplies the result of the CPU's attention by 1.01, so that it is wrong.
 std::optional<Kernel> one_percent_more(const CompositeSite& site) {
   const std::optional<Kernel> kernel = cpu::attention_kernel(site);
   if (!kernel) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<Kernel> one_percent_more(const CompositeSite& site) {
 }
 constexpr KernelRow kWrong{"wrong_attention/1", "attention", "cpu", one_percent_more, nullptr, cpu::register_attention};
 
-// Its target has no handler: the plugin does not compile it.
+// Calls a target without a handler, which the plugin cannot compile.
 std::optional<Kernel> unknown_call(const CompositeSite& site) {
   const Shape result = site.results[0];
   const Partition split = site.partitions[0];
@@ -107,12 +107,12 @@ TEST_F(KernelCheck, AWrongKernelIsSwitchedOff) {
 }
 
 TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
-  // Each warning is given once a process, so this row has a name of its own.
+  // A warning is printed once per process, so this row needs its own name.
   constexpr KernelRow wrong{"forgotten_attention/1", "attention", "cpu",
                             one_percent_more,        nullptr,     cpu::register_attention};
   checked_kernels(cpu_devices(), {&wrong});
   EXPECT_EQ(findings(), 2) << "of the bodies and of the kernel";
-  // The same id: nothing is computed again, whatever the row now builds.
+  // This row has the same id, so its stored verdict is used although it builds another kernel.
   constexpr KernelRow same{wrong.id, "attention", "cpu", cpu::attention_kernel, nullptr, cpu::register_attention};
   EXPECT_EQ(checked_kernels(cpu_devices(), {&same}), KernelSet{});
   constexpr KernelRow next{"forgotten_attention/2", "attention", "cpu",
@@ -121,7 +121,7 @@ TEST_F(KernelCheck, WhatWasFoundIsRemembered) {
   EXPECT_EQ(checked_kernels(cpu_devices(8), {&same}), KernelSet{&same}) << "so are other devices";
 }
 
-// What `change` makes of the right results.
+// Returns a trial whose correct results are modified by `change`.
 RunTrial changed(const std::function<void(double&)>& change) {
   return [change](const Trial& trial, const ChooseKernel&) {
     Results out = trial.wanted;
@@ -148,7 +148,7 @@ TEST(DeviceCheck, ADeviceThatComputesNothingIsRefused) {
   EXPECT_THAT(refusal([](double& x) { x = std::nan(""); }), HasSubstr("gpu (1 device) computes wrongly"));
 }
 
-// On a device that computes nothing every kernel equals its body: that tells nothing of the kernel.
+// On a device that computes nothing, every kernel equals its body, so kernels cannot be checked there.
 TEST(DeviceCheck, KernelsAreComparedWithBodies) {
   const KernelSet kernels{&kernel_rows()[0]};
   EXPECT_TRUE(check_kernels(kernels, {}, changed([](double& x) { x = 0; }))[0].agrees);

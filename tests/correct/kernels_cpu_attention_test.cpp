@@ -91,7 +91,7 @@ struct Results {
   std::vector<double> o, log_sum, dq, dk, dv;
 };
 
-// The definition, forward and backward.
+// Computes attention by its definition, forward and backward.
 Results definition(const Inputs& in) {
   const Setting& s = in.setting;
   const double scale = in.problem().scale;

@@ -68,7 +68,7 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
 TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
-  // dp divides every model: seven copies.
+  // dp fits every model: seven devices have a whole copy each.
   EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
             "mesh dp 7");
 }

@@ -82,8 +82,8 @@ TEST(Devices, TakeTheRequestedShare) {
 
 TEST(Devices, TakeWhatOtherProgramsLeaveAndReportIt) {
   testing::internal::CaptureStderr();
-  // 24 GB with 14 free: 0.8 of the 10 in use may be our own context. For two devices the allowance is 2 GB in addition
-  // to the others' 9.2.
+  // Of 24 GB, 14 are free. Of the 10 GB in use, 0.8 may be this program's own context, so other programs use 9.2. The
+  // allowance for two devices is another 2 GB.
   const std::string error =
       opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "24,14", {.memory_utilization = 0.95});
   const std::string said = testing::internal::GetCapturedStderr();

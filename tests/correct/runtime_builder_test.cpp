@@ -152,7 +152,7 @@ TEST(BuilderMemory, ReplicasOnTheCpuShareOneCopy) {
   EXPECT_EQ(array.download_shard(7).as<uint32_t>()[1234567], 0x01010101u);
 }
 
-// Replicas share memory until one of them is donated; the others must not change.
+// Replicas share memory until one of them is donated. Then the others must not change.
 TEST(BuilderMemory, DonatedReplicasDoNotDisturbEachOther) {
   const Shape shape{DType::kF32, {4}};
   const char* text = R"(

@@ -47,7 +47,8 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
     ASSERT_NE(vendor, nullptr) << target.name;
     EXPECT_NE(target.config.find("platform_name: \"" + std::string(vendor->target_platform) + '"'), std::string::npos);
     EXPECT_NE(target.config.find("device_memory_size: " + std::to_string(target.memory_bytes)), std::string::npos);
-    // A device computes faster than it loads, and loads faster than its links transfer.
+    // Per second, a device does more FLOPs than it moves bytes in memory, and moves more bytes in memory than over its
+    // links.
     EXPECT_GT(target.bf16_tflops * 1e3, target.memory_gb_per_s);
     EXPECT_GT(target.memory_gb_per_s, target.link_gb_per_s);
   }

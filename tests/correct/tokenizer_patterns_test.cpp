@@ -1,5 +1,5 @@
-// Patterns match the same characters as in Hugging Face's engine (tests/reference/tokenizer/properties.json), and long
-// texts are not mistaken for runaway patterns.
+// Patterns match the same characters as in Hugging Face's engine (tests/reference/tokenizer/properties.json), and
+// matching a long text does not exceed the limit of steps.
 #include <gtest/gtest.h>
 
 #include <fstream>

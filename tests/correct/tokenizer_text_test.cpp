@@ -87,8 +87,8 @@ TEST(Text, ManyThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
 }
 
-// Both ways of merging give the same. Where a word of one repeated token is cut, its ids begin like those of its own
-// beginning, and decoding restores the word.
+// Both ways of merging give the same. A long prefix of a word that repeats one token has the same first ids as the
+// word, and decoding restores the word.
 TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");
   std::string word;

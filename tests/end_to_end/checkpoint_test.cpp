@@ -151,7 +151,8 @@ TEST(SaveOnlyModel, WritesNoStateAndSaysThatItCannotBeResumed) {
   }
 }
 
-// bfloat16 weights, no key of a dtype: float32 is said once, with the key; any key leaves it unsaid.
+// With bfloat16 weights and no dtype key, one message says that training uses float32 and names the key. With any dtype
+// key there is no message.
 TEST(Dtype, OfA16BitModelWithoutAKeyIsSaid) {
   TempFolder folder;
   const fs::path model = folder / "model";
@@ -242,7 +243,7 @@ TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   EXPECT_TRUE(there("model.safetensors") && there("config.json"));
   EXPECT_FALSE(there("adapter_model.safetensors") || there("adapter_config.json"));
 
-  // As a larger model's files would be.
+  // Files as a larger model has them.
   for (const char* file :
        {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
     write_text(folder / "out" / file, "{}");

@@ -1,4 +1,5 @@
-// `fettle doctor` as a script and a person see it: every check is a line, one that fails does not stop the others.
+// The output of `fettle doctor` for scripts and people: every check has a line, and a failed check does not stop the
+// others.
 #include <gmock/gmock.h>
 
 #include "end_to_end/stand_in_hip.h"
@@ -12,7 +13,7 @@ using testing::Not;
 
 using Checks = std::map<std::string, nlohmann::json>;
 
-// By name; of several with one name the last.
+// Returns the checks by name; the last one when several have the same name.
 Checks checks_of(const Outcome& run) {
   Checks out;
   const nlohmann::json page = nlohmann::json::parse(run.out);
@@ -62,7 +63,7 @@ TEST(Doctor, WithoutThePluginTheDisksAreStillMeasured) {
                              HasSubstr("2 checks found a fault")));
 }
 
-// A plugin that is linked to two libraries of ROCm, of which one is there.
+// Makes a plugin that is linked to two libraries of ROCm, one of which exists.
 TEST(Doctor, NamesEachLibraryThatIsMissing) {
   const TempFolder folder;
   const std::string made =

@@ -1,4 +1,5 @@
-// Calls that fail while a run goes on: a log line, a checkpoint, the result. And a clock that passes midnight.
+// System calls that fail during a run, when it writes a log line, a checkpoint or the result; and a clock that passes
+// midnight.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ std::vector<std::string> words(const fs::path& output) {
   return with(train_words(output), {"save_strategy=steps", "save_steps=2", "plot_loss=false"});
 }
 
-// What tests/faults/faults.cpp makes fail in the runs of its life.
+// While alive, makes tests/faults/faults.cpp fail the chosen calls of the runs.
 struct Faults {
   Faults(const std::string& call, const std::string& path, const std::string& how, const std::string& nth = "1",
          const std::string& count = "1")
@@ -38,7 +39,8 @@ bool is_complete(const fs::path& output, int64_t step) {
   return false;
 }
 
-// Two runs in one output_dir: the second is refused by name, whatever its recipe says; a killed one is taken over.
+// Two runs in one output_dir: the second is refused with a message that names the first, whatever its recipe; a killed
+// run is taken over.
 TEST(OneRun, HasItsOutputFolderForItself) {
   const TempFolder folder, second;
   const fs::path out = folder / "out";
@@ -129,8 +131,8 @@ TEST(Faults, AResultThatCannotBeWrittenFailsTheRun) {
   EXPECT_FALSE(fs::exists(folder / "out/adapter_model.safetensors"));
 }
 
-// A run with a smaller adapter left its result. The next one is killed before each of the renames and deletions that
-// put its own result in the place of that, in turn.
+// A run with a smaller adapter left its result. The next run replaces it by renames and deletions, and is killed before
+// each of them in turn.
 TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
   const TempFolder folder;
   const fs::path out = folder / "out";
@@ -181,7 +183,7 @@ constexpr const char* kDated =
     "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor "
     "%}";
 
-// The clock jumps by half a day whenever it is read; the run goes on ten days later.
+// The clock jumps by half a day whenever it is read, and the run is resumed ten days later.
 TEST(Midnight, ChangesNeitherARunNorItsResume) {
   const TempFolder folder;
   const fs::path model = folder / "model";

@@ -74,7 +74,7 @@ inline std::filesystem::path reference_model(const std::string& family) {
   return source_folder() / "tests/reference/models" / family;
 }
 
-// key=value words for a short LoRA run over the reference rows.
+// Returns key=value words for a short LoRA run over the reference rows.
 inline std::vector<std::string> train_words(const std::filesystem::path& output, const std::string& family = "llama") {
   return {"train",
           "model_name_or_path=" + reference_model(family).string(),

@@ -1,5 +1,5 @@
-// Defines StandInHip, for tests that run AMD's real plugin on a HIP runtime whose memory is the host's and whose
-// kernels compute nothing (tests/stand_in_hip).
+// Defines StandInHip, for tests that run AMD's real plugin on a stand-in HIP runtime (tests/stand_in_hip). It uses host
+// memory, and its kernels compute nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// What the runtime counted of one kind of work on one device.
+// The runtime's counts for one kind of work on one device.
 struct Work {
   int64_t calls = 0, bytes = 0;
 };
@@ -31,13 +31,13 @@ class StandInHip : public testing::Test {
                              " " + source + "/tests/stand_in_hip";
     ASSERT_EQ(std::system(make.c_str()), 0);
     set("LD_LIBRARY_PATH", libraries);
-    // Without measuring which kernel is fastest, which takes long, and without HIP's graphs, which do not stand in.
+    // Turns off autotuning, which takes long, and HIP graphs, which the stand-in runtime lacks.
     set("XLA_FLAGS", "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer=");
     set("STAND_IN_COUNTS", (folder_ / "counts").string());
     set("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC", "1");
   }
 
-  // For the programs that are run from now on; see tests/stand_in_hip for the names.
+  // Sets a variable for the programs that run from now on; tests/stand_in_hip has the names.
   void set(const char* name, const std::optional<std::string>& value) {
     environment_.push_back(std::make_unique<Environment>(name, value));
   }
@@ -48,7 +48,7 @@ class StandInHip : public testing::Test {
                      {"plugin=rocm", "compile_cache=" + (folder_ / "compiled").string(), "max_steps=4"}),
                 more);
   }
-  // A plan for the devices that are here.
+  // Returns the words of a plan for the devices of this machine.
   std::vector<std::string> planning(const std::vector<std::string>& more) const {
     std::vector<std::string> out = words("out", more);
     out[0] = "plan";
@@ -56,7 +56,7 @@ class StandInHip : public testing::Test {
   }
   Outcome run(const std::vector<std::string>& words) { return run_fettle(folder_, words); }
 
-  // Of the latest run that ended, by device.
+  // Returns the counts of the latest run that ended, by device.
   std::vector<Work> counted(const std::string& work) const {
     std::vector<Work> found;
     std::ifstream in(folder_ / "counts");

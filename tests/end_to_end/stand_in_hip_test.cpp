@@ -1,4 +1,4 @@
-// AMD's real plugin as a client, on a runtime that computes nothing: what is moved, kept, saved and refused.
+// Tests AMD's real plugin on a stand-in runtime that computes nothing: transfers, memory, checkpoints and refused runs.
 #include "end_to_end/stand_in_hip.h"
 
 #include <gmock/gmock.h>
@@ -16,12 +16,13 @@ using testing::Not;
 
 constexpr int64_t kMB = 1'000'000, kGB = 1'000'000'000;
 
-// The bytes that the plan of this machine counts on each device.
+// Returns the bytes per device in the plan for this machine.
 nlohmann::json plan_of(const Outcome& run) {
   return nlohmann::json::parse(run.out)["per_device"];
 }
 
-// Nothing is trained, so a run's adapter is the initial one; so is that of one step on the CPU at a rate of 0.
+// Because nothing is computed, a run's adapter equals the initial one. One CPU step with learning rate 0 gives the same
+// adapter.
 std::string initial_adapter(const TempFolder& folder) {
   const Outcome run = run_fettle(folder, with(train_words(folder / "cpu"), {"warmup_steps=1", "max_steps=1"}));
   EXPECT_EQ(run.code, 0) << run.err;
@@ -44,7 +45,7 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_THAT(resumed.err, AllOf(HasSubstr("step 3/4"), Not(HasSubstr("step 2/4"))));
   EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), adapter);
 
-  // Of an adapter, export would find that it changes no logit.
+  // The exports have no adapter, because export refuses an adapter that changes no logit.
   for (const char* plugin : {"rocm", "cpu"}) {
     const Outcome exported =
         run({"export", "model_name_or_path=" + reference_model("llama").string(), "export_dtype=bfloat16",
@@ -66,7 +67,7 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   const auto bytes = [&](const char* part) { return plan[part].get<int64_t>(); };
   const int64_t weights = bytes("frozen_bytes") + bytes("adapter_bytes") + bytes("optimizer_bytes");
   constexpr int64_t kSteps = 4, kProbe = 2 * 64 * 64 * 4, kScalars = 2000;
-  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base; pairs with two moments; the check that devices compute
+  constexpr int64_t kArrays = 12 + 3 * 14 + 2;  // base weights; A and B with two moments each; the check of the devices
   constexpr int64_t kArraysOfAStep = 12;
   ASSERT_EQ(sent.size(), 8u);
   for (const Work& device : sent) {
@@ -76,7 +77,8 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   }
   EXPECT_EQ(counted("between_devices").at(1).calls, 0);
 
-  // All devices take their memory at once: for each the plugin fills a table, which takes seconds for a large one.
+  // The devices allocate their memory in parallel, because the plugin fills a table for each, which takes seconds for a
+  // large device.
   std::set<int64_t> different;
   for (const Work& thread : threads) different.insert(thread.bytes);
   EXPECT_GE(different.size(), 4u);

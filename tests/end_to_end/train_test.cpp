@@ -66,7 +66,7 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
 
 TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   TempFolder folder;
-  // Kernels take rows of 256 positions and more.
+  // Kernels are used for rows of 256 positions or more.
   const std::vector<std::string> words = with(resumable(folder / "out"), {"packing=true", "cutoff_len=256"});
   const Outcome whole = run_fettle(folder, words);
   ASSERT_EQ(whole.code, 0) << whole.err;
@@ -82,7 +82,7 @@ TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(std::stod(without[i]), std::stod(losses[i]), 1e-5) << i;
 }
 
-// The lines of trainer_log.jsonl without what a clock measured.
+// Returns the lines of trainer_log.jsonl without the fields that depend on time.
 std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   std::vector<std::string> lines;
   std::ifstream in(output / "trainer_log.jsonl");
@@ -161,7 +161,7 @@ TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
 }
 
-// A row with a token whose embedding is infinite: its loss is no number, whatever was trained before.
+// A row has a token whose embedding is infinite, so its loss is never finite.
 TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   TempFolder folder;
   const std::filesystem::path model = folder / "model";

@@ -25,7 +25,7 @@ struct Setting {
   double softcap = 0;
   bool causal = true, slopes = false;
   MeshAxes mesh = {};
-  int64_t calls = 3;  // of the forward kernel in one run under Remat::kNone: one a layer
+  int64_t calls = 3;  // calls of the forward kernel in one run under Remat::kNone: one per layer
 };
 
 constexpr int64_t kLayers = 3;
@@ -47,14 +47,15 @@ struct Ran {
   std::vector<KernelUse> kernels;
 };
 
-// Layers of attention with weights of their own between: the last layer's output and all gradients of a sum over it.
+// Runs layers of attention with weights between them. Returns the last layer's output and all gradients of a sum over
+// it.
 Ran run_layers(const Setting& s, DType dtype, Remat remat, const ChooseKernel& choose) {
   GraphRun run(s.mesh, choose);
   const ShardingRules rules{s.mesh};
   const ModelConfig config;
   const Weights none;
   const Partition rows = rules.partition({"batch", "length", "", ""}, {s.rows, s.length, 1, 1}, "x");
-  // Products of about 1, so that layers do not magnify what differs.
+  // Products of about 1, so that layers do not magnify differences.
   auto any = [&](DType type, Dims dims, uint32_t seed, double size) {
     return random_value({type, std::move(dims)}, seed, -size, size);
   };
@@ -128,7 +129,7 @@ TEST_P(CpuAttention, EqualsTheBody) {
 
 TEST_P(CpuAttention, EqualsTheBodyInBf16) {
   const Setting& s = GetParam();
-  // Each layer rounds to 8 bits several times, the body and the kernel at other places.
+  // Each layer rounds to 8 bits several times, and body and kernel round at different places.
   expect_near(run_layers(s, DType::kBF16, Remat::kFull, chooser(s.mesh.size())),
               run_layers(s, DType::kBF16, Remat::kFull, {}), 2e-2);
 }
@@ -158,7 +159,7 @@ TEST(CpuAttention, EightDevicesEqualOne) {
   }
 }
 
-// Rows that are too short for the kernel to pay run as the body, and so do all on CPUs without AVX2.
+// Rows that are too short for the kernel to be faster use the body. On CPUs without AVX2 all rows do.
 TEST(CpuAttention, LeavesShortRowsToTheBody) {
   chooser(1);
   const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
@@ -172,7 +173,7 @@ TEST(CpuAttention, LeavesShortRowsToTheBody) {
   EXPECT_EQ(calls(256), 0u);
 }
 
-// What the kernel does not take runs as the body.
+// Sites that the kernel does not support use the body.
 TEST(CpuAttention, LeavesOtherShapesToTheBody) {
   const Setting split{.name = "sp", .rows = 4, .mesh = MeshAxes{{{"fsdp", 4}, {"sp", 2}}}};
   EXPECT_TRUE(run_layers(split, DType::kF32, Remat::kFull, chooser(8)).kernels.empty());

@@ -1,5 +1,5 @@
-// Attention a block of queries at a time equals attention at once, forward and backward, over random heads with
-// windows, documents and padding.
+// Attention in blocks of queries equals attention over all queries at once, forward and backward, over random heads
+// with windows, documents and padding.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"

@@ -1,4 +1,5 @@
-// Whole models: attention a block of queries at a time equals attention at once, and each layer has its own window.
+// Whole models: attention in blocks of queries equals attention over all queries at once, and each layer has its own
+// window.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -13,7 +14,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Layers with windows of their own: 0 is none, and so is one wider than the row.
+// Each layer has its own window: 0 means none, and one wider than the row has no effect.
 TEST(Windows, ByLayer) {
   const Recipe recipe = reference_recipe("llama");
   Devices& devices = cpu_devices();

@@ -9,7 +9,7 @@ namespace {
 
 using Mesh = std::map<std::string, int64_t>;
 
-constexpr int64_t kRows = 8;  // of a micro-batch, over all devices
+constexpr int64_t kRows = 8;  // rows of a micro-batch, over all devices
 
 Recipe recipe_of(const Mesh& mesh, const std::string& type, const std::string& model = "llama") {
   Recipe recipe = reference_recipe(model);

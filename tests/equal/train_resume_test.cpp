@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kRows = 8;  // of a micro-batch, over all devices
+constexpr int64_t kRows = 8;  // rows of a micro-batch, over all devices
 
 Recipe on_devices(int64_t count, const std::filesystem::path& output, const std::string& type) {
   Recipe recipe = run_recipe(output, type);

@@ -73,7 +73,7 @@ TEST(RequireFit, LargeWeights) {
   recipe.finetuning_type = "full";
   recipe.per_device_train_batch_size = 1;
   recipe.bf16 = true;
-  // 0.7 MB of weights and moments, and hardly anything else.
+  // Weights and moments need 0.7 MB, and the rest needs little.
   const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
   EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
@@ -81,7 +81,7 @@ TEST(RequireFit, LargeWeights) {
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
 }
 
-// A 24 GB card of which the recipe allows 22.8 GB, but 23 GB could be used.
+// On a 24 GB card, the recipe's share is 22.8 GB, but 23 GB could be used.
 TEST(RequireFit, ALargerShareIsARemedy) {
   const MemoryShare share{
       .total = 24'000'000'000, .utilization = 0.95, .allowance = 1'000'000'000, .limit = 22'800'000'000};

@@ -63,7 +63,7 @@ struct Plan {
 };
 
 Plan& plan() {
-  static Plan* const made = new Plan;  // never destroyed: calls come until the very end
+  static Plan* const made = new Plan;  // never destroyed: calls come until the process ends
   return *made;
 }
 
@@ -79,7 +79,7 @@ std::string path_at(int fd, const char* path) {
   return path[0] == '/' || fd == AT_FDCWD ? path : path_of(fd) + "/" + path;
 }
 
-// What becomes of a call: 0 when it goes through, else the error.
+// Decides about a call: returns 0 when it is made, else the error.
 int verdict(const char* call, const std::string& path) {
   Plan& chosen = plan();
   if (chosen.calls.find("," + std::string(call) + ",") == std::string::npos) return 0;

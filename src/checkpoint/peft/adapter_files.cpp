@@ -282,7 +282,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (config.use_dora && !support.dora) reader.refuse_feature("use_dora");
   if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
   if (!config.target_parameters.empty() && !support.target_parameters) reader.refuse_feature("target_parameters");
-  // Settings of initialisations, of disabled features, and remarks.
+  // These fields configure the initialisation or disabled features, or are only informative.
   for (const char* name : {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core",
                            "loftq_config", "eva_config", "corda_config", "qalora_group_size", "runtime_config"})
     reader.field(name);

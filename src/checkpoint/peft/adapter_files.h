@@ -72,7 +72,7 @@ struct AdapterFolder {
   const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
-// What the caller can apply besides LoRA itself. Other features are refused by name.
+// The PEFT features besides plain LoRA that the caller supports. Others are refused by name.
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;
@@ -82,8 +82,8 @@ struct AdapterSupport {
 // Throws UserError that names file and field when a field changes results but is not in AdapterConfig (bias, another
 // PEFT method, PiSSA, ...) or not in `support`. Such fields are never ignored.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSupport support = {});
-// Also checks the tensors: known keys, float dtypes, both A and B for each module, ranks equal to the config's,
-// magnitudes exactly with DoRA.
+// Also checks the tensors: known keys, float dtypes, both A and B for each module, ranks equal to the config's, and
+// magnitudes if and only if use_dora is set.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
 // Returns the text of adapter_config.json, with fields that both old and new PEFT know.

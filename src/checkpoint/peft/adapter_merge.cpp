@@ -65,7 +65,7 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   const int64_t rows = dims[0], columns = dims[1];
   std::vector<double> square(static_cast<size_t>(change.by_column ? columns : rows), 0);
   const int64_t step = std::max<int64_t>(1, kNormBlockBytes / (4 * columns));
-  // When outputs are columns, the sums of a column go through all blocks in order, so one thread does it.
+  // When outputs are columns, a column's sum runs over all blocks in order, so a single thread computes it.
   parallel_for((rows + step - 1) / step, change.by_column ? 1 : copy_threads(), [&](int64_t block) {
     const Box box{{block * step, 0}, {std::min(step, rows - block * step), columns}};
     std::vector<float> values(static_cast<size_t>(box.elements()));
@@ -106,7 +106,7 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     const std::optional<LoraPair> lora = lora_of(adapter, options, place);
     if (!lora) continue;
     Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
-    // PEFT's file has [E r, in] and [out, r E] for all experts; gate and up are halves of one parameter.
+    // PEFT stores A as [E r, in] and B as [out, r E] for all experts; gate and up are halves of one parameter.
     if (place.param->of_experts()) {
       const int64_t all = place.param->dims[0] * options.rank, halves = place.param->role == Role::kExpertDown ? 1 : 2;
       if (a[0] != all || b[1] != all || b[0] % halves != 0) refuse(name, dims, wanted);

@@ -51,8 +51,8 @@ class AdapterMerge {
   bool empty() const { return adapters_.empty(); }
   std::string names() const;  // the adapters' files
 
-  // In the following, `name` is that of a tensor (Param::stored_name). saved() returns the tensor that an adapter saved
-  // whole. It replaces the base's tensor and all changes of earlier adapters.
+  // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor that an adapter
+  // saved whole. It replaces the base's tensor and all changes of earlier adapters.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;
@@ -69,7 +69,8 @@ class AdapterMerge {
     const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // magnitude is null without DoRA
   };
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
-  // Returns the first adapter whose LoRA weights change the tensor: those after the last one that saved it whole do.
+  // Returns the index of the first adapter whose LoRA weights change the tensor: the one after the last adapter that
+  // saved it whole.
   size_t first_lora(const std::string& name) const;
   // Returns nullopt when the adapter does not change the tensor.
   std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;

@@ -53,16 +53,17 @@ void move(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
 }
 
-// A process writes a small file without a presence in the folder, so a new one may be at work.
+// A process writes small files without a presence in the folder. So a recent file may belong to a process that is still
+// writing it.
 bool may_be_written(const fs::path& entry) {
   std::error_code code;
-  const fs::path now = presence_file(entry.parent_path(), process_name());  // both times are the file server's
+  const fs::path now = presence_file(entry.parent_path(), process_name());  // the file server sets both times
   return fs::is_regular_file(entry, code) &&
          fs::last_write_time(now, code) - fs::last_write_time(entry, code) < std::chrono::hours(1);
 }
 
-// Removes the leftovers in `folder` that are `meant` and whose process is gone. An old folder that nothing replaced
-// gets its name back.
+// Removes the leftovers in `folder` that `meant` selects and whose process has ended. When an old folder was moved
+// aside but not replaced, it gets its name back.
 template <typename Meant>
 std::vector<fs::path> clean(const fs::path& folder, Meant meant) {
   std::vector<fs::path> removed;

@@ -18,15 +18,15 @@ class AtomicFolder {
     kReplace,  // removes the old NAME after the new one is in place
   };
 
-  // Creates the working folder (and its parents) and removes what crashed runs left of NAME. Throws UserError with the
-  // path and the remedy when the place is not writable.
+  // Creates the working folder (and its parents) and removes the working folders for NAME that crashed runs left.
+  // Throws UserError with the path and the remedy when the place is not writable.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // Flushes all files and folders to the disk, then renames. Throws UserError, as Presence::check too.
+  // Flushes all files and folders to the disk, then renames. Throws UserError, also when Presence::check does.
   void commit();
 
  private:
@@ -44,9 +44,9 @@ void clean_leftovers(const std::filesystem::path& target);
 // The same for everything in `folder`, including files with temporary names. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
-// Deletes a folder so that a half-deleted one never has its name.
+// Renames a folder before deleting it, so that a half-deleted folder never has the original name.
 void remove_folder(const std::filesystem::path& folder);
-// Flushes all files and folders in `folder`, and itself.
+// Flushes `folder` and all files and folders in it.
 void sync_tree(const std::filesystem::path& folder);
 
 }  // namespace fettle

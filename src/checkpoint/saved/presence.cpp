@@ -34,7 +34,7 @@ std::string first_line(const char* file) {
   return line;
 }
 
-// When the process started, in ticks since the boot; 0 when there is none.
+// When the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
   const size_t name_end = stat.rfind(')');  // the name may hold anything
@@ -65,7 +65,8 @@ Lock lock_on(const fs::path& file) {
   return result != 0 ? Lock::kUnknown : lock.l_type == F_UNLCK ? Lock::kFree : Lock::kHeld;
 }
 
-// The time of the file's last change, asked from the file server itself where there is one. False when it is gone.
+// Sets `seconds` to the time of the file's last change; for a network file system, the server is asked. False when the
+// file is gone.
 bool changed_at(const fs::path& file, double& seconds) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno != ENOENT;
@@ -87,7 +88,7 @@ std::vector<std::string> ids_in(const fs::path& folder) {
 }
 
 std::mutex registry_mutex;
-// Weak: who asked for it keeps it.
+// The registry does not own the presences: the callers of in() and alone_in() do.
 std::map<fs::path, std::weak_ptr<Presence>>& registry() {
   static std::map<fs::path, std::weak_ptr<Presence>> known;
   return known;
@@ -144,7 +145,7 @@ Owner read_owner(const fs::path& file) {
     owner.run = fields.at("run").get<bool>();
     owner.settled = fields.at("settled").get<bool>();
   } catch (const Json::exception&) {
-    owner.boot.clear();  // half-written: only its time tells
+    owner.boot.clear();  // half-written: only its time shows whether the owner is alive
   }
   return owner;
 }
@@ -182,7 +183,7 @@ void remove_dead_presences(const fs::path& folder) {
 std::shared_ptr<Presence> Presence::in(const fs::path& folder) {
   const std::lock_guard lock(registry_mutex);
   std::weak_ptr<Presence>& known = registry()[registered_name(folder)];
-  // A forked process has its parent's, which says nothing of itself.
+  // After a fork the registry still has the parent's presence, which must not be used for this process.
   if (auto there = known.lock(); there && there->owner_.id == process_name()) return there;
   const std::shared_ptr<Presence> made(new Presence(folder, false, {}));
   known = made;
@@ -239,8 +240,8 @@ void Presence::write() {
   throw_file_error("write", file_, error_number);
 }
 
-// Every run first shows itself and then looks for others, so of two that begin together at least one sees the other.
-// When both do, the one with the smaller id goes on.
+// Every run first creates its own file and then looks for others. So when two runs begin together, at least one sees
+// the other. When both do, the one with the smaller id continues.
 void Presence::become_alone() {
   Owner other;
   if (found_another(true, other))
@@ -287,14 +288,14 @@ bool Presence::found_another(bool wait, Owner& other) {
         other = found;
         return true;
       } else {
-        unclear = true;  // it will see us and give way, or has its turn
+        unclear = true;  // the other run will see this one and stop, or is still deciding
       }
     }
     if (!unclear) return false;
   }
 }
 
-// The file is missing when another run considered this one dead, or when somebody removed it.
+// When the file is missing, another run considered this run dead, or somebody removed the file.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {

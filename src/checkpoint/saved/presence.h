@@ -1,13 +1,14 @@
-// Defines Presence: the file by which a process says that it works in a folder, and the test whether one still does.
+// Defines Presence: a file that shows that a process works in a folder, and the test whether that process is still
+// alive.
 //
 // The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). It contains the owner's host, process
-// id and start. Its modification time is the owner's last heartbeat; a thread renews it. Unfinished files and folders
-// have the ID in their names too, so it can be found out whether they are leftovers.
+// id and start time. Its modification time is the owner's last heartbeat; a thread renews it. The names of unfinished
+// files and folders contain the ID too, which shows whether they are leftovers.
 //
-// Owner and reader on the same kernel, also in different containers: the owner's lock on its file ends with the owner.
-// Where the file system has no locks, a process with the owner's id must exist and have started at the owner's start.
-// On different machines: a lock shows that the owner is alive. Without one, it counts as dead when its last heartbeat
-// is older than Pace::dead_after.
+// When owner and reader run on the same kernel, also in different containers, the owner's lock on its file decides: it
+// ends with the owner. Where the file system has no locks, the owner is alive when a process with its id and start time
+// exists. On different machines, a lock shows that the owner is alive. Without a lock, it counts as dead when its last
+// heartbeat is older than Pace::dead_after.
 #pragma once
 
 #include <sys/types.h>
@@ -27,13 +28,13 @@ namespace fettle {
 struct Owner {
   std::string id;
   std::string host;       // its name, for messages
-  std::string boot;       // of the kernel it runs on; empty: not known
-  std::string pid_space;  // in which its number counts; containers have their own
+  std::string boot;       // boot id of the owner's kernel; empty: not known
+  std::string pid_space;  // PID namespace of the owner; containers have their own
   int64_t pid = 0;
-  int64_t started = 0;   // ticks from the boot to its start: tells it from a later process with its number
+  int64_t started = 0;   // ticks from the boot to its start: distinguishes it from a later process with the same id
   std::string since;     // when it began to work in the folder, for messages
   bool locks = false;    // it holds a lock on its file
-  bool run = false;      // a training run, which wants the folder for itself
+  bool run = false;      // a training run, which needs the folder exclusively
   bool settled = false;  // it has the folder for itself
 
   static Owner own();  // this process
@@ -52,12 +53,12 @@ struct Pace {
 
 class Presence {
  public:
-  // The presence of this process in `folder`, shared by all who ask for it. Throws UserError or DoesNotFit when the
+  // Returns the presence of this process in `folder`. All callers share it. Throws UserError or DoesNotFit when the
   // folder cannot be written.
   static std::shared_ptr<Presence> in(const std::filesystem::path& folder);
-  // The same for a training run, which has the folder for itself. Throws UserError naming the run that is there.
-  // Removes what dead runs left of themselves and says so; when only time can tell whether a run on another machine is
-  // dead, waits for it, which InterruptScope may end.
+  // The same for a training run, which uses the folder exclusively. Throws UserError that names another live run in the
+  // folder. Removes the files of dead runs and prints a message. When only a missing heartbeat can show that a run on
+  // another machine is dead, it waits up to Pace::dead_after; InterruptScope may end the wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
@@ -71,7 +72,7 @@ class Presence {
   void create();
   void write();
   void become_alone();
-  // Whether a live run other than this one is there. With `wait` false, one that may be alive counts.
+  // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
   void renew();
   void beat();
@@ -89,10 +90,11 @@ class Presence {
 
 enum class Life { kAlive, kDead, kUnknown };
 
-// Whether the process called `id` still works in `folder`, where this process has a presence; dead when it has no file
-// there. Times are compared with that of this process's file, which is renewed for it: both are the file server's.
+// Returns whether the process called `id` still works in `folder`; dead when it has no file there. This process must
+// have a presence in the folder: its file is renewed and the two modification times are compared, because the file
+// server sets both.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
-// Removes the files of dead processes. This process has a presence in the folder.
+// Removes the files of dead processes. This process must have a presence in the folder.
 void remove_dead_presences(const std::filesystem::path& folder);
 
 // FOLDER/.fettle-ID

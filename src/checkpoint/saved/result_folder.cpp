@@ -15,7 +15,7 @@ namespace {
 
 const char* const kComplete = ".result";
 const char* const kDrops = ".drops.json";
-// Without these no program takes the folder for a model or an adapter.
+// Programs recognise a model or adapter folder by these files.
 constexpr const char* kEntries[] = {"config.json", "adapter_config.json"};
 
 bool is_entry(const std::string& name) {

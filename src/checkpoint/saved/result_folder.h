@@ -1,10 +1,9 @@
-// Defines ResultFolder: the files of a result, which get into the root of an output folder all together or not at all.
+// Defines ResultFolder, which moves the files of a result into the root of an output folder: all of them or none.
 //
-// They cannot get there by one rename, since checkpoints and other files are there too. So the complete result first
-// becomes OUTPUT_DIR/.result by one rename; from then on it counts. Then its files are moved to the root. During the
-// move the root has no config.json and adapter_config.json of this kind of result, without which no program loads a
-// model or an adapter: those of the earlier result go first, and the new ones come last. finish_result completes a move
-// that was cut off.
+// One rename is not enough, because the root also contains checkpoints and other files. So the complete result is first
+// renamed to OUTPUT_DIR/.result; from then on it is valid. Then its files are moved to the root one by one. The earlier
+// result's config.json and adapter_config.json are deleted first, and the new ones are moved last. So programs cannot
+// load the folder while the files of two results are mixed. finish_result completes an interrupted move.
 #pragma once
 
 #include <filesystem>
@@ -18,16 +17,17 @@ namespace fettle {
 
 class ResultFolder {
  public:
-  // Creates the working folder in `output_dir`, which is there and belongs to this process. Throws UserError.
+  // Creates the working folder in `output_dir`, which must exist and in which this process must have a presence. Throws
+  // UserError.
   explicit ResultFolder(const std::filesystem::path& output_dir);
   ResultFolder(const ResultFolder&) = delete;
   ~ResultFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // commit() also deletes OUTPUT_DIR/`file`, unless the result has one of that name.
+  // Lets commit() also delete OUTPUT_DIR/`file`, unless the result has a file of that name.
   void drop(const std::string& file) { dropped_.push_back(file); }
-  // Flushes all files to the disk and moves them. Throws UserError, as Presence::check too; commit() may then be called
-  // again.
+  // Flushes all files to the disk and moves them. Throws UserError, also when Presence::check does; commit() may then
+  // be called again.
   void commit();
 
  private:
@@ -37,11 +37,11 @@ class ResultFolder {
   bool counts_ = false;
 };
 
-// Whether a result in `output_dir` waits to be moved, so that the root is not to be used.
+// Returns whether `output_dir` has a result whose move was interrupted. The root must not be read then.
 bool has_cut_off_result(const std::filesystem::path& output_dir);
 // Moves it. Throws UserError.
 void finish_result(const std::filesystem::path& output_dir);
-// Throws UserError when one waits, for those who would read the root.
+// Throws UserError when the move of a result was interrupted. Call this before reading the root.
 void require_whole_result(const std::filesystem::path& output_dir);
 
 }  // namespace fettle

@@ -20,7 +20,8 @@ constexpr int64_t kFileBytes = int64_t{4} << 30;  // a new file begins when one 
 constexpr int64_t kAlignment = 64;
 const char* const kManifest = "manifest.json";
 
-// A checksum of the rest of the manifest (keys sorted, no spaces), which detects changes in the manifest itself.
+// Returns a checksum of the manifest without its checksum field (keys sorted, no spaces). It detects changes in the
+// manifest.
 std::string manifest_checksum(Json manifest) {
   manifest.erase("checksum");
   const std::string text = manifest.dump();

@@ -82,8 +82,7 @@ enum class Kind : uint8_t {
   kTensor
 };
 
-// Values have numbers and refer to each other by number. So shared, cyclic and deeply nested values need no special
-// care.
+// Values refer to each other by number, so that shared, cyclic and deeply nested values need no special treatment.
 using Id = uint32_t;
 constexpr Id kMark = 0, kNone = 1, kFalse = 2, kTrue = 3;
 

@@ -26,8 +26,9 @@ struct PickledTensor {
   Dims strides;
 };
 
-// Returns the tensors of a pickled dict, in its order. All views are inside their storages. Error messages show `path`.
-// Memory and time are linear in the length of the pickle. Throws UserError that says what it rejects, and where.
+// Returns the tensors of a pickled dict, in its order. Checks that all views lie inside their storages. Error messages
+// show `path`. Memory and time are linear in the length of the pickle. Throws UserError that says what it rejects, and
+// where.
 std::vector<PickledTensor> read_torch_pickle(std::span<const std::byte> pickle, const std::string& path);
 
 }  // namespace fettle

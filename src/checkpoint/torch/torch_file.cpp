@@ -58,7 +58,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
   const std::string name = path.string();
   const std::span<const std::byte> file = map.bytes();
   if (!is_zip(file)) refuse_what_is_no_zip(file, name);
-  std::unordered_map<std::string_view, ZipMember> members;  // by name without the archive's folder
+  std::unordered_map<std::string_view, ZipMember> members;  // keyed by the name without the archive's folder
   const std::vector<ZipMember> all = read_zip(file, name);
   const std::string_view folder = all.empty() ? "" : all[0].name.substr(0, all[0].name.find('/') + 1);
   for (const ZipMember& member : all)

@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Which sequences stand together in a micro-batch.
+// Which sequences must be next to each other in a micro-batch.
 enum class RowGrouping {
   kNone,            // each sequence stands alone
   kPairs,           // examples 2n and 2n + 1, a preference pair, become sequences 2k and 2k + 1
@@ -28,7 +28,7 @@ struct BatchSpec {
   int64_t multiple = 8;       // T is a multiple of this; max_length is rounded up to it
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
   RowGrouping grouping = RowGrouping::kNone;
-  bool shuffle = true;  // another order in each epoch; else the order of the examples
+  bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
   // When shuffled and not packed, a step's rows have similar lengths, so that they need less padding.
   bool like_length = true;
   uint64_t seed = 42;
@@ -38,7 +38,7 @@ struct BatchSpec {
   // Empty: max_length rounded up to `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
-  // Groups of a step (see Batches). A preference pair counts as one, and so does a packed sequence.
+  // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.
   int64_t groups_per_step() const { return micro_batches * sequences / sequences_per_group(grouping); }
   // Positions of the longest sequence.
   int64_t longest() const { return (max_length + multiple - 1) / multiple * multiple; }

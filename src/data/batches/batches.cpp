@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// Streams of the seed. An epoch uses its number as its stream, so these start far above.
+// Numbers of random streams. An epoch uses its own number as its stream, so these are much larger.
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
@@ -170,7 +170,7 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 }
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
-  // The next group of the step; when a step has one group only, the next one of the set.
+  // Returns the next group of the step; when the step has only one group, the next group of the data set.
   auto next = [&](size_t g) {
     for (size_t n = 1; n < groups.size(); ++n)
       if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;

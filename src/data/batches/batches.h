@@ -3,8 +3,9 @@
 // The order depends only on the seed, the epoch and the examples, never on the mesh or on threads. A position in the
 // data is one number, the step, so a resumed run continues by asking for that step.
 //
-// A group is what stays together in a batch: one example, the examples packed into one sequence, a preference pair, or
-// a rated reply with its mismatched one. The last two take two sequences, the others one.
+// A group is a set of examples that stays together in a batch: one example, the examples packed into one sequence, a
+// preference pair, or a rated reply with its mismatched one. A preference pair and a rated reply take two sequences,
+// the other groups one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct Batch {
   std::vector<std::string> sources;  // [A * B] where each sequence came from; "" for filler
 };
 
-// In Batch::sources: between the rows of one sequence, and after a row that has another row's reply.
+// Texts in Batch::sources: the separator between packed rows, and the remark after a prompt with another row's reply.
 inline constexpr std::string_view kPackedBeside = ", ", kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
@@ -59,11 +60,11 @@ class Batches {
   int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
   int64_t examples() const;
   int64_t groups() const;                       // in an epoch
-  const std::vector<int64_t>& lengths() const;  // every T that at() may give, ascending
+  const std::vector<int64_t>& lengths() const;  // all values of T that at() may return, ascending
   DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
-  // The share of an epoch's positions that hold real tokens; filler sequences are not counted.
+  // Returns the share of an epoch's positions that are real tokens; filler sequences are not counted.
   double use() const;
 
  private:
@@ -74,7 +75,7 @@ class Batches {
   struct Window {
     int64_t first = 0, steps = 0;
     std::vector<int64_t> groups;
-    uint64_t stream = 0;  // of the seed, for the order of these steps
+    uint64_t stream = 0;  // the random stream for the order of these steps
   };
   std::optional<Window> window_of(int64_t step) const;
   // The groups of `step`, in order; fewer than spec_.groups_per_step() at an epoch's end.

@@ -8,8 +8,8 @@ namespace fettle {
 // Mixes two words into one with SplitMix64's finaliser. Every random choice in this folder uses it.
 uint64_t mix_bits(uint64_t a, uint64_t b);
 
-// The element at position `index` (below `count`) of the permutation of 0..count-1 that (seed, stream) chooses. A
-// Feistel network with cycle walking: it needs O(1) memory and gives the same result on every platform.
+// Returns the element at position `index` (below `count`) of a permutation of 0..count-1, which (seed, stream) selects.
+// A Feistel network with cycle walking: it needs O(1) memory and gives the same result on every platform.
 int64_t permuted_index(int64_t index, int64_t count, uint64_t seed, uint64_t stream);
 
 }  // namespace fettle

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMostSearched = 20'000;  // combinations tried for one sequence
 
-// The documents left, by length; the lengths stay sorted.
+// The documents that are not yet packed, sorted by length.
 class Stock {
  public:
   explicit Stock(const std::vector<int64_t>& lengths) {
@@ -105,7 +105,7 @@ std::vector<std::vector<int64_t>> pack_lengths(const std::vector<int64_t>& lengt
     std::vector<int64_t> sequence;
     while (!stock.empty() && stock.shortest() <= room) {
       const int64_t longest = stock.longest(room);
-      const int64_t needed = (room + longest - 1) / longest;  // documents that are needed at least to fill it
+      const int64_t needed = (room + longest - 1) / longest;  // the smallest number of documents that can fill it
       if (sequence.empty() || needed > 3) {
         const int64_t length = sequence.empty() ? longest : std::min(stock.nearest(room / needed), longest);
         sequence.push_back(stock.take(length));

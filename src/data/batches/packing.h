@@ -1,4 +1,4 @@
-// Defines pack_lengths: which documents share a sequence so that little of it stays empty.
+// Defines pack_lengths, which assigns documents to sequences so that little space stays empty.
 #pragma once
 
 #include <cstdint>

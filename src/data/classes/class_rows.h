@@ -19,22 +19,21 @@ struct ClassTexts {
   std::string tools_json;
 };
 
-// Reads the source's columns `text`, `text_pair` or `messages` if it names them, else the first of these that the row
-// has: messages or conversations; two texts as sentence1 and sentence2, premise and hypothesis, question and sentence,
-// ...; or text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
+// Reads the source's columns `text`, `text_pair` or `messages` if the source names them, else the first of these that
+// the row has: messages or conversations; two texts as sentence1 and sentence2, premise and hypothesis, question and
+// sentence, ...; or text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
 // The label column: the source's `label`, else the first of label, labels, class, category, score that the row has; ""
 // when it has none.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Whether the file of "file:line" holds cells (csv or tsv). Cells are all texts, so one that is spelled like a number
-// is a number. In other files a text is a name.
+// Returns whether the file of "file:line" is csv or tsv. Its cells have no types, so a cell that is spelled like a
+// number is a number. In other files a text is a name.
 bool has_cells(const std::string& where);
 
-// The value of the label column. A text that holds a JSON array becomes that array; a cell loses the spaces around it.
-// Null when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is not
-// trained).
+// The value of the label column. A text that is a JSON array becomes that array; spaces around a cell are removed. Null
+// when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is not trained).
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One value of a label.
@@ -45,8 +44,8 @@ struct LabelWord {
   double number = 0;    // kInteger, kReal
   std::string text;     // as the row spells it
 };
-// `cell`: a text that is spelled like a number is a number. Throws BadRow for anything but a text, a number, true or
-// false.
+// `cell`: a text that is spelled like a number is a number. Throws BadRow for a value that is not a text, a number,
+// true or false.
 LabelWord label_word(const nlohmann::ordered_json& value, bool cell);
 
 }  // namespace fettle

@@ -17,9 +17,9 @@ class LabelReader {
   // `yes_or_no`: a list in the label column holds one 0 or 1 for each label; else it holds names or numbers of labels.
   LabelReader(LabelSet labels, bool yes_or_no);
 
-  // The label of the row at `where` ("file:line") as Example::classes; empty when the row has none. A label is a name,
-  // or a number where no name is spelled like it; several labels are a list. Throws BadRow when the value is not among
-  // the labels, or is of another kind than the problem wants.
+  // The label of the row at `where` ("file:line") as Example::classes; empty when the row has none. A label is a name;
+  // a number that is not itself a name is a label number; several labels are a list. Throws BadRow when the value is
+  // not one of the labels, or when its kind does not fit the problem type.
   std::vector<float> classes(const nlohmann::ordered_json& row, const DataSource& source,
                              const std::string& where) const;
 
@@ -31,7 +31,7 @@ class LabelReader {
   LabelSet labels_;
   bool yes_or_no_;
   std::map<std::string, int64_t> number_of_name_;
-  bool named_by_numbers_ = false;  // then a number in a row is a name, as 5 in stars from 1 to 5
+  bool named_by_numbers_ = false;  // true: a number in a row is a name (5 of "1" to "5" stars)
 };
 
 }  // namespace fettle

@@ -78,14 +78,14 @@ class Scanning {
     if (value == *scan_.numbers.rbegin()) meet(scan_.largest);
   }
 
-  // Whether the list can only be one 0 or 1 for each label.
+  // Returns whether the list can only be a 0 or 1 for each label.
   bool list(const ordered_json& value) {
     const auto size = static_cast<int64_t>(value.size());
     bool flags = !value.empty(), real = false, equal = false;
     std::vector<std::string> words;
     std::vector<LabelWord> all;
     for (const auto& one : value)
-      all.push_back(label_word(one, false));  // throws before anything of a bad row is counted
+      all.push_back(label_word(one, false));  // throws before any value of a bad row is counted
     scan_.list_size = scan_.list_size == -1 || scan_.list_size == size ? size : -2;
     for (const LabelWord& word : all) {
       const bool name = word.kind == LabelWord::Kind::kName;

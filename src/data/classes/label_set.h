@@ -1,4 +1,4 @@
-// Defines LabelSet: the labels that a classifier is taught, in the order of its outputs.
+// Defines LabelSet: the labels that a classifier learns, in the order of its outputs.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LabelSet {
 
   int64_t size() const { return static_cast<int64_t>(id2label.size()); }
   const std::string& name(int64_t k) const { return id2label[static_cast<size_t>(k)]; }
-  // Numbers that one row is taught: Example::classes.
+  // Returns how many numbers Example::classes has for a row.
   int64_t classes_per_row() const { return problem == Problem::kSingleLabel ? 1 : size(); }
   // The names of a row's labels, as "admin" or "admin, net" ("none" for no label); for a regression its numbers.
   std::string describe(const std::vector<float>& classes) const;

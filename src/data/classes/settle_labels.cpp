@@ -27,7 +27,7 @@ Problem problem_of_rows(const LabelScan& scan) {
   if (scan.names.rows > 0) {
     for (const auto* kind : {&scan.integers, &scan.reals})
       if (kind->rows > 0) mixed(scan.names, "a name", *kind, "a number");
-    // A cell has no type of its own: the majority of the column decides.
+    // Cells have no type, so the majority of the column decides.
     const bool whole = scan.quoted_integers.rows >= scan.quoted_reals.rows;
     if (scan.quoted_integers.rows + scan.quoted_reals.rows > scan.names.rows)
       mixed(whole ? scan.quoted_integers : scan.quoted_reals, "a number, as most are", scan.names, "a name",
@@ -50,7 +50,7 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
         scan.fractions.first, scan.fractions.example, name_of(*problem));
 }
 
-// The label numbers of the rows reach beyond num_labels.
+// Throws because a label number in the rows is not below num_labels.
 [[noreturn]] void beyond(const LabelScan& scan, const LabelRequest& asked) {
   const int64_t count = *asked.count;
   const std::string remedy =
@@ -100,8 +100,8 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
   return names;
 }
 
-// [0, 1] can be the numbers of two labels, or a no and a yes for each. A single data set may not tell which; all
-// together do. The sets that were trained on may be gone when a model is evaluated: they are skipped then.
+// With two labels, [0, 1] is ambiguous: two label numbers, or a 0 or 1 for each label. One data set may not decide
+// this, so all data sets are read. The training sets may be gone when a model is evaluated; they are skipped then.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
   for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir));
@@ -127,7 +127,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   check_unique(asked.id2label, asked.names_at);
   std::optional<Problem> problem = asked.problem;
   std::vector<std::string> names = asked.id2label;
-  // A model with another number of labels was taught other ones.
+  // A model with another number of labels has learned other labels.
   const bool continues = taught.count() > 0 && names.empty() && asked.count.value_or(taught.count()) == taught.count();
   if (continues) {
     check_unique(taught.id2label, taught.file);

@@ -1,4 +1,4 @@
-// Defines TaughtLabels: the labels that a trained classifier has, as its own files tell them.
+// Defines TaughtLabels: the labels of a trained classifier, read from its files.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// The file beside an adapter that holds its labels, for which PEFT's files have no place. Transformers would take the
-// folder for a model if the file were called config.json.
+// The file in an adapter's folder that stores its labels; PEFT's own files cannot store them. Its name is not
+// config.json, because Transformers would then load the folder as a model.
 inline const char* const kAdapterLabels = "classifier.json";
 
 struct TaughtLabels {
@@ -26,11 +26,12 @@ struct TaughtLabels {
 // A larger num_labels is taken for a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
-// The labels in a config.json or classifier.json that messages call `file`: id2label, else LABEL_0, ... by num_labels,
-// else Transformers' default of 2. Throws UserError when one of these keys is malformed.
+// Returns the labels in a config.json or classifier.json: id2label, else LABEL_0, ... by num_labels, else Transformers'
+// default of 2. Messages call the file `file`. Throws UserError when one of these keys is malformed.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);
 
-// The labels of the last of `adapters` (folders) that has a classifier.json, else those of the model's config.json.
+// Returns the labels in the classifier.json of the last of `adapters` (folders) that has one, else those of the model's
+// config.json.
 TaughtLabels taught_labels(const std::vector<std::string>& adapters, const nlohmann::json& config,
                            const std::string& file);
 
@@ -42,8 +43,9 @@ struct LabelRequest {
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };
 
-// Throws UserError when the labels asked for do not match the taught ones: with another count the head would be lost;
-// the same names in another order would give outputs a wrong meaning. New names are allowed.
+// Throws UserError when the labels asked for do not match the taught ones: with another number of labels the trained
+// head could not be used; with the same names in another order the outputs would mean the wrong labels. New names are
+// allowed.
 void check_taught(const LabelRequest& asked, const TaughtLabels& taught);
 
 }  // namespace fettle

@@ -26,7 +26,7 @@ T value_of(arrow::Result<T> result, const std::string& file) {
   return std::move(result).ValueUnsafe();
 }
 
-// The bytes as a text, or null when they are not UTF-8, as in an image: rows cannot hold them.
+// Returns the bytes as a text, or null when they are not UTF-8 (an image, for example), because rows are JSON.
 ordered_json text_or_null(std::string_view bytes) {
   try {
     const ordered_json text = std::string(bytes);
@@ -94,7 +94,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
       return to_json(*words.dictionary(), words.GetValueIndex(i));
     }
     default: {
-      const auto scalar = array.GetScalar(i);  // dates, decimals: as Arrow prints them
+      const auto scalar = array.GetScalar(i);  // dates and decimals become text, as Arrow prints them
       return scalar.ok() ? text_or_null((*scalar)->ToString()) : ordered_json(nullptr);
     }
   }

@@ -1,4 +1,4 @@
-// Defines how the columns of a row are read: absent and null columns, and numbers in the place of texts.
+// Defines how the columns of a row are read: absent and null columns, and numbers where a text is expected.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,8 +23,8 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
   return find_column(row, column) != nullptr;
 }
 
-// The value as a text: a string, an integer, true or false. Throws BadRow, which calls the value `what`, for anything
-// else. A number with a fraction is refused because reading it loses how the row spells it (4.50).
+// The value as a text: a string, an integer, true or false. Throws BadRow for other values; its message calls the value
+// `what`. A number with a fraction is refused, because its spelling in the row (4.50) is lost when the row is read.
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
 
 }  // namespace fettle

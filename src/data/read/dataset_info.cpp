@@ -95,7 +95,7 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
     throw UserError("{}.formatting: '{}' is not known; use alpaca, sharegpt or openai", where, source.formatting);
   if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
   if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
-  // An entry that says nothing about its rows leaves the format to be detected.
+  // When an entry does not describe its rows, the format is detected.
   if (!entry.contains("formatting") && source.columns.empty() && source.tags.empty()) source.formatting.clear();
   if (entry.contains("num_samples")) {
     if (!entry["num_samples"].is_number_unsigned() || entry["num_samples"] == 0)

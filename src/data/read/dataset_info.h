@@ -21,7 +21,7 @@ struct DataSource {
   std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
   bool ranking = false;                        // the rows are preference pairs
 
-  // The row's column for `what`: as the entry names it, else `otherwise`.
+  // Returns the name of the row's column for `what`: the entry's name for it, else `otherwise`.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };

@@ -79,7 +79,7 @@ class Reader {
       throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this one begins with {}", name_, number,
                       first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
                                                   : fmt::format("the byte 0x{:02x}", first));
-    // One object a line, or one object over many lines.
+    // Reads objects that take one line each or several lines.
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
       if (is_blank(line)) continue;
@@ -160,13 +160,13 @@ class Reader {
     return take_({.line = line, .text = std::exchange(text, {})});
   }
 
-  // Skips the rest of a row that is too long; its length then tells that it was.
+  // Appends a byte, but not to a row that is already too long. Its length later shows that it was too long.
   static void append(std::string& text, int byte) {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
 
-  // The elements of an array. They are cut apart by their brackets, so that a broken one has a line number and reading
-  // continues after it.
+  // Reads the elements of an array. They are separated by counting brackets, so that a broken element has a line number
+  // and reading continues after it.
   void elements(int64_t number) {
     std::string text;
     while (true) {
@@ -263,7 +263,7 @@ char separator_of(const std::filesystem::path& file) {
   return ',';
 }
 
-// Parquet and Arrow files are read by a module beside the program (src/data/columns).
+// A separate module reads Parquet and Arrow files (src/data/columns). It lies in the program's folder.
 void read_columns(const std::string& file, const TakeRow& take) {
   using Read = void (*)(const std::string&, const TakeRow&);
   static const Read read = [] {

@@ -17,7 +17,8 @@ struct Row {
   nlohmann::ordered_json value;  // an object: column -> value
   std::string bad;               // why the row cannot be read; "" when it can
 
-  // Sets `value` from `text`, or sets `bad`: not JSON, not an object, a key twice, not UTF-8, or nested too deep.
+  // Sets `value` from `text`, or sets `bad` to the fault: not JSON, not an object, a repeated key, not UTF-8, or nested
+  // too deeply.
   void parse();
 };
 

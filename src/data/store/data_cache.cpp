@@ -20,12 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::hours;
 
-// The program itself: another version may make other tokens from the same rows.
+// The key includes the program's own file, because another version may make other tokens from the same rows.
 const std::string& program_key() {
   static const std::string key = [] {
     ContentKey made;
     made.add_file("/proc/self/exe");
-    // The module that reads Parquet and Arrow files also affects the rows.
+    // The key includes the module that reads Parquet and Arrow files, because it also affects the rows.
     std::error_code none;
     const fs::path columns = fs::read_symlink("/proc/self/exe", none).parent_path() / "fettle_columns.so";
     if (fs::exists(columns, none)) made.add_file(columns);
@@ -34,8 +34,8 @@ const std::string& program_key() {
   return key;
 }
 
-// What of `started` the template may write: nothing without strftime_now, the day when its formats show no more than
-// that, else the whole moment.
+// Returns the part of `started` that the template can show: nothing without strftime_now, only the date when its
+// formats show no time, else date and time.
 std::string date_key(const std::string& chat_template, const LocalTime& started) {
   if (chat_template.find("strftime_now") == std::string::npos) return "";
   bool shown = false, days_only = true;
@@ -135,7 +135,7 @@ void DataCache::remove_old() const {
     const std::string name = entry.path().filename().string();
     const bool partial = name.ends_with(".partial");
     if (!partial && !(name.size() == 32 && fs::exists(entry.path() / "store.json", error))) continue;
-    // A draft that nobody wrote to since yesterday belongs to a run that was stopped.
+    // A draft that was last written more than a day ago belongs to a run that was stopped.
     const fs::path used = partial ? entry.path() / "tokens" : entry.path();
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(used, error);
     if (!error && age > (partial ? hours(24) : hours(24 * 30))) fs::remove_all(entry.path(), error);

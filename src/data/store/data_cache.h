@@ -1,4 +1,5 @@
-// Defines DataCache: token stores kept in a folder between runs, each under a key of all that made it.
+// Defines DataCache: token stores that are kept in a folder between runs. A store's key is a hash of everything that
+// affects its content.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +14,9 @@
 namespace fettle {
 
 // The key of a data set's store covers everything that changes a row's tokens: the bytes of the data files, how rows
-// are read, the tokenizer's files, the chat template (and what the template may write of DataSpec::started), the
-// members of DataSpec that change tokens, and this program's own file. It leaves out where the files are, and the
-// order, shares and mix of the rows. Several processes may share a folder.
+// are read, the tokenizer's files, the chat template (and the part of DataSpec::started that the template can show),
+// the members of DataSpec that change tokens, and this program's own file. It does not include the paths of the files,
+// or the order, shares and mix of the rows. Several processes may share a folder.
 class DataCache {
  public:
   // Keeps `spec` by reference. spec.cache names the folder. With "off" stores are made in a temporary folder, which is

@@ -29,14 +29,14 @@ struct Chunk {
   std::vector<int64_t> lines;
   size_t bytes = 0;
   std::vector<Outcome> outcomes;
-  std::exception_ptr failure;  // what reading threw after these rows
+  std::exception_ptr failure;  // the exception that reading threw after these rows
 };
 
 class Pipeline {
  public:
   Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
       : files_(files), left_(most), work_(work) {
-    // If a thread cannot be started, the destructors of those before it stop and join them.
+    // If a thread cannot be started, the destructors of the threads before it stop and join them.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
       threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
@@ -49,7 +49,7 @@ class Pipeline {
   std::unique_ptr<Chunk> next() {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return failure_ || done_.contains(taken_) || (ended_ && taken_ == read_); };
-    // A signal handler may not notify, so look at regular intervals.
+    // A signal handler may not notify a condition variable, so this checks for interrupts at regular intervals.
     while (!changed_.wait_for(lock, std::chrono::milliseconds(200), ready))
       InterruptScope::check("the rows were read; nothing is kept");
     const auto found = done_.find(taken_);
@@ -126,7 +126,7 @@ class Pipeline {
     fail();
   }
 
-  // Remembers an error that no row caused, such as too little memory.
+  // Stores an error that is not about a row, such as too little memory.
   void fail() {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::current_exception();

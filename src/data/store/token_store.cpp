@@ -64,7 +64,7 @@ void add_words(const Example& example, std::vector<Token>& words) {
                        !example.second_text.empty() && example.second_text[i] != 0);
 }
 
-// `per_row` classes; NaN when the row has no label.
+// Returns the example's classes, or `per_row` NaNs when the row has no label.
 std::vector<float> stored_classes(const Example& example, int64_t per_row) {
   if (example.classes.empty())
     return std::vector<float>(static_cast<size_t>(per_row), std::numeric_limits<float>::quiet_NaN());
@@ -240,7 +240,7 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
     close(*file);
     info[name] = {{"bytes", file->bytes}, {"xxh3", XXH3_64bits_digest(file->hash)}};
   }
-  // Parsing replaces bytes that are not UTF-8, as writing the file does.
+  // The report is written and parsed once, so that bytes that are not UTF-8 are replaced as in the file.
   info = json::parse(written(info));
   std::ofstream about(folder_ / "store.json");
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
@@ -257,7 +257,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   if (!error)
     folder_.clear();
   else if (fs::exists(place) && replace)
-    // One step swaps the two, so that no other process finds the place empty. The old store is removed with the draft.
+    // The folders are exchanged in one step, so that other processes always find a store. The old store is removed with
+    // the draft.
     renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE);
   else if (!fs::exists(place)) {
     errno = error.value();

@@ -41,8 +41,8 @@ static_assert(sizeof(Token) == 4);
 
 struct StoredRow {
   uint64_t end = 0;             // where its tokens end in the store; they begin where those of the previous row end
-  uint64_t digest = 0;          // over its tokens, which of them are trained, and its classes
-  uint64_t line = 0;            // its line in the file; 0: it comes from no file
+  uint64_t digest = 0;          // hash of its tokens, of which tokens are trained, and of its classes
+  uint64_t line = 0;            // its line in the file; 0: not from a file
   uint32_t file = 0;            // the number of the file in the data set
   uint32_t trained : 30 = 0;    // as Example::trained_tokens
   uint32_t preference : 2 = 0;  // a Preference
@@ -104,10 +104,10 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames it to `place`; with an empty `place` it is not kept. A store that is already
-  // there, for example from a faster process, stays, unless `replace` is set and the file system can swap two folders.
-  // The result is always what this writer made, mapped from unlinked files if need be. Throws UserError when the store
-  // cannot be read back.
+  // Closes the store, maps it and renames it to `place`; with an empty `place` it is not kept. If `place` already has a
+  // store, for example from a faster process, that store stays, unless `replace` is set and the file system can swap
+  // two folders. Returns the store that this writer made in both cases; its files may be unlinked. Throws UserError
+  // when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

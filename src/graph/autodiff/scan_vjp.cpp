@@ -111,8 +111,8 @@ class ReverseLoop {
     for (const auto& [i, grad] : x_grads_) body_->outputs.push_back(grad);
   }
 
-  // Returns sum + grad in f32. For a `take`, only the table's rows that were read are added to, so a trip does not
-  // touch the whole table.
+  // Returns sum + grad in f32. For the gradient of a `take`, adds only to the table's rows that were read, so that a
+  // trip does not touch the whole table.
   Tensor add_up(const Tensor& sum, const Tensor& grad) {
     const Node& node = body_->node(grad.node());
     if (node.op != Op::kTakeTranspose || node.operands.size() != 2) return sum + convert(grad, DType::kF32);
@@ -249,7 +249,7 @@ class ReverseLoop {
 
   const VjpArgs& args_;
   Block& outer_;
-  const Loop at_;  // N before results are added to it
+  const Loop at_;  // attributes of N before results are added to it
   const Block& forward_;
   ScanActivity activity_;
   std::shared_ptr<Block> body_;  // G
@@ -261,7 +261,7 @@ class ReverseLoop {
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;            // values of G
   std::map<ValueId, Tensor> replacement_;              // saved value of the copy -> the input of G that replaces it
-  std::vector<std::pair<Tensor, int32_t>> residuals_;  // G's input, result of N that feeds it
+  std::vector<std::pair<Tensor, int32_t>> residuals_;  // input of G, and the result of N that it gets
 };
 
 }  // namespace

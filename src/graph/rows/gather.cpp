@@ -1,4 +1,4 @@
-// Table rows of the ops that reduce dims, and of those that read a table by ids or add to it.
+// Table rows of the ops that reduce dims, read rows of a table by ids, or add to rows of a table.
 #include <algorithm>
 #include <array>
 #include <cmath>

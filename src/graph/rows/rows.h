@@ -1,4 +1,4 @@
-// Lists the groups of the op table's rows, and what their files share.
+// Declares the groups of the op table's rows, and the functions that their files share.
 //
 // Functions in these files: <op>_text spells the op, <op>_shape is the shape rule, <op>_vjp the gradient, <op>_flops
 // the FLOPs. The shape rules follow the section of each op in the StableHLO specification.

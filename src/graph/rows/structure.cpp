@@ -1,5 +1,5 @@
-// Table rows of the ops that do not change a value. They say where it lies, what it waits for, or how its gradient is
-// computed.
+// Table rows of the ops that do not change a value. They define in which memory the value lies, what it waits for, or
+// how its gradient is computed.
 #include <array>
 
 #include "graph/ops.h"

@@ -1,7 +1,7 @@
 // Defines attention on the CPU: forward and backward over blocks of queries and keys, without [T, S] arrays.
 //
-// After Dao, "FlashAttention-2". Blocks that the causal mask, the window or the segments hide are not computed. Each
-// element is a sum in a fixed order, whatever the number of threads.
+// The method is that of Dao, "FlashAttention-2". Blocks that the causal mask, the window or the segments hide are not
+// computed. Each element is a sum in a fixed order, whatever the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace fettle::cpu {
 
 struct BlockOps;
 
-// What the body in models/blocks/attention.h computes without a cache. Arrays are dense and row-major.
+// The sizes and options of one attention, as models/blocks/attention.h defines it without a cache. Arrays are dense and
+// row-major.
 struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
-  DType dtype = DType::kF32;                                          // of q, k, v and their like: f32 or bf16
+  DType dtype = DType::kF32;                                          // of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
   int64_t window = 0;  // keys that a query sees, itself included; 0: no limit. Causal only
   float scale = 1, softcap = 0;
@@ -26,21 +27,23 @@ struct AttentionProblem {
   const BlockOps* ops = nullptr;                        // null: the best of this CPU
 };
 
-// Calls task(0) ... task(count - 1) once each, on any threads and in any order, and returns when all have returned.
+// Calls task(0) ... task(count - 1) once each, on any threads and in any order. Returns when all calls have returned.
 using ParallelFor = std::function<void(int64_t count, const std::function<void(int64_t)>& task)>;
 
-// Bytes of scratch memory, aligned to 64 bytes, that the calls below need. Depends on the dims and the dtype alone.
+// Returns the bytes of scratch memory, aligned to 64 bytes, that the calls below need. They depend only on the dims and
+// the dtype.
 int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 
 // o [B, T, N, H] in the problem's dtype; log_sum [B, N, T]: log of the sum of exp(score) of the seen keys, in f32.
 void attention(const AttentionProblem& problem, void* o, float* log_sum, void* workspace, const ParallelFor& parallel);
-// Gradients by q, k, v from the forward's results and d_o [B, T, N, H].
+// Computes the gradients with respect to q, k and v from the forward pass's results and d_o [B, T, N, H].
 void attention_backward(const AttentionProblem& problem, const void* o, const float* log_sum, const void* d_o, void* dq,
                         void* dk, void* dv, void* workspace, const ParallelFor& parallel);
 
-// Products' FLOPs (multiply and add counted apart) of the forward pass over the blocks that the causal mask and the
-// window leave; segments are not known in advance. Backward has five products for the forward's two.
+// Returns the FLOPs of the forward pass's products (a multiplication and an addition count as two) over the blocks that
+// the causal mask and the window do not hide; segments are not known in advance. The forward pass has two products, the
+// backward pass five.
 int64_t attention_flops(const AttentionProblem& problem);
 
 }  // namespace fettle::cpu

@@ -1,5 +1,6 @@
-// A task is a head and a range of key blocks ("a part"): it keeps its keys' gradients beside it, and adds its share of
-// the queries' gradients to an array of its own. Heads that share keys, and parts, are added up afterwards in order.
+// A task computes one head and one range of key blocks (a "part"). It computes the gradients of its keys, and adds its
+// share of the queries' gradients to an array of its own. Afterwards, the arrays of all parts, and of heads that share
+// keys, are summed in a fixed order.
 #include <algorithm>
 #include <limits>
 
@@ -9,14 +10,14 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTasks = 32;  // wanted at least, as far as there are blocks
+constexpr int64_t kTasks = 32;  // at least so many tasks, if there are enough blocks
 
 int64_t part_count(const AttentionProblem& p, const PackedSizes& s) {
   const int64_t wanted = (kTasks + p.rows * p.heads - 1) / (p.rows * p.heads);
   return std::clamp<int64_t>(wanted, 1, s.blocks);
 }
 
-// Where everything lies in the workspace, in words. Arrays of a head: [B, N, ...]; of a key head: [B, K, ...].
+// The layout of the workspace, in words. Arrays per head are [B, N, ...], arrays per key head [B, K, ...].
 class Workspace {
  public:
   Workspace(const AttentionProblem& p, const PackedSizes& s, Word* base)
@@ -29,7 +30,7 @@ class Workspace {
     };
     queries = take(heads_ * s.blocks * s.across_block());
     d_out = take(heads_ * s.blocks * s.across_block());
-    // Of f32 the rows packed across and those packed down are the same.
+    // In f32, packing across and packing down give the same rows.
     const bool apart = s.across != s.width;
     queries_down = apart ? take(heads_ * s.blocks * s.down_block()) : queries;
     d_out_down = apart ? take(heads_ * s.blocks * s.down_block()) : d_out;
@@ -43,7 +44,7 @@ class Workspace {
     d_values = &take(heads_ * s.padded * s.width)->f32;
   }
 
-  // Of head `head` of all rows' heads, block `block`.
+  // Returns the block `block` of head `head`; heads are numbered over all rows.
   Word* across(Word* base, int64_t head, int64_t block) const {
     return base + (head * sizes.blocks + block) * sizes.across_block();
   }
@@ -108,7 +109,7 @@ class Backward {
   int64_t key_head_of(int64_t head) const {
     return head / p_.heads * p_.key_heads + head % p_.heads / (p_.heads / p_.key_heads);
   }
-  // The part's first block; that of part `parts` is the end.
+  // Returns the first block of a part; part number `parts` gives the end.
   int64_t first_block(int64_t part) const { return part * s_.blocks / w_.parts; }
 
   void pack_queries(int64_t head, int64_t block) const {
@@ -125,7 +126,7 @@ class Backward {
     float* logs = w_.logs + head * s_.padded + block * kBlock;
     ops_.row_dots(at(g_.o, p_.dtype, from), at(g_.d_o, p_.dtype, from), p_.dtype, stride, rows, p_.width, dots);
     std::copy_n(g_.log_sum + head * p_.length + block * kBlock, rows, logs);
-    // Rows beyond the last give weights of 0.
+    // Fills the rows after the last one so that their weights become 0.
     std::fill(dots + rows, dots + kBlock, 0.0F);
     std::fill(logs + rows, logs + kBlock, std::numeric_limits<float>::max());
   }
@@ -158,7 +159,7 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, the gradients packed across lie apart from those packed down, in every second row.
+    // With pairs, the gradients packed across and packed down are in separate arrays; the former use every second row.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

@@ -8,13 +8,13 @@
 
 namespace fettle::cpu {
 
-inline constexpr int64_t kBlock = 64;  // queries, and keys, of a block
+inline constexpr int64_t kBlock = 64;  // number of queries or keys in a block
 
-// Sizes in words. `width` is padded to whole vectors; rows are padded to whole blocks.
+// Sizes of packed arrays, in words. `width` is head_dim padded to whole vectors; rows are padded to whole blocks.
 struct PackedSizes {
   int64_t blocks, padded, width;
-  int64_t across;  // words of a row contracted along the width
-  int64_t down;    // rows of `width` words of a block contracted along its rows
+  int64_t across;  // words of one row that is packed across (contracted along the width)
+  int64_t down;    // rows, of `width` words, of one block that is packed down (contracted along its rows)
   int64_t across_block() const { return kBlock * across; }
   int64_t down_block() const { return down * width; }
 };
@@ -34,23 +34,23 @@ class BlockSegments {
   std::vector<Range> ranges_;
 };
 
-// How a block of keys is seen from a block of queries.
+// Which part of a block of keys a block of queries sees.
 struct Visibility {
   bool any;
-  ScoreBlock mask;  // what concerns the mask; the rest is zero
+  ScoreBlock mask;  // only the fields about the mask are set
   int32_t low[kBlock], high[kBlock], query_segments[kBlock], key_segments[kBlock];
 };
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
           int64_t key_block, Visibility& out);
 
-// Blocks of keys that a block of queries may see by position alone: [first, last].
+// The blocks of keys [first, last] that a block of queries may see, judged by positions only.
 struct BlockRange {
   int64_t first, last;
 };
 BlockRange key_blocks(const AttentionProblem& problem, int64_t blocks, int64_t query_block);
 BlockRange query_blocks(const AttentionProblem& problem, int64_t blocks, int64_t key_block);
 
-// Elements from an array's start to row `row`, position `position`, head `head`.
+// Returns the offset, in elements, of row `row`, position `position`, head `head` in an array.
 inline int64_t offset(const AttentionProblem& p, int64_t heads, int64_t row, int64_t position, int64_t head) {
   return ((row * p.length + position) * heads + head) * p.width;
 }
@@ -61,7 +61,7 @@ inline void* at(void* base, DType dtype, int64_t elements) {
   return static_cast<char*>(base) + elements * byte_size(dtype);
 }
 
-// This thread's own memory of at least so many words, valid until the next call on the thread.
+// Returns a buffer of this thread with at least `count` words. It is valid until the thread's next call.
 Word* thread_words(int64_t count);
 
 }  // namespace fettle::cpu

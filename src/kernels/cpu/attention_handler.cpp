@@ -1,4 +1,4 @@
-// The FFI handlers of cpu_attention. Tasks run in the plugin's own threads, beside the thread that made the call.
+// The FFI handlers of cpu_attention. Tasks run on the plugin's threads and on the calling thread.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -15,7 +15,8 @@ namespace ffi = xla::ffi;
 using Ints = ffi::Buffer<ffi::S32>;
 using Floats = ffi::Buffer<ffi::F32>;
 
-// Tasks not yet begun and not yet ended. Helpers may find none left, even after the call has returned.
+// Counts the tasks that have not begun and those that have not ended. A pool thread may start after all tasks are
+// taken, even after the call has returned.
 struct Tasks {
   int64_t count;
   const std::function<void(int64_t)>* task;
@@ -29,7 +30,8 @@ struct Tasks {
   }
 };
 
-// This thread takes tasks too, and waits only for those that others have begun: it never waits for a free thread.
+// The calling thread runs tasks too, and waits only for tasks that other threads have begun. So it never waits for a
+// free thread.
 ParallelFor in_threads(ffi::ThreadPool& pool) {
   return [&pool](int64_t count, const std::function<void(int64_t)>& task) {
     auto tasks = std::make_shared<Tasks>(count, &task);

@@ -10,16 +10,16 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// The composite with what its calls share. Operands of the calls: q, k, v, segments, window (0: none), slopes (0:
-// none).
+// The data that the calls for one composite share. Operands of the calls: q, k, v, segments, window (0: none), slopes
+// (0: none).
 struct Site {
   Shape q, k;
   Partition split_q, split_k, split_segments;
   Partition split_sums;  // of log-sum-exp [B, N, T]
   NamedAttributes attributes;
-  AttentionProblem shard;  // one device's share; no pointers
-  int64_t devices;         // that compute different shards
-  int64_t flops;           // of one forward pass, over all devices
+  AttentionProblem shard;  // sizes of one device's shard; pointers are not set
+  int64_t devices;         // number of devices that compute different shards
+  int64_t flops;           // of one forward pass over all devices
 
   std::vector<Partition> operand_splits() const {
     return {split_q, split_k, split_k, split_segments, {}, {{split_q.dims[2]}}};
@@ -64,13 +64,13 @@ std::optional<Site> read(const CompositeSite& site) {
   return out;
 }
 
-// Scratch memory is a result that nothing reads: the compiler then plans it with all other memory, and uses it again.
-// The cost states no workspace for that reason: `plan` finds it among the compiler's temporaries.
+// Scratch memory is a result that nothing reads, so that the compiler allocates and reuses it like other memory. It is
+// part of the compiler's temporaries, so the cost states no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }
 
-// Only the gradient of o is asked for; log-sum-exp is not a result of the composite.
+// Only o has a cotangent; log-sum-exp is not a result of the composite.
 Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   const Tensor& d_o = args.cotangents[0];

@@ -8,14 +8,15 @@
 
 namespace fettle::cpu {
 
-// Takes f32 and bf16 in which the length is not split over devices, and query and key heads are split alike.
+// Returns the kernel for f32 and bf16 when the length is not split over devices, and query and key heads are split in
+// the same way.
 std::optional<Kernel> attention_kernel(const CompositeSite& site);
-// Rows of 256 positions and more, on CPUs with AVX2: shorter rows, and plain C++, gain nothing
-// (benchmarks/attention_202611.md).
+// Returns true for rows of 256 positions or more on CPUs with AVX2. The kernel is not faster for shorter rows or
+// without AVX2 (benchmarks/attention_202611.md).
 bool attention_pays(const CompositeSite& site);
 
 inline constexpr const char* kAttentionKernel = "cpu_attention/1";
-// Names of the handlers, with their version: a program in the compile cache must not meet another one.
+// Names of the handlers. They include a version, so that programs in the compile cache never call a different version.
 inline constexpr const char* kAttentionTarget = "fettle_cpu_attention_1";
 inline constexpr const char* kAttentionGradientTarget = "fettle_cpu_attention_gradient_1";
 void register_attention(const Plugin& plugin);

@@ -1,7 +1,8 @@
-// Defines BlockOps: the arithmetic on blocks that CPU kernels are made of, one table per instruction set.
+// Defines BlockOps: a table of functions on blocks, from which CPU kernels are built. There is one table per
+// instruction set.
 //
 // Operands are packed into words of 32 bits: one f32, or a pair of neighbouring bf16 along the contracted dim. Packed
-// rows are padded with zeros. No function allocates or throws, and results depend on the table alone.
+// rows are padded with zeros. No function allocates or throws. The same table always gives the same results.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,18 @@ namespace fettle::cpu {
 
 union Word {
   float f32;
-  uint32_t pair;  // the element with the lower index in the low half
+  uint32_t pair;  // the element with the lower index is in the low half
 };
 
-// Scores of a block of queries (rows) and a block of keys (columns), row after row, `row_words` apart.
+// Scores of a block of queries (rows) and a block of keys (columns), row by row; rows are `row_words` apart.
 struct ScoreBlock {
-  float* scores;  // in: products of query and key
+  float* scores;  // input: products of query and key
   int64_t row_words;
   int64_t rows, columns;  // even; columns a multiple of 16
   float scale, softcap;   // softcap 0: none
-  float slope;            // taken off times the distance of query and key; 0: none
+  float slope;            // slope * (distance of query and key) is subtracted; 0: none
   int64_t first_query, first_key;
-  // Row r sees the columns [low[r], high[r]), and of these, when `segments` is true, those of its own segment.
+  // Row r sees the columns [low[r], high[r]); when `segments` is true, only those of its own segment.
   const int32_t *low, *high;
   bool masked;  // false: every row sees every column
   bool segments;
@@ -34,8 +35,8 @@ struct ScoreBlock {
 // The running softmax of a block of rows.
 struct SoftmaxRows {
   float* top;         // the largest score so far; starts at kLowest
-  float* sum;         // of the weights, kSumLanes partial sums a row; starts at 0
-  float* correction;  // out: what earlier weights are multiplied by
+  float* sum;         // sum of the weights, as kSumLanes partial sums per row; starts at 0
+  float* correction;  // out: the factor for the weights so far
 };
 inline constexpr float kLowest = -1e30F;  // above kHidden, so that weights of hidden keys are 0
 inline constexpr int64_t kSumLanes = 16;
@@ -61,9 +62,10 @@ struct BlockOps {
   // Turns scores into weights exp(score - top), packed across in place, and updates the softmax. Weights are rounded
   // to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
-  // From the rows' log-sum-exp and dot(o, do) to gradients: `block.scores` become those of the products in f32, packed
-  // across; `weights` (same layout) come in as do * v and become the probabilities. With pairs, `across` is given the
-  // gradients packed across [rows][columns / 2]; scores and weights become packed down [rows / 2][columns].
+  // Computes gradients from the rows' log-sum-exp and dot(o, do): `block.scores` become the gradients of the products
+  // in f32, packed across; `weights` (same layout) contain do * v at first and then the probabilities. With pairs,
+  // `across` gets the gradients packed across [rows][columns / 2], and scores and weights become packed down [rows /
+  // 2][columns].
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 
@@ -78,9 +80,9 @@ struct BlockOps {
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 };
 
-// The best table of this CPU for operands of this dtype (f32 or bf16).
+// Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).
 const BlockOps& block_ops(DType dtype);
-// All that this CPU can run, the portable one first.
+// Returns all tables that this CPU can run, the portable one first.
 std::vector<const BlockOps*> usable_block_ops(DType dtype);
 
 }  // namespace fettle::cpu

@@ -1,8 +1,8 @@
 // Implements one BlockOps table for the instruction set that the including file is compiled for.
 //
 // The including file defines FETTLE_LANES (f32 values of a vector), and FETTLE_PAIRS when bf16 pairs are multiplied by
-// an instruction. Everything here has internal linkage, and nothing of the standard library is called: a function that
-// the linker merges with one of another file would run instructions that this CPU may lack.
+// an instruction. Everything here has internal linkage and calls no function of the standard library. Otherwise the
+// linker might use this file's copy of a shared function everywhere, also on CPUs that lack its instructions.
 #pragma once
 
 #ifdef FETTLE_PAIRS
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLanes = FETTLE_LANES;
 constexpr int64_t kBytes = kLanes * 4;
-// Vectors of GCC and Clang; the loose ones may lie anywhere and alias anything.
+// Vector types of GCC and Clang. The `loose` ones need no alignment and may alias any type.
 typedef float Floats __attribute__((vector_size(kBytes)));
 typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
@@ -68,7 +68,7 @@ inline float total(Floats x) {
   return folded(x, [](auto a, auto b) { return a + b; });
 }
 
-// e^x for x <= 88 to 2 ulp; 0 below -87. After Cephes' expf.
+// e^x for x <= 88 to 2 ulp; 0 below -87. The method is that of Cephes' expf.
 inline Floats exponential(Floats x) {
   const Floats magic = spread(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats shifted = x * 1.44269504088896341F + magic;
@@ -109,12 +109,12 @@ inline float widened(uint16_t x) {
   word.pair = static_cast<uint32_t>(x) << 16;
   return word.f32;
 }
-// A word of `low` and `high` rounded to bf16.
+// Rounds `low` and `high` to bf16 and combines them to words.
 inline Ints paired(Floats low, Floats high) {
   return ((rounded_bits(low) >> 16) & 0xffff) | (rounded_bits(high) & spread(static_cast<int32_t>(0xffff0000U)));
 }
 
-// sum + left * right, of pairs in the pairs' table.
+// Returns sum + left * right; in a table for pairs, of bf16 pairs.
 inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #ifdef FETTLE_PAIRS
   return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)spread(static_cast<int32_t>(left->pair)), (__m512bh)right);
@@ -148,7 +148,7 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
-// As many vectors and rows as registers hold beside the right side's vectors.
+// The largest numbers of vectors and rows whose sums fit into registers together with the right operand's vectors.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
 constexpr int kPanelRows = 6;
 
@@ -242,7 +242,7 @@ void transpose(const Word* from, int64_t rows, int64_t columns, Word* to) {
   }
 }
 
-// Scores as the softmax sees them, from products.
+// Computes scores from products: scaled, capped and reduced by the ALiBi slope. Masking comes later.
 template <bool kPlain>
 inline Floats adjusted(const ScoreBlock& s, Floats x, int64_t row, Ints column) {
   x = x * s.scale;

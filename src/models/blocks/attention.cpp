@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-constexpr double kMasked = -1e30;  // below any score, finite so that an all-masked row stays finite
+constexpr double kMasked = -1e30;  // below every score; finite, so that a row with all keys masked stays finite
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
@@ -81,13 +81,13 @@ Tensor blockwise(const Tensor& q_BTNH, const Tensor& segments_BT, const Keys& ke
   return from_blocks(out.ys[0]);
 }
 
-// Queries [start, end) of a row, a block at a time, over the keys that some of them may see.
+// Computes the queries [start, end) of a row, one block at a time, over the keys that any of them may see.
 Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T, const AttentionOptions& options,
                        int64_t start, int64_t end, int64_t block) {
   const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
   const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
                   slice(segments_BT, 1, 0, end)};
-  // Queries count from the range's start, so keys do too.
+  // Positions of queries are relative to the start of the range, so those of keys must be too.
   const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
@@ -118,7 +118,7 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
   return concatenate(outputs, 1);
 }
 
-// Keys that a query sees, where the program says so by a constant; 0: no window, -1: not known.
+// Returns the window when it is a constant of the program; 0: no window, -1: not a constant.
 int64_t known_window(const Tensor& window) {
   if (!window) return 0;
   const auto* constant = std::get_if<ConstantValue>(&window.block()->node(window.node()).attributes);
@@ -133,7 +133,7 @@ std::vector<double> alibi_slopes(int64_t heads) {
   std::vector<double> out;
   for (int64_t i = 1; i <= power; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
-  // The heads beyond a power of two take every other slope of twice as many.
+  // The heads beyond a power of two take every second slope of the sequence for twice as many heads.
   for (int64_t i = 0; power + i < heads; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(2 * i + 1) / static_cast<double>(2 * power)));
   return out;

@@ -7,24 +7,25 @@ namespace fettle {
 
 struct AttentionOptions {
   double scale = 1;    // scores are q.k * scale
-  double softcap = 0;  // then cap * tanh(score / cap); 0: as they are
-  // ALiBi: a head's slope times the distance of query and key is taken off its scores. One a query head, or none.
+  double softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
+  // ALiBi: a head's slope times the distance of query and key is subtracted from its scores. One per query head, or
+  // empty.
   std::vector<double> slopes;
-  bool causal = true;  // else a query sees all keys of its document; no window, cache or slopes then
-  Tensor window;       // i32 scalar: keys a query sees, itself included; null = all before it
+  bool causal = true;  // false: a query sees all keys of its document; then there is no window, cache or slopes
+  Tensor window;       // i32 scalar: number of keys that a query sees, itself included; null: all before it
 };
 
 // The slopes of Press et al., "Train Short, Test Long", for any number of heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-// q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document, when causal
-// those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+// q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document; with a causal
+// mask, only those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
 //
 // Without a cache this is the composite "attention" of q, k, v, f.segments and, if there is one, the window, with the
 // options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its input
-// says). The body takes queries a block of f.attention_block at a time when T is larger, and computes the scores again
-// in the reverse pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need O(n^2)
-// memory").
+// says). When T is larger than f.attention_block, the body processes queries in blocks of that size and recomputes the
+// scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need
+// O(n^2) memory").
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

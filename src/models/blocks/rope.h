@@ -11,8 +11,8 @@ struct Rope {
   Tensor cos, sin;
 };
 
-// longrope chooses its factors for short or long documents by `lengths_B` (i32 tokens). When it is null, by each row's
-// largest position + 1.
+// longrope has factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each row's
+// document; when it is null, each row's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
 // Rotates the first R dims of x and leaves the rest: dims i and i + R / 2 turn by angle i.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);

@@ -1,4 +1,4 @@
-// Qwen 3 (dense): norms on each head of q and k, head_dim of its own. Source: transformers/models/qwen3.
+// Qwen 3 (dense): norms on each head of q and k; head_dim is a separate field. Source: transformers/models/qwen3.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -15,7 +15,7 @@ struct Cost {
   double flops_bf16 = 0;    // factors of 16 bits
   double flops_f8 = 0;      // float factors of 8 bits
   double memory_bytes = 0;  // each read or write counts once
-  bool counted = true;      // false: the arithmetic of a vendor's kernel is not known
+  bool counted = true;      // false: a vendor's kernel whose arithmetic is not known
 
   double flops() const { return flops_f32 + flops_bf16 + flops_f8; }
 };

@@ -195,7 +195,7 @@ HloModule read_hlo(std::string_view bytes) {
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
   std::vector<Executions> out(module.computations.size());
   out[module.entry].all = 1;
-  // The order has callers after the computations that they call, so this walks backwards.
+  // Computations come before their callers, so this walks backwards.
   for (int c = static_cast<int>(module.computations.size()) - 1; c >= 0; --c) {
     if (out[c].all == 0) continue;
     for (const HloInstruction& instruction : module.computations[c].instructions) {

@@ -12,11 +12,11 @@
 
 namespace fettle {
 
-// The assumptions of the estimate besides the data sheet's figures.
+// The assumptions of the estimate in addition to the data sheet's figures.
 struct Assumptions {
-  double arithmetic_share = 0.6;    // of the peak rate, for matrix products
+  double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach
   double memory_share = 0.8;        // of the memory's bandwidth
-  double link_share = 0.75;         // of the bandwidth of links, network and the link to the host
+  double link_share = 0.75;         // share of the bandwidth of links, network and host link
   double kernel_seconds = 3e-6;     // shortest time of a kernel
   double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to its bytes
   // Trips of a loop over blocks of experts' tokens, which only the router knows (see balanced_blocks). 0: the model has
@@ -38,10 +38,10 @@ struct Contributor {
 // Seconds and bytes of one device in one step.
 struct Timeline {
   double seconds = 0;             // the estimate: arithmetic + memory + exposed
-  double arithmetic_seconds = 0;  // of instructions limited by arithmetic
-  double memory_seconds = 0;      // of instructions limited by memory or by their launch
-  double transfer_seconds = 0;    // of collectives and of copies from and to the host: hidden + exposed
-  double hidden_seconds = 0;      // transfers that run during arithmetic and memory work
+  double arithmetic_seconds = 0;  // time of instructions that are limited by arithmetic
+  double memory_seconds = 0;      // time of instructions that are limited by memory or by their launch
+  double transfer_seconds = 0;    // time of collectives and of copies from and to the host: hidden + exposed
+  double hidden_seconds = 0;      // time of transfers that overlaps with arithmetic and memory work
   double exposed_seconds = 0;     // time that the device waits for transfers
   // Roofline lower bounds: the time of one resource alone, at the data sheet's rate.
   double arithmetic_bound = 0, memory_bound = 0, link_bound = 0, host_bound = 0;
@@ -50,7 +50,7 @@ struct Timeline {
   double link_bytes = 0, network_bytes = 0;
   std::vector<Contributor> largest;  // by exposed seconds, at most 12
   std::vector<std::string>
-      unknown_loops;        // counted once, other than blocks of experts: the compiler does not know their trip count
+      unknown_loops;        // loops with unknown trip count, counted as one trip (not loops over experts)
   Assumptions assumptions;  // the assumptions of this estimate
   std::vector<std::string> unknown_kernels;  // custom calls whose arithmetic is not known; only their memory is counted
 };

@@ -19,7 +19,8 @@ class DriverCall {
   int (*call_)(Arguments...);
 };
 
-// Reading a device's memory needs a context on it. The context is released again; the plugin makes its own.
+// Reading how much memory a device has free needs a context on it. The context is released again; the plugin makes its
+// own.
 std::vector<DriverMemory> cuda_memory(void* library) {
   const DriverCall<unsigned> init(library, "cuInit");
   const DriverCall<int*> count_devices(library, "cuDeviceGetCount");
@@ -67,7 +68,7 @@ std::vector<DriverMemory> hip_memory(void* library) {
 std::vector<DriverMemory> driver_memory(const std::string& library) {
   void* const driver = library.empty() ? nullptr : dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return {};
-  // Drivers stay loaded: they do not survive dlclose.
+  // Drivers stay loaded, because they crash after dlclose.
   return dlsym(driver, "cuInit") != nullptr ? cuda_memory(driver) : hip_memory(driver);
 }
 
@@ -75,7 +76,7 @@ MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, doub
   MemoryShare share{.total = total, .utilization = utilization};
   const int64_t communication = devices > 1 ? vendor.communication_bytes : 0;
   share.allowance = vendor.library_bytes + communication;
-  // A context of our own is part of what the allowance is for.
+  // The allowance already covers this program's own context.
   share.others = std::max<int64_t>(0, used - vendor.library_bytes);
   share.limit = std::max<int64_t>(0, std::min(share.asked(), share.left()));
   return share;

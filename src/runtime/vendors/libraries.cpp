@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a shared object's dynamic section says.
+// The entries of a shared object's dynamic section.
 struct Dynamic {
   std::vector<std::string> needed;
   std::string search;  // folders, separated by ':'; "$ORIGIN" is the object's own
@@ -70,7 +70,7 @@ class ElfFile {
   std::ifstream file_;
 };
 
-// Comes with the compilers, and is loaded already.
+// Returns whether the library is part of the C or C++ runtime, which is already loaded.
 bool is_of_compilers(const std::string& name) {
   for (const char* own : {"libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil.so", "libstdc++.so",
                           "libgcc_s.so", "ld-linux"})
@@ -78,7 +78,7 @@ bool is_of_compilers(const std::string& name) {
   return false;
 }
 
-// Why the library does not load; empty when it does.
+// Tries to load the library. Returns why it does not load; empty when it does.
 std::string load(const std::string& name, const std::string& search, const fs::path& origin) {
   for (size_t begin = 0; begin < search.size();) {
     const size_t end = std::min(search.find(':', begin), search.size());

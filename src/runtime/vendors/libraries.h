@@ -11,15 +11,15 @@ namespace fettle {
 
 struct Library {
   std::string name;    // "librccl.so.1"
-  std::string reason;  // why it does not load; empty: it does
+  std::string reason;  // why it does not load; empty when it loads
 };
 
-// Those that the plugin's file is linked to, without the C and C++ compilers' own, and those that it opens by name
-// (Vendor::opened_libraries), found as the loader would find them for the plugin. Loads them into this process. Throws
-// DeviceError when the file cannot be read as a shared object.
+// Loads the libraries that the plugin's file is linked to, except the C and C++ runtimes, and those that it opens by
+// name (Vendor::opened_libraries). Searches for them as the loader would for the plugin. Throws DeviceError when the
+// file cannot be read as a shared object.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
-// What the driver says of itself, "CUDA 13.0, driver 580.65.06"; empty when it does not answer.
+// Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; empty when the driver does not report it.
 std::string driver_version(const Vendor& vendor);
 
 }  // namespace fettle

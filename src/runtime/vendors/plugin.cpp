@@ -100,7 +100,8 @@ bool is_whole(std::ifstream& file, uint64_t size) {
   });
 }
 
-// Throws unless the file is there and is a shared object as far as can be seen; dlopen's own words do not help.
+// Throws unless the file exists and looks like a shared object, because dlopen's own messages do not explain these
+// faults.
 void check_file(const fs::path& path, const Vendor& vendor) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -144,7 +145,7 @@ std::map<std::string, std::string> read_attributes(const PJRT_Api& api) {
   return attributes;
 }
 
-// Loads the libraries that `make plugins` made in the place of a vendor's. False when there are none.
+// Loads the stand-in libraries that `make plugins` made for a vendor's missing ones. Returns false when there are none.
 bool load_stand_ins(const fs::path& folder) {
   bool any = false;
   std::error_code none;
@@ -155,7 +156,7 @@ bool load_stand_ins(const fs::path& folder) {
   return any;
 }
 
-// What plugins read from the environment when they start; the user's own settings win.
+// Sets environment variables that plugins read when they start. Variables that the user has set stay.
 void set_environment(const Vendor& vendor) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);  // XLA logs much at its default level
   if (!vendor.pinned_limit.empty()) {

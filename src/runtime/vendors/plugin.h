@@ -14,17 +14,17 @@ namespace fettle {
 
 struct Vendor;
 
-// A plugin stays loaded until the process ends (vendors' libraries do not survive dlclose). Immutable once loaded, so
-// all members may be called from any thread; loading the same file again gives the same object.
+// A plugin stays loaded until the process ends, because vendors' libraries crash after dlclose. Immutable once loaded,
+// so all members may be called from any thread; loading the same file again gives the same object.
 class Plugin {
  public:
   // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
   // ...), or empty for the best one here (a GPU's when its device file and its plugin exist, else "cpu"). A name is
-  // looked for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/ beside the
+  // searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/ beside the
   // executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as <folder>/<name>/*.so or a
-  // <folder>/*<name>*.so. Throws DeviceError with the places looked at and the remedy: nothing found, not a shared
-  // object, a library missing, no GetPjrtApi in it, an API older than this program needs. Also for a plugin in
-  // the cache that another user could have changed.
+  // <folder>/*<name>*.so. Throws DeviceError with the searched places and the remedy when no plugin is found, when the
+  // file is not a shared object, lacks GetPjrtApi or has too old an API, when a library is missing, and when another
+  // user could have changed a plugin in the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
   // Where load() would find the plugin; empty when nowhere. Loads nothing; throws UserError as find_cache() does.
   static std::filesystem::path find(const std::string& name_or_path);
@@ -37,9 +37,9 @@ class Plugin {
   const Vendor& vendor() const { return *vendor_; }
   int api_major() const { return api_major_; }
   int api_minor() const { return api_minor_; }
-  // True when the vendor's libraries are missing here and stand-ins took their place: Topology works, Client does not.
+  // True when the vendor's libraries are missing and stand-ins replace them: Topology works, Client does not.
   bool compiles_only() const { return compiles_only_; }
-  // What the plugin says of itself, e.g. "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
+  // The plugin's attributes, such as "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
   const std::map<std::string, std::string>& attributes() const { return attributes_; }
   // xxhash of the file's content, 16 hex digits: two builds of one version differ. Computed at first use.
   const std::string& content_hash() const;

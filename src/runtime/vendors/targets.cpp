@@ -90,13 +90,13 @@ std::string config_text(const Target& target) {
 
 namespace {
 
-// Bytes of so many GiB, as logs print them.
+// Converts GiB, the unit in drivers' logs, to bytes.
 constexpr int64_t gib(double count) {
   return static_cast<int64_t>(count * 1024) * kMiB;
 }
 
-// The least that public reports show of each device: docs/targets.md has their sources.
-// name, title, plugin, memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
+// The memory of each device is the smallest that public reports show (sources: docs/targets.md). name, title, plugin,
+// memory, bf16 and f32 TFLOP/s, memory GB/s, link GB/s, link peers, network GB/s, host GB/s, chip
 std::vector<Target> table() {
   std::vector<Target> rows = {
       {"mi210", "AMD Instinct MI210", "rocm", gib(63.98), 181, 45.3, 1638.4, 150, 3, 12.5, 32, kMI200},
@@ -160,7 +160,7 @@ const Target& target_named(std::string_view name) {
     spellings.push_back(plain(target.name));
     known.push_back(target.name);
   }
-  // "a100" begins two names; "mi300y" is near one.
+  // Suggests the names that begin with the text ("a100" begins two), or else the nearest one (for "mi300y").
   const auto close = nearest(wanted, {spellings.begin(), spellings.end()});
   for (size_t i = 0; i < known.size(); ++i)
     if (!wanted.empty() && spellings[i].starts_with(wanted)) meant.push_back(known[i]);

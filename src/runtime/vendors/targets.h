@@ -22,33 +22,34 @@ struct Chip {
   int threads_per_warp = 32;
 };
 
-// Figures are the makers' data sheets for one device (of a card with two dies that appear as two devices: one die):
-// dense products (no sparsity) that accumulate in f32, one direction for links. 1 GB is 1e9 bytes.
+// Figures are from the makers' data sheets, for one device. (A card whose two dies appear as two devices counts as
+// two.) Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
 struct Target {
   std::string name;          // as users say it: "mi300x"
   std::string title;         // "AMD Instinct MI300X"
   std::string plugin;        // "rocm" or "cuda"
-  int64_t memory_bytes = 0;  // what drivers report to programs: less than the number on the box, and than nvidia-smi's
+  int64_t memory_bytes = 0;  // what drivers report to programs: less than the nominal size and than nvidia-smi shows
   double bf16_tflops = 0;    // also f16
   double f32_tflops = 0;     // true f32 (no TF32)
   double memory_gb_per_s = 0;
-  double link_gb_per_s = 0;     // to the other devices of its host, all links together
-  int link_peers = 0;           // devices that the links reach directly, each by its share; 0: a switch, any by all
+  double link_gb_per_s = 0;     // to the other devices of the host, over all links together
+  int link_peers = 0;           // directly connected devices, which share the links; 0: a switch
   double network_gb_per_s = 0;  // to other hosts: this device's share of the host's network adapters
-  double host_gb_per_s = 32;    // to its host's memory and back, each way: PCIe x16, or what the maker has instead
+  double host_gb_per_s = 32;    // each way between host memory and device: PCIe x16, or the maker's own link
   Chip chip;
-  // Where there are products of 8-bit floats (float8_of): every maker's data sheets give them twice the rate.
+  // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
+  // rate.
   double f8_tflops() const { return 2 * bf16_tflops; }
   std::string config;  // text of a stream_executor.GpuTargetConfigProto for Topology::create
 };
 
-// The config that a target's figures and chip make.
+// Returns the config text for a target's figures and chip.
 std::string config_text(const Target& target);
 
 // All targets, by vendor and age.
 const std::vector<Target>& targets();
-// Names are taken in any case, with or without '-', '_' and blanks ("A100-80GB" and "a100_80" are one).
-// Throws UserError naming the nearest and all known ones.
+// Case, '-', '_' and blanks in a name do not matter ("A100-80GB" and "a100_80" are the same). Throws UserError naming
+// the nearest and all known ones.
 const Target& target_named(std::string_view name);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines Topology: devices that are not here, to compile for (ahead of time).
+// Defines Topology: absent devices for which programs are compiled ahead of time.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ namespace fettle {
 // A PJRT topology made from a target description. Move-only. compile() may be called from several threads.
 class Topology {
  public:
-  // `target_config` is the text of a stream_executor.GpuTargetConfigProto (see targets.h); `shape` is
-  // "slices x hosts x devices" as "1x1x8". Throws DeviceError: a plugin that cannot compile without a device (CPU), or
-  // a description of another vendor (checked here, since the plugin would end the process).
+  // `target_config` is the text of a stream_executor.GpuTargetConfigProto (see targets.h); `shape` is "slices x hosts x
+  // devices" as "1x1x8". Throws DeviceError when the plugin cannot compile without a device (CPU), or when the
+  // description is of another vendor. (The plugin itself would end the process then.)
   static Topology create(std::shared_ptr<const Plugin> plugin, const std::string& target_config,
                          const std::string& shape);
   ~Topology();

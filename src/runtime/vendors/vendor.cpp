@@ -6,18 +6,19 @@
 namespace fettle {
 namespace {
 
-// The CPU plugin's own peak leaves temporaries out.
+// For the CPU plugin, whose own peak does not include temporaries.
 int64_t sum_of_parts(const MemoryStats& stats) {
   return stats.argument + stats.output - stats.alias + stats.temp;
 }
 
-// The GPU plugins' peak counts pinned host memory as the device's, and of temporaries the larger of the two only.
+// For the GPU plugins. With pinned host memory, their own peak is wrong: it counts host memory as device memory, and
+// only the larger of the two sizes of temporaries.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// XLA's GPU plugins are one program for each vendor: they differ in names only.
+// XLA's GPU plugins are built from the same source for each vendor, so they differ only in names.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
@@ -79,7 +80,8 @@ const std::vector<Vendor>& vendors() {
           .counts_devices = true,
           .has_memory_options = false,
           .compile_bytes = 300'000'000,
-          // Devices share the cores, so one may come late to a collective; the plugin would end the process after 40 s.
+          // CPU devices share the cores, so one may reach a collective late. Without this flag, the plugin would end
+          // the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .peak_bytes = sum_of_parts,
       },

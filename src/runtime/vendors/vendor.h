@@ -17,18 +17,18 @@ enum class Staging {
   kWholeBox,         // each device's box is gathered on the host, then sent whole
 };
 
-// What tells of a vendor's devices without the plugin.
+// How to find a vendor's devices and driver version without the plugin.
 struct Driver {
   std::string_view library;          // of the driver's calls; "" = none. It tells a device's memory (device_memory.h)
   std::string_view visible_devices;  // the environment variable that chooses devices
   std::string_view version_call;     // gives version_unit * major + version_unit / 100 * minor
   int version_unit = 1;
-  std::string_view version_file;  // holds the release of the kernel's driver
+  std::string_view version_file;  // a file with the version of the kernel driver
 };
 
 struct Vendor {
   std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
-  std::string_view file_word;        // a word in the plugin's file name that gives it away
+  std::string_view file_word;        // a word in the plugin's file name that identifies the vendor
   std::string_view ffi_platform;     // what handlers register under; "" = none
   std::string_view device_file;      // exists when such a device is present; "" = always
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
@@ -37,36 +37,38 @@ struct Vendor {
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
   Driver driver = {};
-  std::vector<std::string_view> opened_libraries = {};  // that the plugin opens by name, without the driver's own
-  // The allocator's table in host memory: one byte for so many of the memory that it takes. XLA's has 8 for each 256.
+  std::vector<std::string_view> opened_libraries = {};  // opened by name, except the driver's own
+  // Bytes of device memory per byte of the allocator's table in host memory. XLA's allocator has 8 bytes of table for
+  // 256 bytes.
   int64_t pool_bytes_per_host_byte = 32;
-  // Memory outside the program's, of one device: context, code and the libraries' workspaces; and with more devices the
-  // communication library's buffers. From the vendors' documents and common experience, to be on the safe side.
+  // Device memory besides the program's, per device: library_bytes for context, code and the libraries' workspaces, and
+  // with several devices communication_bytes for the communication library's buffers. Cautious values from the vendors'
+  // documents and experience.
   int64_t library_bytes = 0, communication_bytes = 0;
-  // Host memory that compiling a step takes, by measurement: 0.57 GB for Llama 3.1 405B with a GPU plugin.
+  // Host memory that compiling a step takes. Measured: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
   std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
   // The environment variable that says how many GiB of the host's memory may be pinned (64 without it); "" = no limit.
   std::string_view pinned_limit = "";
-  // Bytes a device needs at the worst moment of one run, from the plugin's statistics (they count differently).
+  // Computes the peak bytes of one run on a device from the plugin's statistics, which plugins count differently.
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };
 
 // The capability of the CPU plugin's devices.
 inline constexpr std::string_view kHostCapability = "host";
 
-// The 8-bit floats whose products the device of this capability ("8.9", "gfx942:sramecc+:xnack-") takes; none when it
-// has no such products, or is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide (from 8.9 on), AMD's
-// instruction sets (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
+// Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply; none
+// when it cannot, or when the capability is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide (from 8.9
+// on), AMD's instruction sets (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
 std::optional<Float8> float8_of(std::string_view capability);
 
-// All rows, the most wanted first.
+// All table rows, in the order of preference.
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);  // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);
 // The maker of devices of this capability ("8.9", "gfx942:sramecc+:xnack-").
 const Vendor* vendor_of_capability(std::string_view capability);
-// Names of those that compile for devices that are not here, sorted.
+// Returns the names, sorted, of the vendors whose plugins compile for absent devices.
 std::vector<std::string_view> vendors_with_targets();
 // The row that assumes nothing.
 const Vendor& unknown_vendor();

@@ -10,8 +10,8 @@ namespace fettle {
 // was saved whole. Layers without LoRA weights get those of another layer, which have no effect.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
-// Initialises what a new adapter takes from its base weights: DoRA's magnitudes and PiSSA's A and B. PiSSA's start is
-// also kept as start_array and subtracted from the base.
+// Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
+// PiSSA's initial A and B are also kept as start_array, and their product is subtracted from the base.
 void start_adapter(Devices& devices, const Run& run, TrainState& state);
 // Subtracts PiSSA's start_array (scale B A) from the frozen weights.
 void subtract_start(Devices& devices, const Run& run, TrainState& state);

@@ -72,8 +72,8 @@ class Bpe : public TokenModel {
   void merge_long(std::vector<int32_t>& symbols) const;
 
   MergeTable merges_;
-  std::string prefix_;  // of symbols that are not at the start of a word
-  std::string suffix_;  // of the symbol at the end of a word
+  std::string prefix_;  // prefix of symbols that are not at the start of a word
+  std::string suffix_;  // suffix of the symbol at the end of a word
   Options options_;
   bool takes_bytes_ = false;
   std::array<int32_t, 256> byte_ids_{};  // ids of the byte alphabet, or of <0x00>... when byte_fallback_

@@ -140,7 +140,7 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
   const bool strips = removes || spec.add_dummy_prefix();
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
-    bool begins = strips;  // true while a space can only be one that the encoder added
+    bool begins = strips;  // true while every space so far was added by the encoder
     auto flush = [&] {
       text += text_of_bytes(bytes);
       bytes.clear();

@@ -1,5 +1,5 @@
-// Defines WordPiece, which takes from a word the longest token that it starts with, and goes on with the rest (Schuster
-// and Nakajima 2012, as BERT uses it).
+// Defines WordPiece, which repeatedly takes the longest token with which the rest of a word starts (Schuster and
+// Nakajima 2012, as in BERT).
 #pragma once
 
 #include "tokenizer/models/model.h"
@@ -17,7 +17,7 @@ class WordPiece : public TokenModel {
  private:
   using TokenModel::TokenModel;
 
-  std::string prefix_;      // of tokens that are not at the start of a word
+  std::string prefix_;      // prefix of tokens that are not at the start of a word
   int64_t most_chars_ = 0;  // a word with more characters is unknown
   size_t longest_ = 0;      // bytes of the longest token
   int32_t unk_id_ = 0;

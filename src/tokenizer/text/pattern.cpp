@@ -289,7 +289,7 @@ class Translator {
       } else if (peek() == '[') {
         others.push_back(bracket());
       } else {
-        // Only the first bracket in a class stands for itself.
+        // Only a closing bracket at the start of a class is an ordinary character.
         items += peek() == ']' ? "\\]" : std::string(1, peek());
         ++at_;
       }

@@ -52,8 +52,8 @@ struct Regex::Variant {
 
 struct Regex::Code {
   std::string pattern;
-  std::string where;  // the file and field that the pattern stands in
-  Variant ascii;      // without code when the pattern cannot be translated for ASCII texts
+  std::string where;  // the file and field that contain the pattern
+  Variant ascii;      // has no code when the pattern cannot be translated for ASCII texts
   Variant usual;
   Variant all;
 
