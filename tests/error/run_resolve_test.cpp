@@ -20,7 +20,7 @@ std::string message(const std::string& model, const std::vector<std::string>& wo
   return user_error([&] { make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1); });
 }
 
-TEST(JobError, MissingLayers) {
+TEST(ResolveError, MissingLayers) {
   EXPECT_THAT(message("llama", {"layers_to_transform=0,2"}),
               AllOf(HasSubstr("'2' is not a layer"), HasSubstr("0 to 1")));
   EXPECT_THAT(message("llama", {"layers_to_transform=last"}), HasSubstr("'last' is not a layer"));
@@ -28,7 +28,7 @@ TEST(JobError, MissingLayers) {
               HasSubstr("nothing is trained"));
 }
 
-TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {
+TEST(ResolveError, MethodsOverWholeStacksCannotBeOffloaded) {
   const std::string adapter = source_folder().string() + "/tests/reference/models/llama/adapter_init";
   EXPECT_THAT(message("llama", {"offload_param=true", "pissa_init=true"}),
               AllOf(HasSubstr("offload_param: pissa_init"), HasSubstr("leave one")));
@@ -37,7 +37,7 @@ TEST(JobError, MethodsOverWholeStacksCannotBeOffloaded) {
             "no error");
 }
 
-TEST(JobError, MissingModules) {
+TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=attn"}),
@@ -46,7 +46,7 @@ TEST(JobError, MissingModules) {
               AllOf(HasSubstr("freeze_extra_modules: 'mlp'"), HasSubstr("embed_tokens")));
 }
 
-TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
+TEST(ResolveError, QuantisedWeightsAreNotTrainedOrChanged) {
   const std::string adapter = (source_folder() / "tests/reference/models/llama/adapter_init").string();
   EXPECT_THAT(message("llama", {"quantization_bit=4", "pissa_init=true"}),
               AllOf(HasSubstr("pissa_init"), HasSubstr("nf4 with double quantization"), HasSubstr("remove it")));
@@ -63,7 +63,7 @@ TEST(JobError, QuantisedWeightsAreNotTrainedOrChanged) {
 }
 
 // PEFT would train a separate copy of a tied embedding.
-TEST(JobError, ParametersOfExperts) {
+TEST(ResolveError, ParametersOfExperts) {
   EXPECT_THAT(message("llama", {"target_parameters=mlp.experts.down_proj"}),
               AllOf(HasSubstr("llama has no experts"), HasSubstr("mlp.gate_proj")));
   EXPECT_THAT(message("mixtral", {"target_parameters=mlp.gate.weight"}),
@@ -73,7 +73,7 @@ TEST(JobError, ParametersOfExperts) {
   EXPECT_EQ(message("mixtral", {"target_parameters=down_proj"}), "no error");
 }
 
-TEST(JobError, Float8) {
+TEST(ResolveError, Float8) {
   EXPECT_THAT(message("llama", {"fp8=true"}), AllOf(HasSubstr("found float32"), HasSubstr("bf16: true")));
   EXPECT_THAT(message("llama", {"fp8=true", "fp16=true"}), HasSubstr("found float16"));
   EXPECT_THAT(message("llama", {"fp8=true", "bf16=true", "quantization_bit=4"}), HasSubstr("held as nf4"));
@@ -94,30 +94,30 @@ TEST(JobError, Float8) {
   EXPECT_EQ(on("gfx942:sramecc+:xnack-").float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
 }
 
-TEST(JobError, ATiedEmbeddingIsNotSavedWithAnAdapter) {
+TEST(ResolveError, ATiedEmbeddingIsNotSavedWithAnAdapter) {
   EXPECT_THAT(message("llama2", {"additional_target=embed_tokens"}),
               AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("freeze_extra_modules")));
 }
 
-TEST(JobError, AnEmbeddingRateWithoutATrainedEmbedding) {
+TEST(ResolveError, AnEmbeddingRateWithoutATrainedEmbedding) {
   EXPECT_THAT(message("llama", {"embedding_lr=1e-5"}),
               AllOf(HasSubstr("embedding_lr"), HasSubstr("additional_target")));
   EXPECT_EQ(message("llama", {"embedding_lr=1e-5", "finetuning_type=full"}), "no error");
 }
 
-TEST(JobError, NothingToTrain) {
+TEST(ResolveError, NothingToTrain) {
   EXPECT_THAT(message("llama", {"lora_target=[]"}), HasSubstr("nothing is trained"));
   EXPECT_THAT(message("llama", {"finetuning_type=freeze", "freeze_trainable_modules=[]"}),
               HasSubstr("nothing is trained"));
 }
 
-TEST(JobError, EncodersOnlyClassify) {
+TEST(ResolveError, EncodersOnlyClassify) {
   for (const char* stage : {"sft", "pt", "dpo"})
     EXPECT_THAT(message("bert", {std::string("stage=") + stage}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
   EXPECT_THAT(message("roberta", {"stage=rm"}), AllOf(HasSubstr("encoder"), HasSubstr("stage: cls")));
 }
 
-TEST(JobError, ARefModelWithAQuantisedBase) {
+TEST(ResolveError, ARefModelWithAQuantisedBase) {
   const std::string folder = source_folder().string() + "/tests/reference/models/llama";
   for (const std::string& base : {std::string("llama"), std::string("llama/quantised/nf4")}) {
     std::vector<std::string> words = {"stage=dpo", "ref_model=" + folder};
@@ -126,7 +126,7 @@ TEST(JobError, ARefModelWithAQuantisedBase) {
   }
 }
 
-TEST(JobError, ClassifiersAndTheirLabels) {
+TEST(ResolveError, ClassifiersAndTheirLabels) {
   EXPECT_THAT(message("llama", {"stage=cls"}), HasSubstr("num_labels: is missing"));
   EXPECT_THAT(message("baichuan7b", {"stage=cls", "num_labels=2"}),
               AllOf(HasSubstr("no classifier"), HasSubstr("qwen3_moe, bert, roberta")));
