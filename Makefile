@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test bench parity fuzz sanitize setup plugins clean format
+.PHONY: quickstart build test bench parity fuzz faults sanitize setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -47,6 +47,12 @@ fuzz:
 # SANITIZE=data leaves out the checkpoint writer.
 sanitize: setup
 	@JOBS=$(JOBS) tests/sanitize.sh $(SANITIZE)
+
+# Breaks runs in many ways (docs/reliability.md). FAULTS has further words for the sweep, such as
+# "kills --count 100 --seed 7".
+faults: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle fettle_faults
+	@tests/faults/sweep.py --build $(BUILD) $(FAULTS)
 
 format:
 	@scripts/check_format --fix

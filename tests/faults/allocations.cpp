@@ -55,7 +55,8 @@ std::string caller() {
     if (info.dli_fbase == here.dli_fbase || file.starts_with("libstdc++")) continue;
     if (!file.starts_with("fettle")) return "";
     char offset[32];
-    snprintf(offset, sizeof offset, "+0x%zx", reinterpret_cast<size_t>(frames[i]) - reinterpret_cast<size_t>(info.dli_fbase));
+    snprintf(offset, sizeof offset, "+0x%zx",
+             reinterpret_cast<size_t>(frames[i]) - reinterpret_cast<size_t>(info.dli_fbase));
     return file + offset;
   }
   return "";
@@ -103,9 +104,8 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
   return 0;
 }
 void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  return allocate(bytes, MAP_FAILED, [&] {
-    return reinterpret_cast<void*>(syscall(SYS_mmap, at, bytes, protection, flags, fd, offset));
-  });
+  return allocate(bytes, MAP_FAILED,
+                  [&] { return reinterpret_cast<void*>(syscall(SYS_mmap, at, bytes, protection, flags, fd, offset)); });
 }
 void* mmap64(void* at, size_t bytes, int protection, int flags, int fd, off64_t offset) {
   return mmap(at, bytes, protection, flags, fd, offset);

@@ -17,7 +17,7 @@ METHODS = {
     "plus": ["finetuning_type=lora", "lora_rank=4", "use_rslora=true", "loraplus_lr_ratio=16"],
     "int8": ["finetuning_type=lora", "lora_rank=4", "quantization_bit=8"],
 }
-OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "sgd", "lion_32bit", "muon", "lion_8bit"]
+OPTIMIZERS = ["adamw_torch", "adafactor", "adamw_8bit", "sgd", "lion_32bit", "lion_8bit", "muon"]  # muon: not for adapters
 
 
 def stage_cases():
@@ -25,7 +25,8 @@ def stage_cases():
     cases = {}
     for s, stage in enumerate(STAGES):
         for m, (method, words) in enumerate(METHODS.items()):
-            optimizer = OPTIMIZERS[(s + m) % len(OPTIMIZERS)]
+            fitting = OPTIMIZERS if method in ["full", "freeze"] else OPTIMIZERS[:-1]
+            optimizer = fitting[(s + m) % len(fitting)]
             cases[f"{stage}-{method}-{optimizer}"] = ["model_name_or_path={disk}/model", f"stage={stage}", *words,
                                                      "dataset={disk}/" + stage + ".jsonl", f"optim={optimizer}"]
     return cases

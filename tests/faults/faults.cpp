@@ -8,7 +8,8 @@
 //   FAULT_ERRNO   how they fail: a name (ENOSPC, EIO, ESTALE, EACCES, ...), or
 //                 KILL: the process gets SIGKILL in place of the call; KILL_AFTER: right after the call
 //   FAULT_LOG     a file that gets a line for each of these calls: "NUMBER CALL PATH", with " !" when it failed
-//   FAULT_BUDGET  the disk holds this many bytes: once the writes under FAULT_PATH have taken them, each further one fails
+//   FAULT_BUDGET  the disk holds this many bytes: once the writes under FAULT_PATH have taken them, each further one
+//   fails
 //                 with ENOSPC, FAULT_COUNT of them. Deleting files frees nothing. The log then has lines with "fits"
 //                 (NUMBER is the bytes so far) and "full"
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call
@@ -210,25 +211,27 @@ FILE* fopen64(const char* path, const char* mode) {
 
 ssize_t write(int fd, const void* bytes, size_t count) {
   return meet_write(path_of(fd), count, ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, count); });
+                    [&] { return real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, count); });
 }
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
   return meet_write(path_of(fd), count, ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, count, offset); });
+                    [&] { return real<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, count, offset); });
 }
 ssize_t pwrite64(int fd, const void* bytes, size_t count, off64_t offset) {
-  return meet_write(path_of(fd), count, ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t, off64_t)>("pwrite64")(fd, bytes, count, offset); });
+  return meet_write(path_of(fd), count, ssize_t{-1}, [&] {
+    return real<ssize_t(int, const void*, size_t, off64_t)>("pwrite64")(fd, bytes, count, offset);
+  });
 }
 ssize_t writev(int fd, const iovec* parts, int count) {
   size_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
   return meet_write(path_of(fd), bytes, ssize_t{-1},
-              [&] { return real<ssize_t(int, const iovec*, int)>("writev")(fd, parts, count); });
+                    [&] { return real<ssize_t(int, const iovec*, int)>("writev")(fd, parts, count); });
 }
 size_t fwrite(const void* bytes, size_t size, size_t count, FILE* file) {
-  return meet_write(path_of(fileno(file)), size * count, size_t{0},
-              [&] { return real<size_t(const void*, size_t, size_t, FILE*)>("fwrite")(bytes, size, count, file); });
+  return meet_write(path_of(fileno(file)), size * count, size_t{0}, [&] {
+    return real<size_t(const void*, size_t, size_t, FILE*)>("fwrite")(bytes, size, count, file);
+  });
 }
 int ftruncate(int fd, off_t bytes) {
   return at_path<int(int, off_t)>("write", "ftruncate", path_of(fd), fd, bytes);

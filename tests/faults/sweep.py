@@ -124,7 +124,12 @@ class Sweep:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fettle-sweep-", dir=options.folder))
         self.disk = self.folder / "disk"
         build = pathlib.Path(options.build).resolve()
-        self.fettle, self.library = build / "fettle", build / "tests" / "libfettle_faults.so"
+        program = self.folder / "program"  # a copy, so that a build meanwhile changes nothing
+        program.mkdir()
+        for file in ["fettle", "fettle_columns.so", "tests/libfettle_faults.so"]:
+            if (build / file).exists():
+                shutil.copy(build / file, program)
+        self.fettle, self.library = program / "fettle", program / "libfettle_faults.so"
         cases.write_inputs(self.disk)
         self.cases = cases.stage_cases() | cases.SHORT | cases.LARGE
         self.references, self.lock = {}, threading.Lock()
@@ -208,6 +213,14 @@ class Sweep:
         if "error: " not in text or "internal error" in text:
             raise Failure(f"exit code {code} without a proper message: {place.message()}")
 
+    def check_named(self, place):
+        """The message names the file or folder of the call that failed."""
+        text = (place.logs / "stderr").read_text(errors="replace")
+        failed = next(line for line in place.calls() if line.endswith(" !"))
+        names = [pathlib.Path(name).name for name in failed[:-2].split(" ", 2)[2].split(" -> ")]
+        if not any(name in text for name in names):
+            raise Failure(f"the message names no {' or '.join(names)}: {place.message()}")
+
     # Trials. Each returns a word for the table.
 
     def kill(self, place, case, *moments):
@@ -250,6 +263,8 @@ class Sweep:
             self.go_on(place, case, before)
             return "aborted, next start resumed"
         self.check_message(place, code, codes)
+        if "FAULT_PATH" in faults:
+            self.check_named(place)
         self.go_on(place, case, before)
         return f"exit {code}, next start resumed"
 
