@@ -151,6 +151,21 @@ TEST(AtomicFolder, AllLeftoversInAFolderAreRemoved) {
   EXPECT_THAT(clean_folder(folder / "none"), IsEmpty());
 }
 
+TEST(AtomicFolder, ASmallFileOfAKilledRunIsRemovedByTheNextRun) {
+  TempFolder folder;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const auto presence = Presence::alone_in(folder.path());
+    write_text(folder / ("log.jsonl.tmp-" + process_name()), "half");
+    _exit(0);  // like SIGKILL: runs no destructor
+  }
+  waitpid(pid, nullptr, 0);
+  EXPECT_EQ(list_tree(folder.path()).size(), 2u);
+  const auto presence = Presence::alone_in(folder.path());
+  clean_folder(folder.path());
+  EXPECT_THAT(list_tree(folder.path()), ElementsAre(".fettle-" + process_name()));
+}
+
 TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {
   TempFolder folder;
   write_text(folder / "out/x", "old");

@@ -70,7 +70,7 @@ class Place:
         given = {word.split("=")[0] for word in words}
         words = [word.replace("{disk}", str(sweep.disk)) for word in words]
         words += [f"{key}={value}" for key, value in common.items() if key not in given]
-        environment = dict(os.environ)
+        environment = {"XLA_FLAGS": "--xla_backend_optimization_level=0"} | os.environ  # compiles twice as fast
         if faults:
             log = self.logs / "calls"
             log.unlink(missing_ok=True)
