@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process_name.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"

@@ -27,6 +27,8 @@ def stage_cases():
         for m, (method, words) in enumerate(METHODS.items()):
             fitting = OPTIMIZERS if method in ["full", "freeze"] else OPTIMIZERS[:-1]
             optimizer = fitting[(s + m) % len(fitting)]
+            if method == "pissa" and stage in ["dpo", "kto"]:  # its base cannot be the reference model
+                words = words + ["ref_model={disk}/model"]
             cases[f"{stage}-{method}-{optimizer}"] = ["model_name_or_path={disk}/model", f"stage={stage}", *words,
                                                      "dataset={disk}/" + stage + ".jsonl", f"optim={optimizer}"]
     return cases

@@ -63,7 +63,7 @@ class Place:
     def start(self, words, faults=None):
         sweep = self.sweep
         common = {"output_dir": self.out, "data_cache": self.out.parent / "rows", "plugin": "cpu", "cutoff_len": 48,
-                  "compile_cache": sweep.disk / "compiled", "per_device_train_batch_size": 2, "learning_rate": 0.002,
+                  "compile_cache": sweep.options.compiled or sweep.disk / "compiled", "per_device_train_batch_size": 2, "learning_rate": 0.002,
                   "lr_scheduler_type": "cosine", "logging_steps": 1, "save_strategy": "steps", "save_steps": 1,
                   "save_total_limit": 2, "plot_loss": "false", "kernels": "off", "max_steps": STEPS,
                   "resume_from_checkpoint": "true"}
@@ -146,7 +146,7 @@ class Sweep:
             place = Place(self, "large-made")
             if place.run([w for w in cases.LARGE["large-full"] if "max_steps" not in w] +
                          ["train_from_scratch=true", "max_steps=1"]) != 0:
-                sys.exit("the large model could not be made: " + place.message())
+                raise Failure("the large model could not be made: " + place.message())
             shutil.copy(place.out / "model.safetensors", weights)
             place.clear()
 
@@ -163,7 +163,7 @@ class Sweep:
                     code = place.run(self.cases[case] + ["save_total_limit=0"])
                     seconds = time.monotonic() - started
                     if code != 0:
-                        sys.exit(f"{case}: the unbroken run ends with {code}: {place.message()}")
+                        raise Failure(f"{case}: the unbroken run ends with {code}: {place.message()}")
                 self.references[case] = place.result(), place.checkpoints(), seconds
                 place.clear()
             return self.references[case]
@@ -310,7 +310,7 @@ class Sweep:
         place = Place(self, "counted-" + case + "-" + str(time.monotonic_ns()))
         code = place.run(self.cases[case], faults | {"FAULT_NTH": "0"})
         if code != 0:
-            sys.exit(f"{case}: the counted run ends with {code}: {place.message()}")
+            raise Failure(f"{case}: the counted run ends with {code}: {place.message()}")
         return len(place.calls())
 
     def call_trials(self, random_numbers):
@@ -394,6 +394,7 @@ def main():
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (1)")
     parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the runs work")
+    parser.add_argument("--compiled", help="folder of compiled programs, to keep them for the next sweep")
     parser.add_argument("--repeat", metavar="TRIAL", help="only this one, and keep its folder")
     options = parser.parse_args()
     for mode in options.modes:
@@ -411,7 +412,8 @@ def main():
     for i, mode in enumerate(chosen):
         started = time.monotonic()
         complete = sweep.run_mode(mode, (end - started) / (len(chosen) - i))
-        print(f"{mode}: {'complete' if complete else 'stopped by --seconds'} after {time.monotonic() - started:.0f} s")
+        print(f"{mode}: {'complete' if complete else 'stopped by --seconds'} after {time.monotonic() - started:.0f} s, "
+              f"{len(sweep.references)} kinds of runs so far")
         for word, count in sorted(sweep.figures[mode].items()):
             print(f"  {count:6d}  {word}", flush=True)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
