@@ -63,10 +63,10 @@ class Place:
     def start(self, words, faults=None):
         sweep = self.sweep
         common = {"output_dir": self.out, "data_cache": self.out.parent / "rows", "plugin": "cpu", "cutoff_len": 48,
-                  "compile_cache": sweep.options.compiled or sweep.disk / "compiled", "per_device_train_batch_size": 2, "learning_rate": 0.002,
-                  "lr_scheduler_type": "cosine", "logging_steps": 1, "save_strategy": "steps", "save_steps": 1,
-                  "save_total_limit": 2, "plot_loss": "false", "kernels": "off", "max_steps": STEPS,
-                  "resume_from_checkpoint": "true"}
+                  "compile_cache": sweep.options.compiled or sweep.disk / "compiled", "learning_rate": 0.002,
+                  "per_device_train_batch_size": 2, "lr_scheduler_type": "cosine", "logging_steps": 1,
+                  "save_strategy": "steps", "save_steps": 1, "save_total_limit": 2, "plot_loss": "false",
+                  "kernels": "off", "max_steps": STEPS, "resume_from_checkpoint": "true"}
         given = {word.split("=")[0] for word in words}
         words = [word.replace("{disk}", str(sweep.disk)) for word in words]
         words += [f"{key}={value}" for key, value in common.items() if key not in given]
