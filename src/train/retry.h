@@ -17,9 +17,9 @@ namespace fettle {
 // Seconds between the attempts.
 inline constexpr double kRetryPauses[] = {0.2, 1, 4};
 
-// Returns the result of `work`, which must be repeatable. When it throws UserError, DoesNotFit or filesystem_error, warns
-// with the name `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true, one last
-// attempt is made at once; it is called often.
+// Returns the result of `work`, which must be repeatable. When it throws UserError, DoesNotFit or filesystem_error,
+// warns with the name `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true,
+// one last attempt is made at once; it is called often.
 template <typename Work>
 auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {
