@@ -214,10 +214,11 @@ class Sweep:
             raise Failure(f"exit code {code} without a proper message: {place.message()}")
 
     def check_named(self, place):
-        """The message names the file or folder of the call that failed."""
+        """The message names the file of the call that failed, or a folder in which it lies."""
         text = (place.logs / "stderr").read_text(errors="replace")
         failed = next(line for line in place.calls() if line.endswith(" !"))
-        names = [pathlib.Path(name).name for name in failed[:-2].split(" ", 2)[2].split(" -> ")]
+        paths = [pathlib.Path(path).relative_to(self.disk) for path in failed[:-2].split(" ", 2)[2].split(" -> ")]
+        names = [part for path in paths for part in path.parts[-3:]]
         if not any(name in text for name in names):
             raise Failure(f"the message names no {' or '.join(names)}: {place.message()}")
 
