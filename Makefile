@@ -50,6 +50,12 @@ fuzz:
 sanitize: setup
 	@JOBS=$(JOBS) tests/sanitize.sh $(SANITIZE)
 
+# Breaks runs in many ways (docs/reliability.md). FAULTS has further words for the sweep, such as
+# "kills --count 100 --seed 7".
+faults: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle fettle_faults
+	@tests/faults/sweep.py --build $(BUILD) $(FAULTS)
+
 format:
 	@scripts/check_format --fix
 

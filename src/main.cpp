@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -13,6 +14,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "command_help.h"
@@ -365,6 +367,9 @@ int main(int argc, char** argv) {
     if (ours)
       log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
     return static_cast<int>(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    log_line(LogLevel::kQuiet, fmt::format("error: {}", file_error(error).what()));
+    return static_cast<int>(ExitCode::kUser);
   } catch (const std::bad_alloc&) {
     log_line(LogLevel::kQuiet, "error: this machine has no free memory left");
     return static_cast<int>(ExitCode::kDoesNotFit);

@@ -38,6 +38,7 @@ std::string remedy(int error_number, const fs::path& path) {
     case ENOTDIR: return "a part of the path is a file, not a folder: remove it or choose another path";
     case EISDIR: return "it is a folder, wanted a file";
     case EMFILE: return "raise the limit of open files (ulimit -n)";
+    case ENOMEM: return "this machine's memory is used up: stop other programs";
     case EFBIG: return "the file system or ulimit -f does not allow files of this size";
     default: return "check the disk";
   }
@@ -64,7 +65,7 @@ void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int 
 void throw_file_error(std::string_view action, const fs::path& path, int error_number) {
   const std::string text = fmt::format("cannot {} {}: {}; {}", action, path.string(), std::strerror(error_number),
                                        remedy(error_number, path));
-  if (error_number == ENOSPC || error_number == EDQUOT) throw DoesNotFit("{}", text);
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == ENOMEM) throw DoesNotFit("{}", text);
   throw UserError("{}", text);
 }
 

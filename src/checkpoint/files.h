@@ -73,7 +73,9 @@ void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::s
 // Flushes a file or folder to the disk.
 void sync_path(const std::filesystem::path& path);
 
-// Throws UserError for a failed file operation: `action` ("write") on `path`, the system's reason, the remedy.
+// Throws UserError for a failed file operation, DoesNotFit when the disk or the memory is full. The message has
+// `action`
+// ("write"), `path`, the system's reason and the remedy.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error_number);
 
 }  // namespace fettle

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
 
 #include "base/error.h"
+#include "base/file_error.h"
 #include "base/log.h"
 
 namespace fettle {
@@ -15,9 +17,9 @@ namespace fettle {
 // Seconds between the attempts.
 inline constexpr double kRetryPauses[] = {0.2, 1, 4};
 
-// Returns the result of `work`, which must be repeatable. When it throws UserError or DoesNotFit, warns with the name
-// `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true, one last attempt is
-// made at once; it is called often.
+// Returns the result of `work`, which must be repeatable. When it throws UserError, DoesNotFit or filesystem_error,
+// warns with the name `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true,
+// one last attempt is made at once; it is called often.
 template <typename Work>
 auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {
@@ -30,6 +32,9 @@ auto retry_files(
       const bool of_files = error.code() == ExitCode::kUser || error.code() == ExitCode::kDoesNotFit;
       if (!of_files || last) throw;
       warn("{}: {}; trying again", what, error.what());
+    } catch (const std::filesystem::filesystem_error& error) {
+      if (last) throw file_error(error);
+      warn("{}: {}; trying again", what, file_error(error).what());
     }
     const auto end = steady_clock::now() + std::chrono::duration<double>(kRetryPauses[attempt]);
     while (steady_clock::now() < end && !hurried()) std::this_thread::sleep_for(std::chrono::milliseconds(20));

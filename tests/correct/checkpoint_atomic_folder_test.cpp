@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process_name.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
@@ -149,6 +150,21 @@ TEST(AtomicFolder, AllLeftoversInAFolderAreRemoved) {
               testing::UnorderedElementsAre(".fettle-" + kAlive, "out.tmp-" + kAlive + "/x", "there/x", "x.tmp-/x",
                                             "a-1/x", "b.tmp-1x/x", "-7/x", "lost/x", "new.json.tmp-" + kElsewhere));
   EXPECT_THAT(clean_folder(folder / "none"), IsEmpty());
+}
+
+TEST(AtomicFolder, ASmallFileOfAKilledRunIsRemovedByTheNextRun) {
+  TempFolder folder;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const auto presence = Presence::alone_in(folder.path());
+    write_text(folder / ("log.jsonl.tmp-" + process_name()), "half");
+    _exit(0);  // like SIGKILL: runs no destructor
+  }
+  waitpid(pid, nullptr, 0);
+  EXPECT_EQ(list_tree(folder.path()).size(), 2u);
+  const auto presence = Presence::alone_in(folder.path());
+  clean_folder(folder.path());
+  EXPECT_THAT(list_tree(folder.path()), ElementsAre(".fettle-" + process_name()));
 }
 
 TEST(AtomicFolder, ACrashLeavesNothingUnderTheName) {

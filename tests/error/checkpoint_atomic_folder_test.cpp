@@ -59,6 +59,11 @@ TEST(FilesErrors, FullDiskTellsWhatIsFree) {
                   AllOf(HasSubstr("cannot write /tmp/x: No space left on device"), HasSubstr("GB left"))));
 }
 
+TEST(FilesErrors, FullMemoryIsNoMistakeOfTheUser) {
+  EXPECT_THAT([] { throw_file_error("read", "/tmp/x", ENOMEM); },
+              testing::ThrowsMessage<DoesNotFit>(HasSubstr("memory is used up: stop other programs")));
+}
+
 TEST(FilesErrors, JsonPosition) {
   TempFolder folder;
   write_text(folder / "x.json", "{\"a\": [1,\n 2,,]}");

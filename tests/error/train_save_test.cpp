@@ -10,6 +10,7 @@
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/output.h"
+#include "train/retry.h"
 #include "training_run.h"
 
 namespace fettle {
@@ -19,6 +20,18 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+
+TEST(Retry, AFailingFileIteratorIsTriedAgainAndNamesItsFolder) {
+  const auto fail = [] { throw fs::filesystem_error("iterate", "/a", std::error_code(EIO, std::generic_category())); };
+  int calls = 0;
+  const auto once = [&] {
+    if (++calls == 1) fail();
+    return 7;
+  };
+  EXPECT_EQ(retry_files("the result", once, [] { return true; }), 7);
+  EXPECT_THAT(user_error([&] { retry_files("the result", fail, [] { return true; }); }),
+              HasSubstr("/a: Input/output error; check the disk"));
+}
 
 class FailedSave : public testing::Test {
  protected:

@@ -1,12 +1,17 @@
 // A library for LD_PRELOAD that makes chosen calls of a process fail, as a bad disk or a full one would.
 //
-//   FAULT_CALL    which calls: open, write, fsync, rename, mkdir, unlink, or a list with commas
+//   FAULT_CALL    which calls: open, write, fsync, rename, mkdir, unlink, allocate (allocations.cpp), or a list with
+//                 commas
 //   FAULT_PATH    only those whose path contains this text; empty: all
 //   FAULT_NTH     the first of these calls that fails, counted from 1 in each process; 0: none fails
 //   FAULT_COUNT   how many fail in a row (1); "all": that one and every later one
 //   FAULT_ERRNO   how they fail: a name (ENOSPC, EIO, ESTALE, EACCES, ...), or
 //                 KILL: the process gets SIGKILL in place of the call; KILL_AFTER: right after the call
 //   FAULT_LOG     a file that gets a line for each of these calls: "NUMBER CALL PATH", with " !" when it failed
+//   FAULT_BUDGET  the disk holds this many bytes: once the writes under FAULT_PATH have taken them, each further one
+//   fails
+//                 with ENOSPC, FAULT_COUNT of them. Deleting files frees nothing. The log then has lines with "fits"
+//                 (NUMBER is the bytes so far) and "full"
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call
 //
 // open: open, openat, creat, fopen. write: write, pwrite, writev, fwrite, ftruncate, fallocate. fsync: fsync,
@@ -31,6 +36,8 @@
 #include <cstring>
 #include <string>
 
+#include "verdict.h"
+
 namespace {
 
 struct Named {
@@ -40,7 +47,6 @@ struct Named {
 constexpr Named kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"ESTALE", ESTALE}, {"EACCES", EACCES},
                              {"EROFS", EROFS},   {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE}, {"ENOENT", ENOENT},
                              {"EXDEV", EXDEV},   {"EINVAL", EINVAL}, {"EPERM", EPERM},   {"EBADF", EBADF}};
-constexpr int kKill = -1, kKillAfter = -2;
 
 std::string setting(const char* name) {
   const char* value = getenv(name);
@@ -60,6 +66,9 @@ struct Plan {
     return EIO;
   }();
   std::atomic<long> seen = 0;
+  bool limited = !setting("FAULT_BUDGET").empty();
+  long budget = atol(setting("FAULT_BUDGET").c_str());
+  std::atomic<long> room = budget, refused = 0;
 };
 
 Plan& plan() {
@@ -79,21 +88,29 @@ std::string path_at(int fd, const char* path) {
   return path[0] == '/' || fd == AT_FDCWD ? path : path_of(fd) + "/" + path;
 }
 
-// Decides about a call: returns 0 when it is made, else the error.
-int verdict(const char* call, const std::string& path) {
+void log_call(long number, const char* call, const std::string& path, bool fails) {
+  const std::string& log = plan().log;
+  if (log.empty()) return;
+  const std::string line = std::to_string(number) + " " + call + " " + path + (fails ? " !\n" : "\n");
+  const long fd = syscall(SYS_openat, AT_FDCWD, log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  syscall(SYS_write, fd, line.data(), line.size());
+  syscall(SYS_close, fd);
+}
+
+// Whether the disk is too full for a write of so many bytes.
+bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
-  if (chosen.calls.find("," + std::string(call) + ",") == std::string::npos) return 0;
-  if (path.find(chosen.path) == std::string::npos || (!chosen.log.empty() && path == chosen.log)) return 0;
-  const long number = ++chosen.seen;
-  const bool fails = chosen.nth > 0 && number >= chosen.nth && number - chosen.nth < chosen.count;
-  if (!chosen.log.empty()) {
-    const std::string line = std::to_string(number) + " " + call + " " + path + (fails ? " !\n" : "\n");
-    const long fd = syscall(SYS_openat, AT_FDCWD, chosen.log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    syscall(SYS_write, fd, line.data(), line.size());
-    syscall(SYS_close, fd);
+  if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;
+  const long size = static_cast<long>(bytes);
+  const long room = chosen.room.fetch_sub(size);
+  if (room >= size) {
+    log_call(chosen.budget - room + size, "fits", path, false);
+    return false;
   }
-  if (fails && chosen.error == kKill) syscall(SYS_kill, getpid(), SIGKILL);
-  return fails ? chosen.error : 0;
+  chosen.room += size;
+  const long number = ++chosen.refused;
+  log_call(number, "full", path, number <= chosen.count);
+  return number <= chosen.count;
 }
 
 template <typename Function>
@@ -123,7 +140,32 @@ int at_path(const char* call, const char* name, const std::string& path, Args...
   return meet(call, path, -1, [&] { return real<Function>(name)(args...); });
 }
 
+// Writes `bytes` bytes unless the disk is full or the call is to fail.
+template <typename Result, typename Call>
+Result meet_write(const std::string& path, size_t bytes, Result failed, Call go) {
+  if (is_full(path, bytes)) {
+    errno = ENOSPC;
+    return failed;
+  }
+  return meet("write", path, failed, go);
+}
+
 }  // namespace
+
+bool is_chosen(const char* call) {
+  return plan().calls.find("," + std::string(call) + ",") != std::string::npos;
+}
+
+int verdict(const char* call, const std::string& path) {
+  Plan& chosen = plan();
+  if (!is_chosen(call)) return 0;
+  if (path.find(chosen.path) == std::string::npos || (!chosen.log.empty() && path == chosen.log)) return 0;
+  const long number = ++chosen.seen;
+  const bool fails = chosen.nth > 0 && number >= chosen.nth && number - chosen.nth < chosen.count;
+  log_call(number, call, path, fails);
+  if (fails && chosen.error == kKill) syscall(SYS_kill, getpid(), SIGKILL);
+  return fails ? chosen.error : 0;
+}
 
 extern "C" {
 
@@ -168,24 +210,28 @@ FILE* fopen64(const char* path, const char* mode) {
 }
 
 ssize_t write(int fd, const void* bytes, size_t count) {
-  return meet("write", path_of(fd), ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, count); });
+  return meet_write(path_of(fd), count, ssize_t{-1},
+                    [&] { return real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, count); });
 }
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) {
-  return meet("write", path_of(fd), ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, count, offset); });
+  return meet_write(path_of(fd), count, ssize_t{-1},
+                    [&] { return real<ssize_t(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, count, offset); });
 }
 ssize_t pwrite64(int fd, const void* bytes, size_t count, off64_t offset) {
-  return meet("write", path_of(fd), ssize_t{-1},
-              [&] { return real<ssize_t(int, const void*, size_t, off64_t)>("pwrite64")(fd, bytes, count, offset); });
+  return meet_write(path_of(fd), count, ssize_t{-1}, [&] {
+    return real<ssize_t(int, const void*, size_t, off64_t)>("pwrite64")(fd, bytes, count, offset);
+  });
 }
 ssize_t writev(int fd, const iovec* parts, int count) {
-  return meet("write", path_of(fd), ssize_t{-1},
-              [&] { return real<ssize_t(int, const iovec*, int)>("writev")(fd, parts, count); });
+  size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  return meet_write(path_of(fd), bytes, ssize_t{-1},
+                    [&] { return real<ssize_t(int, const iovec*, int)>("writev")(fd, parts, count); });
 }
 size_t fwrite(const void* bytes, size_t size, size_t count, FILE* file) {
-  return meet("write", path_of(fileno(file)), size_t{0},
-              [&] { return real<size_t(const void*, size_t, size_t, FILE*)>("fwrite")(bytes, size, count, file); });
+  return meet_write(path_of(fileno(file)), size * count, size_t{0}, [&] {
+    return real<size_t(const void*, size_t, size_t, FILE*)>("fwrite")(bytes, size, count, file);
+  });
 }
 int ftruncate(int fd, off_t bytes) {
   return at_path<int(int, off_t)>("write", "ftruncate", path_of(fd), fd, bytes);

@@ -276,6 +276,10 @@ bool Presence::found_another(bool wait, Owner& other) {
         info("{} was killed or crashed; this run takes over {}", found.text(), folder_.string());
         std::error_code ignored;
         fs::remove(file, ignored);
+        if (wait) {
+          const std::lock_guard lock(mutex_);  // without `wait` the caller has the lock
+          removed_.insert(id);
+        }
       } else if (!wait) {
         other = found;
         return true;
@@ -325,6 +329,11 @@ void Presence::check() {
         "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
         "the file server); this one ends without touching it",
         folder_.string(), pace_.dead_after);
+}
+
+bool Presence::has_removed(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return removed_.contains(id);
 }
 
 }  // namespace fettle

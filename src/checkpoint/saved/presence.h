@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -66,6 +67,8 @@ class Presence {
   // Throws UserError when another run took the folder over, because this process sent no heartbeat for a while or its
   // file was removed.
   void check();
+  // Whether this run found the process `id` dead and removed its file.
+  bool has_removed(const std::string& id) const;
 
  private:
   Presence(std::filesystem::path folder, bool run, Pace pace);
@@ -82,7 +85,8 @@ class Presence {
   Pace pace_;
   int fd_ = -1;
   std::atomic<bool> lost_ = false;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::set<std::string> removed_;
   std::condition_variable ended_;
   bool ends_ = false;
   std::thread heart_;
