@@ -76,7 +76,7 @@ TEST(PlanMemory, DISABLED_MeasureInThisProcess) {
   const Recipe recipe = read_recipe({}, overrides);
   Devices devices(device_request(recipe));
   const std::string config = recipe.model_name_or_path + "/config.json";
-  const auto run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, devices.count());
+  const auto run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, target_of(devices));
   const int64_t length = recipe.cutoff_len;
   const Executable step = devices.compile(build_train_step(run, length));
   Example row;
