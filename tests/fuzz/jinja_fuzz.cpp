@@ -8,7 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1.5}}}]}],
     "tools": [{"name": "f"}], "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "none": null})");
   try {
-    fettle::jinja::Template(std::string_view(reinterpret_cast<const char*>(data), size)).render(context, 0);
+    fettle::jinja::Template(std::string_view(reinterpret_cast<const char*>(data), size))
+        .render(context, fettle::LocalTime{});
   } catch (const fettle::UserError&) {
   }
   return 0;
