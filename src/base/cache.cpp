@@ -33,8 +33,7 @@ std::filesystem::path cache_folder(std::string_view kind) {
   if (const auto cache = find_cache()) return *cache / kind;
   throw UserError(
       "there is no place for the cache: neither FETTLE_CACHE nor HOME is set; set FETTLE_CACHE to a folder of your "
-      "own, "
-      "or turn the cache off (compile_cache: off and data_cache: off)");
+      "own, or turn the cache off (compile_cache: off and data_cache: off)");
 }
 
 ContentKey::ContentKey() : state_(XXH3_createState(), XXH3_freeState) {

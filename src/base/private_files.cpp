@@ -23,8 +23,7 @@ std::string distrust_of(const fs::path& path) {
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return fmt::format(
         "{} can be written by other users (mode {:04o}), who could have put other code there; delete it and make it "
-        "anew, "
-        "or if you trust them: chmod go-w {}",
+        "anew, or if you trust them: chmod go-w {}",
         path.string(), status.st_mode & 07777, path.string());
   }
   return "";

@@ -87,8 +87,7 @@ void MappedFile::check() const {
   if (mapping_.intact()) return;
   throw UserError(
       "{}: the file became shorter, or its disk failed, while Fettle was reading it; stop the program that writes to "
-      "it, "
-      "download the file again, then restart (dmesg shows disk errors)",
+      "it, download the file again, then restart (dmesg shows disk errors)",
       path_.string());
 }
 

@@ -276,8 +276,8 @@ struct ChatTemplate::State {
     else if (common < prompt.size())
       throw UserError(
           "{} renders the prompt for the reply in another way than the conversation that is trained, so the model "
-          "would "
-          "learn from a prompt that it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
+          "would learn from a prompt that it never sees; choose a built-in with "
+          "`template:`\n  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }

@@ -3,10 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "runtime/vendors/libraries.h"
 
@@ -16,10 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kWritten = 64'000'000;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // A file without a name, which the system deletes when it is closed.
 class TrialFile {
@@ -104,13 +100,13 @@ Finding check_disk(const std::string& check, const fs::path& wanted) {
             "free some space",
             {{"free_bytes", free}}};
   const TrialFile file(folder);
-  const auto writing = std::chrono::steady_clock::now();
+  const auto writing = Clock::now();
   move_all(folder, [&](char* part, size_t count) { return write(file.fd(), part, count); });
   if (fsync(file.fd()) != 0) throw UserError("{}: {}", folder.string(), std::strerror(errno));
   const double written = kWritten / seconds_since(writing);
   posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
   lseek(file.fd(), 0, SEEK_SET);
-  const auto reading = std::chrono::steady_clock::now();
+  const auto reading = Clock::now();
   move_all(folder, [&](char* part, size_t count) { return read(file.fd(), part, count); });
   const double read_back = kWritten / seconds_since(reading);
   return {check,

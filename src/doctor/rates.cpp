@@ -1,9 +1,10 @@
 #include "doctor/rates.h"
 
-#include <chrono>
 #include <cmath>
 
+#include "base/arrays/trial_numbers.h"
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
 #include "runtime/vendors/vendor.h"
@@ -31,30 +32,17 @@ Partition over_devices(const Devices& devices, size_t rank) {
   return partition;
 }
 
-// Returns pseudo-random numbers in [-scale, scale). With zeros a device would use less power and run faster than in
-// training.
-HostArray numbers(const Shape& shape, double scale) {
-  HostArray out(shape);
-  uint32_t state = 1;
-  for (int64_t i = 0; i < shape.elements(); ++i) {
-    state = state * 1664525u + 1013904223u;
-    store_float(out.data(), shape.dtype, i,
-                static_cast<float>((static_cast<double>(state >> 8) / 8388608.0 - 1) * scale));
-  }
-  return out;
-}
-
 // Returns the mean seconds of a call over enough calls for a stable figure, after one call to warm up.
 template <typename Call>
 double seconds_of(Call call) {
   call();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   int calls = 0;
   double seconds = 0;
   while (seconds < kEnough) {
     call();
     ++calls;
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    seconds = seconds_since(start);
   }
   return seconds / calls;
 }
@@ -89,7 +77,9 @@ std::string on_each(const Devices& devices) {
 Finding measure_products(Devices& devices, DType dtype) {
   const int64_t size = sizes_for(devices).matrix;
   // Each device has one of these matrices and multiplies by it repeatedly.
-  const HostArray x = numbers({dtype, {devices.count(), size, size}}, std::sqrt(3.0 / static_cast<double>(size)));
+  // Zeros would use less power, and so run faster than training does.
+  const HostArray x =
+      trial_numbers({dtype, {devices.count(), size, size}}, 1, std::sqrt(3.0F / static_cast<float>(size)));
   const Partition own = over_devices(devices, 3);
   const double seconds = seconds_of_program(devices, x, own, own, [&](Program&, const Tensor& input) {
     Tensor y = input;

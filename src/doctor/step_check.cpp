@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/arrays/trial_numbers.h"
 #include "base/error.h"
 #include "run/small_model.h"
 #include "step/state/train_state.h"
@@ -83,12 +84,8 @@ Finding check_step(Devices& devices) {
   const Stepped here = take_step(devices, folder.path(), rows);
   Devices host({.plugin = "cpu", .count = 1});
   const Stepped wanted = take_step(host, folder.path(), rows);
-  double error = 0, length = 0;
-  for (size_t i = 0; i < wanted.gradients.size(); ++i) {
-    error += std::pow(here.gradients[i] - wanted.gradients[i], 2);
-    length += std::pow(wanted.gradients[i], 2);
-  }
-  const double gradients = std::sqrt(error / length), loss = std::abs(here.loss / wanted.loss - 1);
+  const double gradients = relative_distance(here.gradients, wanted.gradients);
+  const double loss = std::abs(here.loss / wanted.loss - 1);
   const bool agrees = gradients <= kBound && loss <= kBound;
   return {"training step",
           agrees ? Verdict::kGood : Verdict::kBad,

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -70,11 +71,14 @@ std::vector<Contender> contenders(const Request& request) {
   return {{"model", request}};
 }
 
-// The tokenizer and the size of the vocabulary. A model that writes text also has the session that makes its prompts.
+// The tokenizer and the size of the vocabulary. A model that writes text has a session, which makes its prompts and
+// owns the tokenizer.
 struct TextSide {
   std::unique_ptr<const Session> session;
-  Tokenizer tokenizer;
+  std::optional<const Tokenizer> own;
   int64_t vocab_size;
+
+  const Tokenizer& tokenizer() const { return session ? session->tokenizer() : *own; }
 };
 
 // 0 if config.json has none; resolve() refuses that later.
@@ -84,11 +88,9 @@ int64_t vocab_size_of(const Request& request) {
 }
 
 TextSide text_side(const Request& request) {
-  TextSide out{
-      .session = nullptr, .tokenizer = Tokenizer::open(request.model_folder()), .vocab_size = vocab_size_of(request)};
-  if (request.stage().head == Head::kTokens)
-    out.session = std::make_unique<const Session>(request, Session::Template::kIfThere);
-  return out;
+  if (request.stage().head != Head::kTokens)
+    return {nullptr, Tokenizer::open(request.model_folder()), vocab_size_of(request)};
+  return {std::make_unique<const Session>(request, Session::Template::kIfThere), std::nullopt, vocab_size_of(request)};
 }
 
 EvalSet set_of(RowSet&& set) {
@@ -109,7 +111,7 @@ EvalSet named_set(const Request& request, const std::string& name, const std::st
   const DataSpec data = request.data();
   const DataSource source = find_source(name, data.dataset_dir);
   const Task task = task_of(wanted, source, request);
-  if (task == Task::kRows) return set_of(read_named_set(data, name, text.tokenizer, text.vocab_size));
+  if (task == Task::kRows) return set_of(read_named_set(data, name, text.tokenizer(), text.vocab_size));
   EvalSet set{.name = name, .task = task};
   if (task == Task::kGeneration)
     set.prompts = read_prompts(data, source);
@@ -131,7 +133,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
     info("eval_dataset is not given: {} of dataset ({}) {} measured",
          data.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(data.sets, ", "),
          data.val_size > 0 ? "is" : "are");
-    sets.push_back(set_of(read_own_set(data, text.tokenizer, text.vocab_size)));
+    sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
   }
   for (size_t i = 0; i < data.eval_sets.size(); ++i)
     sets.push_back(named_set(request, data.eval_sets[i], spec.tasks[spec.tasks.size() > 1 ? i : 0], text));
@@ -141,7 +143,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
 // Everything that can be refused before weights are loaded.
 void check(const Contender& contender, const Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text) {
   const Run run = contender.request.resolve(target_of(devices), Purpose::kInference);
-  check_vocabulary(run, contender.request.repository().folder(), text.tokenizer);
+  check_vocabulary(run, contender.request.repository().folder(), text.tokenizer());
   for (const EvalSet& set : sets)
     if (set.task == Task::kRows) check_positions(run, set.rows);
 }

@@ -1,6 +1,6 @@
 #include "eval/held_out.h"
 
-#include <chrono>
+#include "base/seconds_since.h"
 
 namespace fettle {
 
@@ -9,13 +9,13 @@ HeldOut::HeldOut(Devices& devices, const Run& run, const Examples& rows)
 
 Evaluation HeldOut::run(TrainState& state) {
   if (!labels_) return evaluator_.run(state);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   last_ = classification_report(rows_, evaluator_.logits(state), *labels_);
   Evaluation out;
   out.loss = last_->loss;
   out.figures = last_->figures();
   out.tokens = out.samples = last_->rows;
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.seconds = seconds_since(start);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Trials of the composite "attention": documents with padding, grouped heads, a window; forward and backward.
 #include <cmath>
 
+#include "base/arrays/trial_numbers.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "kernels/trial.h"
@@ -11,24 +12,6 @@ namespace {
 
 constexpr int64_t kLength = 70, kHeads = 4, kKeyHeads = 2, kWidth = 16;
 constexpr double kScale = 0.25;
-
-// Reproducible pseudo-random numbers in [-1, 1).
-HostArray numbers(DType dtype, Dims dims, uint32_t seed) {
-  HostArray out(Shape{dtype, std::move(dims)});
-  uint32_t state = seed;
-  for (int64_t i = 0; i < out.shape().elements(); ++i) {
-    state = state * 1664525u + 1013904223u;
-    store_float(out.data(), dtype, i, static_cast<float>(state >> 8) / 8388608.0F - 1);
-  }
-  return out;
-}
-
-std::vector<double> doubles(const HostArray& array) {
-  std::vector<double> out;
-  for (int64_t i = 0; i < array.shape().elements(); ++i)
-    out.push_back(load_float(array.data(), array.shape().dtype, i));
-  return out;
-}
 
 // Computes attention by its definition, a softmax over the keys that a query sees, and its gradients. Returns o, dq,
 // dk, dv.
@@ -83,10 +66,10 @@ Trial attention_trial(const MeshAxes& mesh, DType dtype, int64_t window, double 
   }
   const Dims queries{rows, kLength, kHeads, kWidth}, keys{rows, kLength, kKeyHeads, kWidth};
   Trial out{.title = "attention in " + std::string(stablehlo_name(dtype)), .bound = bound};
-  out.inputs.push_back({numbers(dtype, queries, 1), by_row});
-  out.inputs.push_back({numbers(dtype, keys, 2), by_row});
-  out.inputs.push_back({numbers(dtype, keys, 3), by_row});
-  out.inputs.push_back({numbers(DType::kF32, queries, 4), by_row});
+  out.inputs.push_back({trial_numbers({dtype, queries}, 1), by_row});
+  out.inputs.push_back({trial_numbers({dtype, keys}, 2), by_row});
+  out.inputs.push_back({trial_numbers({dtype, keys}, 3), by_row});
+  out.inputs.push_back({trial_numbers({DType::kF32, queries}, 4), by_row});
   out.inputs.push_back({std::move(segments), by_row});
   out.build = [mesh, window](const std::vector<Tensor>& in) -> std::vector<Tensor> {
     const ModelConfig config;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/arrays/trial_numbers.h"
 #include "base/cache.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -24,13 +25,7 @@ double distance(const Results& got, const Results& wanted) {
   internal_check(got.size() == wanted.size(), "a trial gave {} results, wanted {}", got.size(), wanted.size());
   double out = 0;
   for (size_t r = 0; r < wanted.size(); ++r) {
-    double error = 0, length = 0;
-    for (size_t i = 0; i < wanted[r].size(); ++i) {
-      const double difference = got[r][i] - wanted[r][i];
-      error += difference * difference;
-      length += wanted[r][i] * wanted[r][i];
-    }
-    const double relative = error == 0 ? 0 : std::sqrt(error / length);
+    const double relative = relative_distance(got[r], wanted[r]);
     if (!(relative <= out)) out = std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
   }
   return out;
@@ -110,9 +105,7 @@ RunTrial run_on(const Devices& devices) {
     }
     Results out;
     for (DeviceBuffer& result : executable.run(arguments)) {
-      const HostArray array = result.download();
-      const auto elements = array.as<float>();
-      out.emplace_back(elements.begin(), elements.end());
+      out.push_back(doubles(result.download()));
     }
     return out;
   };

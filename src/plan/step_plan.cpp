@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/seconds_since.h"
 #include "models/blocks/moe.h"
 #include "plan/compiled/hlo.h"
 #include "step/step.h"
@@ -30,12 +30,12 @@ Assumptions assumptions_for(const Run& run, int64_t length) {
 }  // namespace
 
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   const int64_t length = run.batch.longest();
   const Program program = build_train_step(run, length);
   const CompiledStep compiled = machine.compile(program, run.tf32);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = seconds_since(start);
   StepPlan plan{.run = run,
                 .variant = variant,
                 .mesh = run.sharding.mesh(),
@@ -43,7 +43,7 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
                 .length = length,
                 .memory = memory_table(run, length, compiled.memory, machine.memory(), machine.title()),
                 .flops = program.flops(),
-                .compile_seconds = seconds.count()};
+                .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);
   plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());

@@ -4,13 +4,13 @@
 // saving).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "base/seconds_since.h"
 #include "programs/devices.h"
 #include "run/run.h"
 
@@ -68,7 +68,6 @@ class Progress {
   ProgressView view() const;  // of the latest step
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Sums {
     double tokens = 0, flops = 0, seconds = 0;
   };

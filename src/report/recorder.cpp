@@ -163,8 +163,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
         "the model is stored in 16 bits and trained in float32, since no key says otherwise: bf16: true takes about "
-        "half "
-        "the memory and time; bf16: false leaves this unsaid");
+        "half the memory and time; bf16: false leaves this unsaid");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)

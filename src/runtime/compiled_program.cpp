@@ -15,8 +15,7 @@ void require_memory_to_compile(const Plugin& plugin) {
   if (left < wanted)
     throw DoesNotFit(
         "compiling with plugin {} takes up to {:.1f} GB of host memory, but only {:.2f} GB are free; end other "
-        "programs, "
-        "or plan on another machine",
+        "programs, or plan on another machine",
         plugin.name(), static_cast<double>(wanted) / 1e9, static_cast<double>(left) / 1e9);
 }
 

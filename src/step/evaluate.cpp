@@ -1,9 +1,9 @@
 #include "step/evaluate.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "run/batch_spec.h"
 #include "step/step.h"
 
@@ -84,7 +84,7 @@ std::vector<float> Evaluator::logits(TrainState& state) {
 }
 
 Evaluation Evaluator::run(TrainState& state) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   double loss = 0, tokens = 0, correct = 0;
   std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
@@ -103,7 +103,7 @@ Evaluation Evaluator::run(TrainState& state) {
   if (run_.stage->metrics) out.figures = run_.stage->metrics(run_.keys, sums);
   out.perplexity = std::exp(out.loss);
   out.accuracy = correct / std::max(tokens, 1.0);
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  out.seconds = seconds_since(start);
   return out;
 }
 

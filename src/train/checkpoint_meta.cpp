@@ -55,8 +55,7 @@ std::string checkpoint_of(const StateReader& state) {
                          const std::string& wanted) {
   throw UserError(
       "{} was written with {} = {}, but this run has {}; resume with the recipe and the version of fettle that wrote "
-      "it, "
-      "or start a new run",
+      "it, or start a new run",
       checkpoint_of(state), key, found, wanted);
 }
 
@@ -171,8 +170,7 @@ void check_data(const StateReader& state, const DataIdentity& data) {
   if (found != data.groups)
     throw UserError(
         "{} was written in a run with {} rows per epoch, but the data now has {}: rows would be lost or repeated; "
-        "resume "
-        "with the same data, or start a new run from its weights",
+        "resume with the same data, or start a new run from its weights",
         checkpoint_of(state), found, data.groups);
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(

@@ -111,8 +111,7 @@ void require_disk(const Run& run, const RunLength& length, bool resuming, int64_
   const std::optional<int64_t> limit = save_total_limit_within(run, present, free);
   throw DoesNotFit(
       "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result), but {} are free; {}free some "
-      "space, or "
-      "choose another disk",
+      "space, or choose another disk",
       folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one), size_text(free),
       limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
 }

@@ -77,8 +77,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     throw UserError(
         "{}: of {} tensors, {} belong to linear layers of the blocks or to saved modules of this {} model; is it "
         "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
-        "supported: "
-        "merge it with PEFT",
+        "supported: merge it with PEFT",
         file, adapter.tensors.size(), known, model.family->model_type);
   return options;
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -18,6 +17,7 @@
 #include "base/local_time.h"
 #include "base/log.h"
 #include "base/process_name.h"
+#include "base/seconds_since.h"
 #include "checkpoint/files.h"
 
 namespace fettle {
@@ -254,49 +254,57 @@ void Presence::become_alone() {
 }
 
 bool Presence::found_another(bool wait, Owner& other) {
-  using std::chrono::steady_clock;
-  constexpr double kHalfWritten = 5;
   bool told = false;
-  const auto begin = steady_clock::now();
-  std::map<std::string, double> seen;  // the last heartbeat of those who may be alive
-  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+  Heartbeats heartbeats;
+  for (const auto begin = Clock::now();; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
     if (wait) InterruptScope::check("waiting for another run in output_dir");
-    const double waited = std::chrono::duration<double>(steady_clock::now() - begin).count();
     bool unclear = false;
     for (const std::string& id : ids_in(folder_)) {
       if (id == owner_.id) continue;
-      const fs::path file = presence_file(folder_, id);
-      const Owner found = read_owner(file);
-      if (!found.run) continue;
-      Life life = life_of(folder_, id, pace_.dead_after);
-      double sign = 0;
-      if (!changed_at(file, sign)) continue;
-      if (life == Life::kUnknown && seen.try_emplace(id, sign).first->second != sign) life = Life::kAlive;
-      if (life == Life::kDead) {
-        info("{} was killed or crashed; this run takes over {}", found.text(), folder_.string());
-        std::error_code ignored;
-        fs::remove(file, ignored);
-        if (wait) {
-          const std::lock_guard lock(mutex_);  // without `wait` the caller has the lock
-          removed_.insert(id);
-        }
-      } else if (!wait) {
-        other = found;
-        return true;
-      } else if (life == Life::kUnknown) {
-        unclear = true;
-        if (!std::exchange(told, true))
-          info("output_dir: waiting up to {} s for a heartbeat of {}", pace_.dead_after, found.text());
-      } else if (found.settled || waited > (found.host.empty() ? kHalfWritten : pace_.dead_after) ||
-                 (!found.host.empty() && id < owner_.id)) {
+      const Owner found = read_owner(presence_file(folder_, id));
+      const std::optional<Life> life = found.run ? life_now(id, heartbeats) : std::nullopt;
+      if (!life) continue;
+      if (*life == Life::kDead) {
+        remove_dead(found, id, wait);
+      } else if (!wait || (*life == Life::kAlive && goes_first(found, id, seconds_since(begin)))) {
         other = found;
         return true;
       } else {
-        unclear = true;  // the other run will see this one and stop, or is still deciding
+        unclear = true;
+        if (*life == Life::kUnknown && !std::exchange(told, true))
+          info("output_dir: waiting up to {} s for a heartbeat of {}", pace_.dead_after, found.text());
       }
     }
     if (!unclear) return false;
   }
+}
+
+// Returns nothing if the file is gone. A run of unknown life is alive when its heartbeat changes.
+std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
+  const Life life = life_of(folder_, id, pace_.dead_after);
+  double sign = 0;
+  if (!changed_at(presence_file(folder_, id), sign)) return std::nullopt;
+  if (life == Life::kUnknown && heartbeats.try_emplace(id, sign).first->second != sign) return Life::kAlive;
+  return life;
+}
+
+// Returns whether a living run has the folder. If it does not have it yet, the run with the smaller id gets it. A run
+// that does not decide in time has it: its file may be half written, or it may be on a slow host.
+bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
+  constexpr double kHalfWritten = 5;  // seconds
+  if (other.settled) return true;
+  if (other.host.empty()) return waited > kHalfWritten;
+  return id < owner_.id || waited > pace_.dead_after;
+}
+
+// The caller has the lock, except when it waits.
+void Presence::remove_dead(const Owner& dead, const std::string& id, bool waits) {
+  info("{} was killed or crashed; this run takes over {}", dead.text(), folder_.string());
+  std::error_code ignored;
+  fs::remove(presence_file(folder_, id), ignored);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (waits) lock.lock();
+  removed_.insert(id);
 }
 
 // When the file is missing, another run considered this run dead, or somebody removed the file.

@@ -17,9 +17,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -52,6 +54,8 @@ struct Pace {
   double heartbeat = 10, dead_after = 120;
 };
 
+enum class Life { kAlive, kDead, kUnknown };
+
 class Presence {
  public:
   // Returns the presence of this process in `folder`. All callers share it. Throws UserError or DoesNotFit when the
@@ -77,6 +81,10 @@ class Presence {
   void become_alone();
   // Returns whether another live run is in the folder. When `wait` is false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
+  using Heartbeats = std::map<std::string, double>;  // the first heartbeat seen of each process
+  std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
+  bool goes_first(const Owner& other, const std::string& id, double waited) const;
+  void remove_dead(const Owner& dead, const std::string& id, bool waits);
   void renew();
   void beat();
 
@@ -91,8 +99,6 @@ class Presence {
   bool ends_ = false;
   std::thread heart_;
 };
-
-enum class Life { kAlive, kDead, kUnknown };
 
 // Returns whether the process called `id` still works in `folder`; dead when it has no file there. This process must
 // have a presence in the folder: its file is renewed and the two modification times are compared, because the file

@@ -211,8 +211,7 @@ class Machine {
     if (!kStorages.contains(full) && !kFunctions.contains(full))
       throw UserError(
           "{}: its pickle uses '{}', which tensors do not need, and Fettle executes nothing from a file. If you trust "
-          "the "
-          "file, load it with PyTorch and save its tensors as safetensors",
+          "the file, load it with PyTorch and save its tensors as safetensors",
           path_, printable(full));
     make({Kind::kGlobal, 0, full, {}});
   }

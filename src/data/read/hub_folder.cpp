@@ -41,8 +41,7 @@ Files choose(const fs::path& folder, const Splits& splits, const std::string& sp
   if (found == splits.end())
     throw UserError(
         "{}: there is no split '{}'; the splits are {}. Name one of them with `split` in dataset_info.json, or name "
-        "the "
-        "files in `dataset`",
+        "the files in `dataset`",
         folder.string(), split.empty() ? "train" : split, names_of(splits));
   if (!one) {
     size_t all = 0;

@@ -275,8 +275,7 @@ void read_columns(const std::string& file, const TakeRow& take) {
     if (!found)
       throw UserError(
           "Parquet and Arrow files need {}, which cannot be loaded: {}; build the target fettle_columns, or convert "
-          "the "
-          "file to jsonl",
+          "the file to jsonl",
           program.string(), why);
     return reinterpret_cast<Read>(found);
   }();

@@ -27,10 +27,10 @@ std::string LoadProgressText::at_end(double seconds) const {
                      static_cast<double>(done_) / 1e9 / seconds);
 }
 
-LoadMeter::LoadMeter(int64_t total) : text_(total, stderr_is_terminal()), start_(std::chrono::steady_clock::now()) {}
+LoadMeter::LoadMeter(int64_t total) : text_(total, stderr_is_terminal()), start_(Clock::now()) {}
 
 double LoadMeter::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return seconds_since(start_);
 }
 
 void LoadMeter::add(int64_t bytes) {

@@ -1,10 +1,11 @@
 // Defines LoadMeter, which shows progress while weights are read.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
+
+#include "base/seconds_since.h"
 
 namespace fettle {
 
@@ -35,7 +36,7 @@ class LoadMeter {
   double seconds() const;
   std::mutex mutex_;
   LoadProgressText text_;
-  std::chrono::steady_clock::time_point start_;
+  Clock::time_point start_;
 };
 
 }  // namespace fettle

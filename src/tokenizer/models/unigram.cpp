@@ -123,8 +123,7 @@ void Unigram::encode_word(std::string_view word, std::vector<int32_t>& ids) cons
     if (!options_.unk_id) {
       throw UserError(
           "the text contains the character '{}', which is not in the tokenizer's vocabulary, and the model has no "
-          "unk_id "
-          "for unknown characters",
+          "unk_id for unknown characters",
           word.substr(start, next - start));
     }
     offer(start, next, unk_score_, *options_.unk_id);

@@ -146,8 +146,7 @@ bool Regex::find(const Variant& variant, std::string_view text, size_t from, siz
     if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT) {
       throw UserError(
           "{}: the pattern '{}' needs more than {} to match a text of {} bytes; rewrite it so that no part can match "
-          "the "
-          "same text in many ways: a repetition within a repetition, as in (a+)+, is the usual cause",
+          "the same text in many ways: a repetition within a repetition, as in (a+)+, is the usual cause",
           code_->where, code_->pattern,
           found == PCRE2_ERROR_MATCHLIMIT ? fmt::format("{} steps", step_limit(text.size())) : "1 GB of memory",
           text.size());

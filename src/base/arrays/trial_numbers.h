@@ -1,0 +1,21 @@
+// Numbers for checks of a device: reproducible inputs, and how far a result is from the expected one.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/arrays/host_array.h"
+
+namespace fettle {
+
+// Returns an array of floating-point `shape` with reproducible pseudo-random numbers in [-scale, scale).
+HostArray trial_numbers(const Shape& shape, uint32_t seed, float scale = 1);
+
+// Returns the elements of an array of floating-point numbers.
+std::vector<double> doubles(const HostArray& array);
+
+// Returns |got - wanted| / |wanted| (Euclidean norms). Equal values have distance 0, also if all are zero. A value that
+// is not finite makes the result infinite or NaN. Both have the same number of elements.
+double relative_distance(std::span<const double> got, std::span<const double> wanted);
+
+}  // namespace fettle
