@@ -98,6 +98,14 @@ bool is_good(const ordered_json& value, const std::string& column) {
 
 }  // namespace
 
+bool is_preference_row(const ordered_json& row, const DataSource& source, RowKind kind) {
+  if (kind == RowKind::kPreferencePairs)
+    return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
+  if (kind != RowKind::kRatedReplies || has_column(row, "choices") || has_column(row, "options")) return false;
+  const ordered_json* rating = find_column(row, rating_column(row, source));
+  return rating && (rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag")));
+}
+
 Sample read_pair(const ordered_json& row, const DataSource& source) {
   Sample sample = with_one_reply(row, source, source.column("chosen", "chosen"));
   Sample other = with_one_reply(row, source, source.column("rejected", "rejected"));

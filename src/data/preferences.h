@@ -6,9 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "data/data_spec.h"
 #include "data/formats.h"
 
 namespace fettle {
+
+// Returns whether the row compares replies (kPreferencePairs) or rates one (kRatedReplies), by its columns; false for
+// other kinds.
+bool is_preference_row(const nlohmann::ordered_json& row, const DataSource& source, RowKind kind);
 
 // Reads a preference pair: a prompt with two replies. The prompt may have any format of formats.h; `chosen` and
 // `rejected` (or the source's columns for them) are texts, messages, or lists of messages. Without a prompt, both lists

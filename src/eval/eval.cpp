@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -57,8 +58,21 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
+// A stage of preferences measures its own rows by its own figures. All other rows are measured as texts and prompts.
+Request with_fitting_stage(const Request& request) {
+  if (request.stage().measured_as == nullptr) return request;
+  const DataSpec data = request.data();
+  const std::vector<std::string>& names = data.eval_sets.empty() ? data.sets : data.eval_sets;
+  const std::vector<std::string> tasks = request.eval().tasks;
+  const bool own = !names.empty() && std::ranges::all_of(tasks, [](const auto& task) { return task == "auto"; }) &&
+                   has_preference_rows(find_source(names.front(), data.dataset_dir), data.rows);
+  return own ? request : request.for_other_rows();
+}
+
 std::vector<Contender> contenders(const Request& request) {
   const EvalSpec spec = request.eval();
+  // Figures against a reference model are already a comparison.
+  if (request.has_reference() && spec.base_model.empty()) return {{"model", request}};
   if (!spec.base_model.empty()) {
     const Request base = request.with_model(spec.base_model);
     check_base(base, request, spec);
@@ -99,6 +113,7 @@ EvalSet set_of(RowSet&& set) {
 }
 
 Task task_of(const std::string& wanted, const DataSource& source, const Request& request) {
+  if (request.stage().measured_as != nullptr) return Task::kRows;  // with_fitting_stage() looked at the tasks
   if (request.stage().head == Head::kTokens) return wanted == "auto" ? detect_task(source) : task_named(wanted);
   if (wanted != "auto")
     throw UserError("{}: eval_task: {} asks for text, and {} is a {}; leave eval_task out", request.eval().tasks_at,
@@ -142,7 +157,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
 
 // Everything that can be refused before weights are loaded.
 void check(const Contender& contender, const Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text) {
-  const Run run = contender.request.resolve(target_of(devices), Purpose::kInference);
+  const Run run = contender.request.resolve(target_of(devices), Purpose::kEvaluation);
   check_vocabulary(run, contender.request.repository().folder(), text.tokenizer());
   for (const EvalSet& set : sets)
     if (set.task == Task::kRows) check_positions(run, set.rows);
@@ -150,7 +165,7 @@ void check(const Contender& contender, const Devices& devices, const std::vector
 
 EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets,
                   const TextSide& text) {
-  OpenModel model = open_model(devices, contender.request);
+  OpenModel model = open_model(devices, contender.request, Purpose::kEvaluation);
   EvalColumn out{contender.name, contender.request.model_title(), {}};
   for (const EvalSet& set : sets) {
     info("{}: {} ({})", contender.name, set.name, task_name(set.task, *model.run.stage));
@@ -161,7 +176,8 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
 
 }  // namespace
 
-int run_eval(const Request& request, bool json, std::ostream& out) {
+int run_eval(const Request& asked, bool json, std::ostream& out) {
+  const Request request = with_fitting_stage(asked);
   require_head(request);
   const std::vector<Contender> models = contenders(request);
   const TextSide text = text_side(request);

@@ -21,17 +21,27 @@ struct Figure {
 
 // In the order of the table.
 const std::vector<Figure>& known_figures() {
-  static const std::vector<Figure> figures = {
-      {"loss", Unit::kNumber, Better::kLess},          {"perplexity", Unit::kLargeNumber, Better::kLess},
-      {"token_accuracy", Unit::kShare, Better::kMore}, {"accuracy", Unit::kShare, Better::kMore},
-      {"accuracy_norm", Unit::kShare, Better::kMore},  {"exact_match", Unit::kShare, Better::kMore},
-      {"rouge1", Unit::kShare, Better::kMore},         {"rouge2", Unit::kShare, Better::kMore},
-      {"rougeL", Unit::kShare, Better::kMore},         {"bleu", Unit::kShare, Better::kMore},
-      {"f1_macro", Unit::kShare, Better::kMore},       {"f1_micro", Unit::kShare, Better::kMore},
-      {"majority", Unit::kShare, Better::kMore},       {"margin", Unit::kNumber, Better::kMore},
-      {"mean_reward", Unit::kNumber, Better::kMore},   {"mse", Unit::kNumber, Better::kLess},
-      {"mae", Unit::kNumber, Better::kLess},           {"pearson", Unit::kNumber, Better::kMore},
-      {"spearman", Unit::kNumber, Better::kMore}};
+  static const std::vector<Figure> figures = {{"loss", Unit::kNumber, Better::kLess},
+                                              {"perplexity", Unit::kLargeNumber, Better::kLess},
+                                              {"token_accuracy", Unit::kShare, Better::kMore},
+                                              {"accuracy", Unit::kShare, Better::kMore},
+                                              {"accuracy_norm", Unit::kShare, Better::kMore},
+                                              {"exact_match", Unit::kShare, Better::kMore},
+                                              {"rouge1", Unit::kShare, Better::kMore},
+                                              {"rouge2", Unit::kShare, Better::kMore},
+                                              {"rougeL", Unit::kShare, Better::kMore},
+                                              {"bleu", Unit::kShare, Better::kMore},
+                                              {"f1_macro", Unit::kShare, Better::kMore},
+                                              {"f1_micro", Unit::kShare, Better::kMore},
+                                              {"majority", Unit::kShare, Better::kMore},
+                                              {"margin", Unit::kNumber, Better::kMore},
+                                              {"mean_reward", Unit::kNumber, Better::kMore},
+                                              {"rewards/accuracies", Unit::kShare, Better::kMore},
+                                              {"rewards/margins", Unit::kNumber, Better::kMore},
+                                              {"mse", Unit::kNumber, Better::kLess},
+                                              {"mae", Unit::kNumber, Better::kLess},
+                                              {"pearson", Unit::kNumber, Better::kMore},
+                                              {"spearman", Unit::kNumber, Better::kMore}};
   return figures;
 }
 

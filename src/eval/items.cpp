@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
+#include "data/preferences.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
 
@@ -169,6 +170,16 @@ Task detect_task(const DataSource& source) {
     return false;
   });
   return task;
+}
+
+bool has_preference_rows(const DataSource& source, RowKind kind) {
+  bool out = false;
+  read_rows(source.files.at(0), [&](Row row) {
+    row.parse();
+    out = row.bad.empty() && is_preference_row(row.value, source, kind);
+    return false;
+  });
+  return out;
 }
 
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source) {

@@ -56,7 +56,6 @@ Request::Request(const Recipe& recipe, Command command)
   if (command == Command::kEval) {
     const bool said = recipe.set_at.contains("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
-    if (stage_->measured_as) stage_ = &stage_->measured_as();
   }
   if (own.stage == stage_->name) return;
   own.stage = stage_->name;
@@ -193,6 +192,20 @@ TaughtLabels Request::taught_labels() const {
 
 std::optional<Quantisation> Request::quantisation(const ModelConfig& config) const {
   return quantisation_of(*recipe_, config, model_folder());
+}
+
+Request Request::for_other_rows() const {
+  if (!stage_->measured_as) return *this;
+  Recipe recipe = *recipe_;
+  Request out = *this;
+  out.stage_ = &stage_->measured_as();
+  recipe.stage = out.stage_->name;
+  out.recipe_ = std::make_shared<const Recipe>(recipe);
+  return out;
+}
+
+bool Request::has_reference() const {
+  return stage_->has_reference(KeyValues(*recipe_));
 }
 
 Request Request::without_adapters() const {

@@ -96,6 +96,11 @@ class Request {
   // The format of the linear layers: the checkpoint's, else the one asked for. Throws UserError when they differ.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
+  // Returns the request with the stage whose evaluation suits other rows than the stage's own (Stage::measured_as).
+  Request for_other_rows() const;
+  // Whether the stage's loss compares with a reference model.
+  bool has_reference() const;
+
   // Returns the same request for other weights: without the adapters, or for another folder without adapters. Its
   // labels are determined again.
   Request without_adapters() const;

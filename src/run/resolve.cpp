@@ -93,7 +93,11 @@ OutputSpec output_spec(const Recipe& r) {
 class Resolving {
  public:
   Resolving(const Recipe& recipe, const ModelConfigFile& config, Purpose purpose, Run& run)
-      : recipe_(recipe), config_(config), trains_(purpose == Purpose::kTraining), run_(run) {}
+      : recipe_(recipe),
+        config_(config),
+        trains_(purpose == Purpose::kTraining),
+        compares_(purpose != Purpose::kInference && run.has_reference()),
+        run_(run) {}
 
   void check_head() const {
     const Family& family = family_of(config_.json, config_.file);
@@ -187,7 +191,7 @@ class Resolving {
   }
 
   void set_reference() {
-    if (!trains_ || !run_.has_reference()) return;
+    if (!compares_) return;
     run_.reference_folder = recipe_.ref_model;
     run_.reference_at = recipe_.where("ref_model");
     if (!run_.reference_folder.empty()) {
@@ -199,10 +203,15 @@ class Resolving {
             run_.reference_at, run_.quantised[0].format.name());
       return;
     }
+    if (!trains_ && !run_.lora)
+      throw UserError(
+          "{}: stage: {} compares with the model from before the training, and no adapter is given; set ref_model to "
+          "that model",
+          recipe_.where("stage"), run_.stage->name);
     run_.reference = run_.trained;
-    // A new adapter has no effect at the start, so the reference needs no copy of it.
-    if (run_.lora && run_.adapter.empty())
-      std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
+    // A new adapter has no effect at the start. An adapter that is evaluated is compared with the base.
+    run_.reference_adapted = trains_ && !run_.adapter.empty();
+    if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
 
   // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
@@ -276,6 +285,7 @@ class Resolving {
   const Recipe& recipe_;
   const ModelConfigFile& config_;
   bool trains_;
+  bool compares_;  // with a reference model
   Run& run_;
 };
 

@@ -30,8 +30,9 @@ struct RunTarget {
   KernelSet kernels = {};       // kernels that programs for it may call
 };
 
-// When the recipe names no adapter, training makes a new one, and inference uses the base alone, completely frozen.
-enum class Purpose { kTraining, kInference };
+// When the recipe names no adapter, training makes a new one; the other purposes use the base alone, completely frozen.
+// Evaluation computes the stage's loss, with its reference model; inference does not.
+enum class Purpose { kTraining, kEvaluation, kInference };
 
 // How a step changes the weights. Rates are those at the schedule's peak.
 struct UpdateSpec {
@@ -66,14 +67,15 @@ struct Run {
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
   std::vector<Param> frozen, trained;      // trained: with LoRA the adapter's weights, else the base's
   std::vector<QuantisedWeight> quantised;  // the quantised weights; their parts are in `frozen`
-  // Parameters of which the reference model has frozen copies. A new adapter has no copy, because the reference is then
-  // the base alone.
+  // Parameters of which the reference model has frozen copies. The reference of a new adapter, and that of an adapter
+  // that is evaluated, is the base alone.
   std::vector<Param> reference;
-  std::string reference_folder;   // ref_model; empty: the model as the run starts
-  std::string reference_at;       // where ref_model was set, for messages
-  DType compute = DType::kF32;    // of activations and matmuls
-  bool dtype_by_default = false;  // the recipe sets no key for the compute dtype
-  std::optional<Float8> float8;   // dtypes of the layers' matmuls in training; none: `compute`
+  bool reference_adapted = false;  // the reference model has copies of the given adapter
+  std::string reference_folder;    // ref_model; empty: the model as the run starts
+  std::string reference_at;        // where ref_model was set, for messages
+  DType compute = DType::kF32;     // of activations and matmuls
+  bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
+  std::optional<Float8> float8;    // dtypes of the layers' matmuls in training; none: `compute`
   DType frozen_dtype = DType::kF32;
   DType trained_dtype = DType::kF32;
   bool tf32 = false;

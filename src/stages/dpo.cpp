@@ -117,6 +117,7 @@ const Stage& dpo_stage() {
       .loss = dpo_loss,
       .metric_sums = kPreferenceSums,
       .metrics = dpo_metrics,
+      .eval_task = "preferences",
       .measured_as = sft_stage};
   return stage;
 }

@@ -70,6 +70,7 @@ const Stage& kto_stage() {
                            .loss = kto_loss,
                            .metric_sums = kPreferenceSums,
                            .metrics = kto_metrics,
+                           .eval_task = "preferences",
                            .measured_as = sft_stage};
   return stage;
 }

@@ -107,8 +107,8 @@ struct Stage {
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage whose evaluation is used for models of this stage; null: its own. For example, replies are
-  // measured in the same way whichever loss trained them.
+  // Returns the stage whose evaluation is used for rows that are not this stage's own; null: it measures only its own.
+  // For example, replies are measured in the same way whichever loss trained them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

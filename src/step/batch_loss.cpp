@@ -63,10 +63,7 @@ Tensor count_of(const Run& run, const BatchInputs& batch) {
 Models add_models(Program& program, const Run& run, const Weights& weights) {
   const ModelInGraph trained{weights, run.lora.has_value(), true};
   if (!run.has_reference()) return {trained, {}};
-  // A new adapter changes nothing at its start, so the reference model has none. An adapter that is trained further is
-  // copied.
-  const bool adapted = !run.adapter.empty() && run.reference_folder.empty();
-  return {trained, ModelInGraph{reference_weights(program, run, weights), adapted}};
+  return {trained, ModelInGraph{reference_weights(program, run, weights), run.reference_adapted}};
 }
 
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, Remat remat,

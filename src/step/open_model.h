@@ -11,8 +11,8 @@ struct OpenModel {
   TrainState state;  // weights without optimizer state
 };
 
-// Resolves the request for inference on these devices and loads its weights: the base and its adapters. Shows progress.
-// Throws UserError as Request::resolve and load_state do.
-OpenModel open_model(Devices& devices, const Request& request);
+// Resolves the request on these devices and loads its weights: the base and its adapters, and for kEvaluation the
+// reference model's. Shows progress. Throws UserError as Request::resolve and load_state do.
+OpenModel open_model(Devices& devices, const Request& request, Purpose purpose = Purpose::kInference);
 
 }  // namespace fettle
