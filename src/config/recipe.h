@@ -108,7 +108,7 @@ struct Recipe {
   bool pure_bf16 = false;
   bool tf32 = false;
   bool fp8 = false;                             // the layers' matmuls take 8-bit operands
-  std::string gradient_checkpointing = "full";  // none, dots, full (true = full, false = none)
+  std::string gradient_checkpointing = "full";  // true = full, false = none
   int64_t seed = 42;
 
   // Output.

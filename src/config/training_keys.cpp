@@ -195,10 +195,11 @@ std::vector<Key> training_keys() {
       {.name = "gradient_checkpointing",
        .group = Group::kTraining,
        .member = &Recipe::gradient_checkpointing,
-       .help = "What is kept for the backward pass: everything (none), matrix products (dots), or only the layers' "
-               "inputs (full, or true). The rest is computed again.",
+       .help = "What the backward pass computes again instead of keeping it: nothing (none), attention's scores "
+               "(attention), all but matrix products (dots), all but the results of linear layers (linear), linear "
+               "with the first 25%, 50% or 75% of the layers as in full, or all layers as whole (full, or true).",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
-       .values = {"none", "dots", "full"},
+       .values = {"none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},
        .spellings = {{"true", "full"}, {"false", "none"}, {"unsloth", "full"}, {"minimal", "dots"}}},
       {.name = "seed",

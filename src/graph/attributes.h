@@ -88,10 +88,10 @@ struct Constraint {
 };
 // Operands: `carries`, then `xs`, then the values that the body captures. The body's inputs: the index, the carries,
 // one slice of each of the xs, the captured values. The body's outputs: the carries, then one slice of each stacked
-// result.
+// result. An x with more than `trips` slices is read from slice `first` on; results and other xs start at slice 0.
 struct Loop {
   std::shared_ptr<Block> body;
-  int64_t trips = 0, carries = 0, xs = 0;
+  int64_t trips = 0, carries = 0, xs = 0, first = 0;
   bool reverse = false;  // runs from the last slice to the first
   bool limited = false;  // carry 0 is the number of trips to make
   Remat remat = Remat::kFull;

@@ -7,6 +7,10 @@ namespace fettle {
 
 namespace {
 
+bool is_readable(int64_t slices, int64_t trips, int64_t first) {
+  return slices == trips || slices >= first + trips;
+}
+
 ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs,
                     const ScanBody& body, const ScanOptions& options, bool limited) {
   Block& outer = Block::current();
@@ -18,7 +22,8 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
     std::vector<Tensor> inner_carries, inner_xs;
     for (const Tensor& carry : carries) inner_carries.push_back(inner->parameter(carry.shape()));
     for (const Tensor& x : xs) {
-      internal_check(x.rank() > 0 && x.dims()[0] == trips, "[while_i1] a scan of {} trips got an operand {}", trips,
+      internal_check(x.rank() > 0 && is_readable(x.dims()[0], trips, options.first),
+                     "[while_i1] a scan of {} trips from slice {} got an operand {}", trips, options.first,
                      x.shape().to_string());
       inner_xs.push_back(inner->parameter({x.dtype(), Dims(x.dims().begin() + 1, x.dims().end())}));
     }
@@ -37,6 +42,7 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
                                                                  .trips = trips,
                                                                  .carries = static_cast<int64_t>(carries.size()),
                                                                  .xs = static_cast<int64_t>(xs.size()),
+                                                                 .first = options.first,
                                                                  .reverse = options.reverse,
                                                                  .limited = limited,
                                                                  .remat = options.remat}));

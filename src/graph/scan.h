@@ -18,12 +18,13 @@ struct ScanStep {
 struct ScanOptions {
   bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
+  int64_t first = 0;  // the slice at which the loop starts to read those xs that have more than `trips` slices
   // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
 };
 
 // Calls `body(index, carries, xs)` once, to build it. The body sees one slice of each of `xs` [trips, ...]; `index` is
-// the i32 number of the slice. Returns the final carries and the ys stacked to [trips, ...].
+// the i32 number of the slice, counted from `first`. Returns the final carries and the ys stacked to [trips, ...].
 using ScanBody =
     std::function<ScanStep(const Tensor& index, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs)>;
 ScanStep scan(int64_t trips, const std::vector<Tensor>& carries, const std::vector<Tensor>& xs, const ScanBody& body,

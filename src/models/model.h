@@ -14,6 +14,7 @@
 #include "graph/scan.h"
 #include "models/config.h"
 #include "models/param.h"
+#include "models/remat_policy.h"
 #include "sharding/rules.h"
 
 namespace fettle {
@@ -70,7 +71,7 @@ struct Forward {
   const Weights& weights;
   const ShardingRules& sharding;
   DType compute = DType::kF32;  // dtype of activations and matmul operands
-  Remat remat = Remat::kFull;
+  RematPolicy remat = {};
   int64_t attention_block = 512;  // queries per block when T is larger (memory-efficient attention)
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;

@@ -47,7 +47,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
                (weight.format.bits() / 8 - static_cast<double>(byte_size(run.frozen_dtype))) / tp;
   const double tokens = static_cast<double>(run.rows_per_device * length) / sp;  // per device and micro-batch
   const double layers = static_cast<double>(model.num_hidden_layers);
-  const double passes = run.remat == Remat::kNone ? 2 : 3;
+  const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
   // Visits the axes from the innermost to the outermost. An axis crosses hosts when its size times the sizes of all
   // inner axes exceeds the devices of a host.

@@ -17,7 +17,7 @@ class Search {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
     if (held_fits) {  // else weights and state alone are too large, and smaller activations do not help
-      if (run.remat != Remat::kFull) {
+      if (run.remat.saves != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";
         attempt("gradient_checkpointing: full", changed, machine_);

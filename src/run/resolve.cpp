@@ -36,10 +36,6 @@ Recipe with_variant(Recipe recipe, const Variant& variant) {
   return recipe;
 }
 
-Remat remat_named(const std::string& name) {
-  return name == "none" ? Remat::kNone : name == "dots" ? Remat::kDots : Remat::kFull;
-}
-
 Interval interval(const std::string& strategy, double steps) {
   if (strategy == "no") return {};
   return {strategy == "epoch" ? Interval::Every::kEpoch : Interval::Every::kSteps, steps};
@@ -226,6 +222,18 @@ class Resolving {
       for (QuantisedWeight& weight : run_.quantised) weight.base.memory = Memory::kHost;
   }
 
+  // The gradient of a layer's weights is written to host memory in one loop over all layers.
+  void check_remat() const {
+    const bool on_host = std::ranges::any_of(run_.trained, [&](const Param& param) {
+      return param.stacked() && param.memory == Memory::kHost && !run_.has_master(param);
+    });
+    if (on_host && run_.remat.full_percent > 0)
+      throw UserError(
+          "{}: gradient_checkpointing: {} cannot treat some layers differently while offload_param trains them in host "
+          "memory; take full, linear, dots, attention or none",
+          recipe_.where("gradient_checkpointing"), run_.remat.name);
+  }
+
   void set_float8() {
     if (!trains_ || !recipe_.fp8) return;
     const std::string where = recipe_.where("fp8");
@@ -318,7 +326,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .tf32 = recipe.tf32,
           .offload_optimizer = recipe.offload_optimizer,
           .offload_param = recipe.offload_param,
-          .remat = remat_named(recipe.gradient_checkpointing),
+          .remat = remat_policy(recipe.gradient_checkpointing),
           .sharding = sharding,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
@@ -341,6 +349,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.set_dtypes();
   steps.set_reference();
   steps.place_params();
+  steps.check_remat();
   steps.set_float8();
   steps.warn_of_dropouts();
   if (variant.merges_in_f32 && !run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;

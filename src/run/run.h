@@ -80,7 +80,7 @@ struct Run {
   DType trained_dtype = DType::kF32;
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;
-  Remat remat = Remat::kFull;
+  RematPolicy remat = {};
   ShardingRules sharding;
   UpdateSpec update;
   Optimizer optimizer;

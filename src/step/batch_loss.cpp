@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs& batch, Remat remat,
+ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs& batch, const RematPolicy& remat,
                     const DropoutKey* dropout) {
   Forward f = make_forward(run, model.weights,
                            {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
@@ -39,7 +39,7 @@ BatchLoss stage_loss(const Run& run, const Models& models, const BatchInputs& ba
                 .trained = trained,
                 .differentiable = differentiable,
                 .head_trained = differentiable && !run.model.classifies() && run.trains_head()};
-  if (models.reference) in.reference = [&] { return run_model(run, *models.reference, batch, Remat::kFull, nullptr); };
+  if (models.reference) in.reference = [&] { return run_model(run, *models.reference, batch, {}, nullptr); };
   return run.stage->loss(in);
 }
 
@@ -66,7 +66,7 @@ Models add_models(Program& program, const Run& run, const Weights& weights) {
   return {trained, ModelInGraph{reference_weights(program, run, weights), run.reference_adapted}};
 }
 
-BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, Remat remat,
+BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const DropoutKey* dropout) {
   const ModelPass trained = run_model(run, models.trained, batch, remat, dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
@@ -79,7 +79,7 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
 
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch) {
   models.trained.balanced = false;
-  const ModelPass trained = run_model(run, models.trained, batch, Remat::kFull, nullptr);
+  const ModelPass trained = run_model(run, models.trained, batch, {}, nullptr);
   return stage_loss(run, models, batch, trained, false);
 }
 

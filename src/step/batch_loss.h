@@ -31,7 +31,7 @@ struct Models {
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
 // Returns the stage's loss, including the load-balancing loss of experts. Its `sum` can be differentiated.
-BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, Remat remat,
+BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const DropoutKey* dropout);
 // The same for evaluation: without dropout and gradients.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);

@@ -15,7 +15,7 @@ Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 // Adds trained/* and frozen/* as inputs and returns them by stack_name.
 Weights add_weight_inputs(Program& program, const Run& run);
 struct ForwardOptions {
-  Remat remat = Remat::kFull;
+  RematPolicy remat = {};
   bool adapted = true;                  // use the run's adapter when it has one
   const DropoutKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
   Tensor squares = {};                  // see fetch_layers (offload.h)

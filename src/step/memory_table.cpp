@@ -94,7 +94,7 @@ std::string describe(const MemoryShare& share) {
 // Returns keys that reduce the step's memory, the most effective ones first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
-  if (run.remat != Remat::kFull) activations.push_back("gradient_checkpointing: full");
+  if (run.remat.saves != Remat::kFull) activations.push_back("gradient_checkpointing: full");
   if (run.rows_per_device > 1)
     activations.push_back(fmt::format(
         "a per_device_train_batch_size below {} (with more gradient_accumulation_steps the steps stay the same)",

@@ -35,7 +35,6 @@ struct Gradients {
 // gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& seed, const Tensor& scale) {
-  const Remat remat = run.remat;
   const bool on_host =
       std::ranges::any_of(run.trained, [&](const auto& param) { return gradient_on_host(run, param); });
   const int64_t micro_batches = batch.at(BatchPart::kTokens).dim(0);
@@ -44,7 +43,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     std::vector<Tensor> wanted = trained;
     // With several micro-batches, add_by_layer computes the squares of the sum instead.
     if (on_host && micro_batches == 1) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
-    const BatchLoss loss = batch_loss(run, models, micro, remat, &key);
+    const BatchLoss loss = batch_loss(run, models, micro, run.remat, &key);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
     if (models.trained.squares) {
       out.host_squares = out.grads.back();

@@ -222,6 +222,7 @@ TEST_F(RecipeFile, ReadsValuesThatAreSpelledAsBools) {
   EXPECT_EQ(read("gradient_checkpointing: yes\n").gradient_checkpointing, "full");
   EXPECT_EQ(read("gradient_checkpointing: False\n").gradient_checkpointing, "none");
   EXPECT_EQ(read("gradient_checkpointing: dots\n").gradient_checkpointing, "dots");
+  EXPECT_EQ(read("gradient_checkpointing: 50%\n").gradient_checkpointing, "50%");
   EXPECT_EQ(read("disable_gradient_checkpointing: true\n").gradient_checkpointing, "none");
   EXPECT_EQ(read("eval_strategy: no\n").eval_strategy, "no");
   EXPECT_EQ(read("evaluation_strategy: false\n").eval_strategy, "no");

@@ -134,6 +134,41 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
+// Two loops that share stacks, each of which reads its own slices, equal one loop, also when only one of them saves.
+TEST(Scan, PartsOfAStackEqualTheWhole) {
+  for (const bool reverse : {false, true}) {
+    GraphRun run;
+    const Tensors in{run.input(any({3}, 1)), run.input(any({5, 3}, 2)), run.input(any({5, 3}, 3))};
+    const ScanBody body = [](const Tensor&, const Tensors& c, const Tensors& xs) -> ScanStep {
+      const Tensor next = sine(c[0] * xs[0]) + xs[1];
+      return {{next}, {next * xs[0]}};
+    };
+    auto add = [&](const std::string& name, const Tensors& carries, const Tensors& ys) {
+      Tensor loss = sum(carries[0] * carries[0]);
+      for (const Tensor& y : ys) loss = loss + sum(y);
+      run.output(name + "/loss", loss);
+      const Tensors grads = grad(loss, in);
+      for (size_t i = 0; i < grads.size(); ++i) run.output(name + "/grad" + std::to_string(i), grads[i]);
+    };
+    const ScanStep whole = scan(5, {in[0]}, {in[1], in[2]}, body, {.reverse = reverse});
+    add("whole", whole.carries, whole.ys);
+    const Remat a = Remat::kFull, b = Remat::kNone;
+    const ScanOptions low{.reverse = reverse, .remat = a}, high{.reverse = reverse, .remat = b, .first = 2};
+    // The second stack is cut, so that one loop reads stacks of both kinds.
+    const Tensors low_xs{in[1], slice(in[2], 0, 0, 2)}, high_xs{in[1], slice(in[2], 0, 2, 5)};
+    const ScanStep first = reverse ? scan(3, {in[0]}, high_xs, body, high) : scan(2, {in[0]}, low_xs, body, low);
+    const ScanStep second =
+        reverse ? scan(2, first.carries, low_xs, body, low) : scan(3, first.carries, high_xs, body, high);
+    add("parts", second.carries, {first.ys[0], second.ys[0]});
+    std::map<std::string, Value> got = run.run();
+    for (const char* part : {"/loss", "/grad0", "/grad1", "/grad2"})
+      for (size_t e = 0; e < got.at(std::string("whole") + part).elements.size(); ++e)
+        EXPECT_NEAR(got.at(std::string("parts") + part).elements[e], got.at(std::string("whole") + part).elements[e],
+                    2e-6)
+            << part << " element " << e << (reverse ? " reverse" : "");
+  }
+}
+
 // A limit that is known only when the program runs equals a loop of that many trips, forward and backward; the results
 // of the other trips are zeros. A table that is read row by row gets its gradient row by row.
 TEST(Scan, TripsThatStopAtALimit) {

@@ -26,7 +26,7 @@ std::vector<float> uncached(Loaded& model, const std::vector<int32_t>& ids) {
   Program program;
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, model.run);
-  Forward f = make_forward(model.run, weights, {.remat = Remat::kNone});
+  Forward f = make_forward(model.run, weights, {.remat = remat_policy("none")});
   f.tokens = program.input("tokens", {DType::kI32, {1, t}});
   f.positions = expand(iota({DType::kI32, {t}}, 0), 0);
   f.segments = full(1, {DType::kI32, {1, t}});

@@ -50,7 +50,7 @@ TEST_P(Step, RematPoliciesAgree) {
   recipe.lora_dropout = 0.1;
   recipe.gradient_checkpointing = "none";
   const TrainResult none = train(recipe);
-  for (const char* policy : {"dots", "full"}) {
+  for (const char* policy : {"attention", "dots", "50%", "full"}) {
     recipe.gradient_checkpointing = policy;
     const TrainResult other = train(recipe);
     expect_equal_lists(other.losses, none.losses, 1e-6, policy);

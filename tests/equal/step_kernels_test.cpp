@@ -70,7 +70,7 @@ TEST(TrainingWithKernelsAlike, RematPoliciesAgree) {
   Recipe recipe = recipe_of("llama", "lora");
   recipe.gradient_checkpointing = "none";
   const TrainResult none = train(recipe, {.kernels = true});
-  for (const char* policy : {"dots", "full"}) {
+  for (const char* policy : {"dots", "50%", "full"}) {
     recipe.gradient_checkpointing = policy;
     expect_near_results(train(recipe, {.kernels = true}), none, 1e-6, 1e-4);
   }

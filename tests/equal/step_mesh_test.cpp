@@ -69,6 +69,16 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
+// One loop over the layers computes everything again, the other attention's scores alone.
+TEST(Mesh, PartsOfTheLayersComputedAgainEqualOneDevice) {
+  const Mesh mesh{{"fsdp", 2}, {"tp", 2}, {"sp", 2}};
+  Recipe one = recipe_of({}, "full"), eight = recipe_of(mesh, "full");
+  one.gradient_checkpointing = "none";
+  eight.gradient_checkpointing = "50%";
+  const TrainOptions options{.steps = 3, .rate = 5e-4};
+  expect_equal(train(eight, options), train(one, options), "50%");
+}
+
 struct FamilyMesh {
   std::string model, type;
   Mesh mesh;

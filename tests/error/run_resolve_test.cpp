@@ -37,6 +37,13 @@ TEST(ResolveError, MethodsOverWholeStacksCannotBeOffloaded) {
             "no error");
 }
 
+TEST(ResolveError, OffloadedLayersAreAllTreatedAlike) {
+  EXPECT_THAT(message("llama", {"offload_param=true", "gradient_checkpointing=50%"}),
+              AllOf(HasSubstr("gradient_checkpointing: 50% cannot"), HasSubstr("take full")));
+  EXPECT_EQ(message("llama", {"offload_param=true", "gradient_checkpointing=linear"}), "no error");
+  EXPECT_EQ(message("llama", {"gradient_checkpointing=50%"}), "no error");
+}
+
 TEST(ResolveError, MissingModules) {
   EXPECT_THAT(message("llama", {"additional_target=score"}), AllOf(HasSubstr("'score'"), HasSubstr("lm_head")));
   EXPECT_THAT(message("llama", {"additional_target=q_proj"}), HasSubstr("q_proj has LoRA weights"));

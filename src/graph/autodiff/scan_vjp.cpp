@@ -235,6 +235,7 @@ class ReverseLoop {
                                         .trips = at_.trips,
                                         .carries = carried,
                                         .xs = sliced,
+                                        .first = at_.first,
                                         .reverse = !at_.reverse,
                                         .limited = at_.limited});
 
@@ -243,8 +244,18 @@ class ReverseLoop {
     for (const auto& [c, ct] : carry_cts_) grads[c] = outer_.tensor(first.node(), result++);
     for (const auto& [i, sum] : const_grads_)
       grads[i] = convert(outer_.tensor(first.node(), result++), args_.operands[i].dtype());
-    for (const auto& [i, grad] : x_grads_) grads[i] = outer_.tensor(first.node(), result++);
+    for (const auto& [i, grad] : x_grads_) grads[i] = whole_gradient(outer_.tensor(first.node(), result++), i);
     return grads;
+  }
+
+  // Returns the gradient of operand `i` from that of the slices that the loop reads; that of the others is zero.
+  Tensor whole_gradient(const Tensor& read, int64_t i) const {
+    const int64_t slices = args_.operands[i].dim(0);
+    if (slices == at_.trips) return read;
+    Dims low(read.rank(), 0), high = low;
+    low[0] = at_.first;
+    high[0] = slices - at_.first - at_.trips;
+    return pad(read, low, high);
   }
 
   const VjpArgs& args_;

@@ -17,6 +17,12 @@ Shape stacked(const Shape& slice, int64_t trips) {
   return out;
 }
 
+// Returns whether `whole` has the slices that the loop reads, each of the shape `slice`.
+bool is_read_by(const Loop& loop, const Shape& whole, const Shape& slice) {
+  if (whole.rank() == 0 || whole != stacked(slice, whole.dims[0])) return false;
+  return whole.dims[0] == loop.trips || whole.dims[0] >= loop.first + loop.trips;
+}
+
 std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   const auto& loop = as<Loop>(a);
   const Block& body = *loop.body;
@@ -26,9 +32,9 @@ std::vector<Shape> loop_shape(Shapes o, const Attributes& a) {
   for (size_t i = 0; i < o.size(); ++i) {
     const Shape& inside = body.inputs[1 + i].shape();
     const bool sliced = static_cast<int64_t>(i) >= loop.carries && static_cast<int64_t>(i) < loop.carries + loop.xs;
-    check(o[i] == (sliced ? stacked(inside, loop.trips) : inside), "while_i1",
-          "a scan of {} trips got an operand {} for the body's input {}", loop.trips, o[i].to_string(),
-          inside.to_string());
+    check(sliced ? is_read_by(loop, o[i], inside) : o[i] == inside, "while_i1",
+          "a scan of {} trips from slice {} got an operand {} for the body's input {}", loop.trips, loop.first,
+          o[i].to_string(), inside.to_string());
   }
   std::vector<Shape> results;
   for (size_t r = 0; r < body.outputs.size(); ++r) {

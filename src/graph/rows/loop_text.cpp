@@ -32,6 +32,13 @@ class LoopText {
     zero_ = fresh();
     line(zero_, "stablehlo.constant dense<0> : tensor<i32>");
     index_ = this_index();
+    later_index_ = index_;
+    if (loop_.first > 0) {
+      const std::string first = fresh();
+      later_index_ = fresh();
+      line(first, fmt::format("stablehlo.constant dense<{}> : tensor<i32>", loop_.first));
+      line(later_index_, fmt::format("stablehlo.add {}, {} : tensor<i32>", index_, first));
+    }
     printer_.nodes(body_, names_, bind_inputs());
     printer_.indent = pad_ + "  ";
     std::vector<std::string> returned{next};
@@ -117,7 +124,8 @@ class LoopText {
   void slice(int64_t i, const std::string& arg) {
     const Shape whole = n_.node.operands[i].shape(), row = row_of(whole);
     const std::string slice = fresh(), value = fresh();
-    line(slice, fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg, starts(whole),
+    const std::string& index = whole.dims[0] > loop_.trips ? later_index_ : index_;
+    line(slice, fmt::format("stablehlo.dynamic_slice {}, {}, sizes = {} : ({}{}) -> {}", arg, starts(whole, index),
                             to_string(row.dims), mlir_type(whole), start_types(whole), mlir_type(row)));
     line(value, fmt::format("stablehlo.reshape {} : ({}) -> {}", slice, mlir_type(row),
                             mlir_type(body_.inputs[1 + i].shape())));
@@ -132,12 +140,12 @@ class LoopText {
     line(row, fmt::format("stablehlo.reshape {} : ({}) -> {}", names_.at(id_of(output)), mlir_type(output.shape()),
                           row_type));
     line(updated, fmt::format("stablehlo.dynamic_update_slice {}, {}, {} : ({}, {}{}) -> {}", args_[1 + r], row,
-                              starts(whole), mlir_type(whole), row_type, start_types(whole), mlir_type(whole)));
+                              starts(whole, index_), mlir_type(whole), row_type, start_types(whole), mlir_type(whole)));
     return updated;
   }
 
-  std::string starts(const Shape& whole) const {
-    std::string out = index_;
+  std::string starts(const Shape& whole, const std::string& index) const {
+    std::string out = index;
     for (int64_t d = 1; d < whole.rank(); ++d) out += ", " + zero_;
     return out;
   }
@@ -153,8 +161,8 @@ class LoopText {
   const Block& body_;
   const std::string pad_;
   std::vector<std::string> types_, args_, assigned_;  // of the state
-  std::string zero_, index_;
-  ValueNames names_;  // of the body's values
+  std::string zero_, index_, later_index_;            // later_index_: index_ + loop_.first
+  ValueNames names_;                                  // of the body's values
 };
 
 }  // namespace

@@ -94,12 +94,13 @@ Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T,
 }
 
 // The composite's body: q, k, v, segments and, if there is one, the window.
-Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions options, int64_t block) {
+Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions options, int64_t block, bool scores_again) {
   const Tensor &q_BTNH = inputs[0], &segments_BT = inputs[3];
   if (inputs.size() > 4) options.window = inputs[4];
   const int64_t t = q_BTNH.dim(1);
   const Tensor index_T = iota({DType::kI32, {t}}, 0);
   const Keys keys{inputs[1], inputs[2], index_T, segments_BT};
+  if (t <= block && scores_again) return blockwise(q_BTNH, segments_BT, keys, options, t);
   if (t <= block) return attend(q_BTNH, index_T, segments_BT, keys, options);
   const int64_t blocks = t / block, whole = blocks * block;
   std::vector<Tensor> outputs;
@@ -171,7 +172,7 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
                                    {"window", known_window(options.window)}};
   return composite("attention", attributes, inputs, partitions,
                    [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
-                     return {attention_body(in, options, f.attention_block)};
+                     return {attention_body(in, options, f.attention_block, f.remat.scores_again)};
                    })[0];
 }
 

@@ -25,7 +25,7 @@ std::vector<double> alibi_slopes(int64_t heads);
 // options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its input
 // says). When T is larger than f.attention_block, the body processes queries in blocks of that size and recomputes the
 // scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need
-// O(n^2) memory").
+// O(n^2) memory"). With f.remat.scores_again, it also recomputes them when T is smaller.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

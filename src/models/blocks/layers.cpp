@@ -115,6 +115,20 @@ std::vector<Segment> segments_of(const Forward& f, const std::string& layer_pref
   return out;
 }
 
+// Layers of a segment that save the same values.
+struct Part {
+  int64_t first, layers;  // within the segment
+  Remat saves;
+};
+
+std::vector<Part> parts_of(const Forward& f, const Segment& segment) {
+  const int64_t layers = segment.stacks[0].dim(0);
+  const int64_t full = f.remat.full_layers(f.config.num_hidden_layers) - segment.first;
+  if (full <= 0) return {{0, layers, f.remat.saves}};
+  if (full >= layers) return {{0, layers, Remat::kFull}};
+  return {{0, full, Remat::kFull}, {full, layers - full, f.remat.saves}};
+}
+
 }  // namespace
 
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
@@ -123,9 +137,10 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
   if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
   if (f.router) carries.push_back(f.router);
   for (const Segment& segment : segments_of(f, layer_prefix)) {
+    int64_t first = 0;  // the number of the loop's first layer
     auto one_layer = [&](const Tensor& nth, const std::vector<Tensor>& carried,
                          const std::vector<Tensor>& slices) -> ScanStep {
-      const Tensor index = segment.first == 0 ? nth : nth + static_cast<double>(segment.first);
+      const Tensor index = first == 0 ? nth : nth + static_cast<double>(first);
       Layer layer{index, {}};
       for (size_t i = 0; i < segment.names.size(); ++i)
         layer.weights[segment.names[i]] = f.fetch ? f.fetch(*segment.params[i], slices[i]) : slices[i];
@@ -149,7 +164,11 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
                dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
               {}};
     };
-    carries = scan(segment.stacks[0].dim(0), carries, segment.stacks, one_layer, {.remat = f.remat}).carries;
+    for (const Part& part : parts_of(f, segment)) {
+      first = segment.first + part.first;
+      const ScanOptions options{.remat = part.saves, .first = part.first};
+      carries = scan(part.layers, carries, segment.stacks, one_layer, options).carries;
+    }
   }
   if (f.cache) {
     f.cache->keys = carries[1];
