@@ -9,14 +9,12 @@
 
 namespace fettle {
 
-Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, bool transposed) {
+Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form) {
   PathScope scope(module);
   const Tensor weight = convert(layer[module + ".weight"], f.compute);
-  const int64_t in = transposed ? 0 : weight.rank() - 1;
+  const int64_t in = form.transposed ? 0 : weight.rank() - 1;
   const DotDims dims{.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}};
-  // The router multiplies in `compute`: a rounded score could choose another expert.
-  const bool eight_bits = f.float8 && module != f.config.experts.router;
-  Tensor y = eight_bits ? float8_dot(x, weight, dims, *f.float8) : dot_general(x, weight, dims);
+  Tensor y = f.float8 && !form.exact ? float8_dot(x, weight, dims, *f.float8) : dot_general(x, weight, dims);
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }

@@ -8,10 +8,14 @@
 
 namespace fettle {
 
-// Applies a layer's `module`: x_..I times `module`.weight [O.., I] (transposed: [I, O..]), plus its bias if it has one,
-// plus the adapter's part. A fused module returns [.., parts, O].
-Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x,
-              bool transposed = false);
+struct LinearForm {
+  bool transposed = false;  // the weight is [I, O..], not [O.., I]
+  bool exact = false;       // multiplied in Forward::compute also when Forward::float8 is set
+};
+
+// Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus its bias if it has one, plus the adapter's
+// part. A fused module returns [.., parts, O].
+Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);

@@ -141,7 +141,8 @@ struct Routes {
 // Returns the k most likely experts of each token. Of equally likely experts the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
-  const Tensor scores = convert(linear(f, layer, c.experts.router, x_nD), DType::kF32);
+  // A rounded score could choose another expert.
+  const Tensor scores = convert(linear(f, layer, c.experts.router, x_nD, {.exact = true}), DType::kF32);
   const Tensor powers = exp(scores - expand(stop_gradient(reduce_max(scores, {-1})), -1));
   const Tensor probabilities = powers / expand(reduce_sum(powers, {-1}), -1);
   const Tensor place = counting(scores.dims(), scores.rank() - 1);
