@@ -91,14 +91,6 @@ void quantise_blocks(Quantisation::Type type, std::span<const float> values, std
   }
 }
 
-void dequantise_blocks(Quantisation::Type type, const std::byte* codes, const float* absmax, std::span<float> values) {
-  const std::vector<float>& table = values_of(type);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto pair = static_cast<uint8_t>(codes[i / 2]);
-    values[i] = table[i % 2 == 0 ? pair >> 4 : pair & 15] * absmax[i / kBlock];
-  }
-}
-
 NestedAbsmax quantise_absmax(std::span<const float> absmax) {
   static const std::vector<float> bounds = [] {
     const std::vector<float>& map = nested_values();

@@ -19,7 +19,6 @@ const std::vector<float>& nested_values();
 // Quantises `values` in blocks of 64. Writes two codes per byte to `codes`, 32 bytes per block, and one absmax per
 // block. When the last block is shorter, the unused codes are those of 0.
 void quantise_blocks(Quantisation::Type type, std::span<const float> values, std::byte* codes, float* absmax);
-void dequantise_blocks(Quantisation::Type type, const std::byte* codes, const float* absmax, std::span<float> values);
 
 // The absmax values of a whole weight, stored in 8 bits.
 struct NestedAbsmax {

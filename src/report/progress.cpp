@@ -89,7 +89,6 @@ void Progress::finish_step(const StepReport& report) {
   const double seconds = seconds_since(step_begin_);
   latest_ = report;
   total_tokens_ += report.real_tokens;
-  total_flops_ += report.flops;
   if (report.warm && steps_ > 0) {
     ++timed_steps_;
     all_.tokens += static_cast<double>(report.real_tokens);

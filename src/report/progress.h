@@ -64,7 +64,6 @@ class Progress {
   double elapsed_seconds() const;                         // since construction
   double seconds_left() const;                            // 0 until a step was timed
   int64_t total_tokens() const { return total_tokens_; }  // tokens of all steps, timed or not, without padding
-  int64_t total_flops() const { return total_flops_; }
   ProgressView view() const;  // of the latest step
 
  private:
@@ -77,7 +76,7 @@ class Progress {
   ProgressOptions options_;
   Clock::time_point begin_, step_begin_, shown_;
   StepReport latest_;
-  int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0, total_flops_ = 0;
+  int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0;
   Sums all_, marked_;  // of timed steps
 };
 
