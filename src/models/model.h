@@ -1,6 +1,6 @@
 // Defines Family, which describes a model family, and Forward, the arguments of its forward function.
 //
-// Shape legend of this folder: B rows, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
+// Shape legend of this folder: B sequences, T positions, S keys, D hidden_size, N query heads, K key heads, G = N / K,
 // H head_dim, F intermediate_size, V vocab_size, L layers.
 #pragma once
 

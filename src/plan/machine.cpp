@@ -73,7 +73,7 @@ const MemoryShare& Machine::memory() const {
   return here_ != nullptr ? here_->memory() : memory_;
 }
 
-std::optional<Machine> Machine::grown(int64_t times) const {
+std::optional<Machine> Machine::multiplied(int64_t times) const {
   if (here_ != nullptr) return std::nullopt;
   constexpr int64_t kHostDevices = 8;  // devices in one server of the GPU makers
   int64_t per_host = per_host_;

@@ -50,7 +50,7 @@ class Machine {
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
-  std::optional<Machine> grown(int64_t times) const;
+  std::optional<Machine> multiplied(int64_t times) const;
 
   CompiledStep compile(const Program& program, bool tf32) const;
 

@@ -99,7 +99,7 @@ class Search {
   void more_devices() {
     for (const int64_t times : {2, 4, 8}) {
       if (found_.size() >= kEnough) return;
-      const std::optional<Machine> larger = machine_.grown(times);
+      const std::optional<Machine> larger = machine_.multiplied(times);
       if (!larger) return;
       Variant changed = plan_.variant;
       changed.any_device_count = true;

@@ -33,7 +33,7 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
     throw DoesNotFit(
         "a device of plugin {} has {}, and other programs use {} of it, so no memory is left; end those programs",
         plugin.name(), size_text(least.total), size_text(least.others));
-  if (least.others > 0 && least.limit < least.asked())
+  if (least.others > 0 && least.limit < least.requested())
     info(
         "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
         "{} ({:.2f})",

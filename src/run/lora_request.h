@@ -1,4 +1,4 @@
-// Defines lora_options: the LoRA pairs that a recipe asks for.
+// Defines lora_options: the LoRA weights that a recipe asks for.
 #pragma once
 
 #include <string>

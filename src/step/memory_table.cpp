@@ -85,7 +85,8 @@ std::vector<Line> parts(const MemoryTable& table) {
 // Explains the limit of a GPU: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
 std::string describe(const MemoryShare& share) {
   std::string text = fmt::format("(of {}", size_text(share.total));
-  if (share.asked() <= share.left()) return text + fmt::format(", gpu_memory_utilization: {:g})", share.utilization);
+  if (share.requested() <= share.available())
+    return text + fmt::format(", gpu_memory_utilization: {:g})", share.utilization);
   text += fmt::format(", minus an estimated {} for driver and libraries", size_text(share.allowance));
   if (share.others > 0) text += fmt::format(" and {} of other programs", size_text(share.others));
   return text + ")";
@@ -107,7 +108,7 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   if (!run.offload_param)
     weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
-  if (const MemoryShare& share = table.share; share.asked() < share.left() && table.peak <= share.left())
+  if (const MemoryShare& share = table.share; share.requested() < share.available() && table.peak <= share.available())
     weights.push_back(fmt::format("a gpu_memory_utilization above {:g}", share.utilization));
   std::vector<std::string>& first = table.temporaries * 2 > table.peak ? activations : weights;
   std::vector<std::string>& second = &first == &activations ? weights : activations;

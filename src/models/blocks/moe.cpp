@@ -40,21 +40,21 @@ class DeviceDims {
     return out;
   }
   // Constrains the sharding of x so that each of the first `count` dims is split over its devices.
-  Tensor hold(const Tensor& x, size_t count) const {
+  Tensor constrain(const Tensor& x, size_t count) const {
     LogicalAxes axes(axes_.begin(), axes_.begin() + static_cast<std::ptrdiff_t>(count));
     axes.resize(static_cast<size_t>(x.rank()));
     return sharding_.constrain(x, axes);
   }
   // Broadcasts x [first `have` device dims.., ...] to the first `count` device dims.
-  Tensor spread(const Tensor& x, size_t have, size_t count) const {
+  Tensor broadcast_to_devices(const Tensor& x, size_t have, size_t count) const {
     Dims dims(x.dims().begin() + static_cast<std::ptrdiff_t>(have), x.dims().end()), from;
     for (int64_t d = 0; d < x.rank(); ++d) from.push_back(d < static_cast<int64_t>(have) ? d : d + (count - have));
-    return hold(broadcast_in_dim(x, with(count, dims), from), count);
+    return constrain(broadcast_in_dim(x, with(count, dims), from), count);
   }
 
   Tensor split(const Tensor& x_BTX) const {  // -> [2 dims, n, X]
     const Tensor apart = reshape(x_BTX, {sizes_[0], rows_, sizes_[1], length_, x_BTX.dim(2)});
-    return hold(reshape(transpose(apart, {0, 2, 1, 3, 4}), with(2, {tokens(), x_BTX.dim(2)})), 2);
+    return constrain(reshape(transpose(apart, {0, 2, 1, 3, 4}), with(2, {tokens(), x_BTX.dim(2)})), 2);
   }
   Tensor join(const Tensor& x) const {
     const Tensor apart = transpose(reshape(x, {sizes_[0], sizes_[1], rows_, length_, width_}), {0, 2, 1, 3, 4});
@@ -100,7 +100,7 @@ Tensor running_sum(Tensor x, int64_t dim) {
 }
 
 // Converts to i32. f32 counts exactly only up to 2^24.
-Tensor whole(const Tensor& x) {
+Tensor to_i32(const Tensor& x) {
   return convert(x, DType::kI32);
 }
 
@@ -113,7 +113,7 @@ Tensor places_of(const Dims& dims, int64_t dim) {
 Tensor running_count(const Tensor& x) {
   constexpr int64_t kChunk = 64;
   const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
-  if (length <= kChunk) return running_sum(whole(x), dim);
+  if (length <= kChunk) return running_sum(to_i32(x), dim);
   const int64_t chunks = (length + kChunk - 1) / kChunk;
   Dims none(static_cast<size_t>(x.rank()), 0), high = none;
   high[dim] = chunks * kChunk - length;
@@ -126,9 +126,9 @@ Tensor running_count(const Tensor& x) {
   Dims order;
   for (int64_t d = 0; d <= dim; ++d) order.push_back(d);
   order.insert(order.end(), {dim + 2, dim + 1});
-  const Tensor totals = whole(reduce_sum(parts, {dim + 1}));
+  const Tensor totals = to_i32(reduce_sum(parts, {dim + 1}));
   const Tensor before = running_sum(totals, dim) - totals;
-  const Tensor sums = whole(transpose(turned, order)) + broadcast_to(expand(before, dim + 1), apart);
+  const Tensor sums = to_i32(transpose(turned, order)) + broadcast_to(expand(before, dim + 1), apart);
   Dims together(x.dims());
   together[dim] = chunks * kChunk;
   return slice(reshape(sums, together), dim, 0, length);
@@ -194,7 +194,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   auto dims = [&](const Dims& own) { return devices.with(kOfExperts, own); };
 
   const Tensor all =
-      devices.spread(reshape(stop_gradient(routes.experts), devices.with(kData, {s})), kData, kOfExperts);
+      devices.broadcast_to_devices(reshape(stop_gradient(routes.experts), devices.with(kData, {s})), kData, kOfExperts);
   const Tensor own = all - counting(dims({s}), 2) * number(r);  // an expert outside of [0, r) belongs to another device
   const Tensor sent = where(compare(broadcast_to(expand(own, -1), dims({s, r})), "EQ", counting(dims({s, r}), 4)));
   const Tensor so_far = running_count(sent);
@@ -205,7 +205,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
   // -1 for the experts of another device.
-  const Tensor place = reduce_sum(whole(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
+  const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
   const Tensor slot = expand(places_of(dims({s}), 3), -1) + 1.0;
@@ -214,7 +214,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor none = constant(static_cast<double>(s), DType::kI32);
   const Tensor slots = select(compare(found, "GT", zero), found - 1.0, none);
 
-  const Tensor weights = devices.spread(reshape(routes.weights, devices.with(kData, {s, 1})), kData, kOfExperts);
+  const Tensor weights =
+      devices.broadcast_to_devices(reshape(routes.weights, devices.with(kData, {s, 1})), kData, kOfExperts);
   const Tensor by_place = take(weights, slots);
   const Tensor index = places_of(dims({count, r}), 3);
   const Tensor passed = where(compare(index, "GE", broadcast_to(expand(ends, 3), dims({count, r}))));
@@ -225,11 +226,11 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   };
   // The maximum is taken in f32. Beyond the numbers that f32 holds exactly, the loop runs all blocks.
   const Tensor last = convert(slice(ends, 3, r - 1, r), DType::kF32);
-  const Tensor used = count < int64_t{1} << 24 ? whole(reduce_max(last, {0, 1, 2, 3}))
+  const Tensor used = count < int64_t{1} << 24 ? to_i32(reduce_max(last, {0, 1, 2, 3}))
                                                : constant(static_cast<double>(count), DType::kI32);
   return {.tokens_Z = by_block(token_of_slot(slots, k), z),
           .weights_Z = by_block(by_place, z),
-          .expert_1 = by_block(whole(expert), 1),
+          .expert_1 = by_block(to_i32(expert), 1),
           .used = used,
           .count = count};
 }
@@ -241,7 +242,7 @@ Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t 
   if (split_dim == 0) {
     const Dims flat{r, weight.dim(1) * weight.dim(2)};
     const Tensor rows = reshape(weight, {p, flat[0], flat[1]});
-    return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 4, 5}), kAll);
+    return devices.constrain(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 4, 5}), kAll);
   }
   Tensor parts;
   if (split_dim == 1)
@@ -250,7 +251,7 @@ Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t 
     parts = transpose(reshape(weight, {p, r, weight.dim(1), t, weight.dim(2) / t}), {0, 3, 1, 2, 4});
   const Dims flat{r, weight.dim(1) * weight.dim(2) / t};
   const Tensor rows = reshape(parts, {p, t, flat[0], flat[1]});
-  return devices.hold(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
+  return devices.constrain(broadcast_in_dim(rows, devices.with(kAll, flat), {2, 3, 4, 5}), kAll);
 }
 
 // A linear layer of each expert: its weights and, with LoRA, those of lora_A and lora_B. `out` and `in` are sizes on
@@ -273,7 +274,7 @@ class ExpertLinears {
     ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
     const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
-    add_pair(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    add_lora(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
     return out;
   }
   // The layer down, whose inputs tp splits.
@@ -281,7 +282,7 @@ class ExpertLinears {
     ExpertLinear out{
         f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};
     if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
-    add_pair(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
+    add_lora(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
     return out;
   }
 
@@ -292,9 +293,9 @@ class ExpertLinears {
   }
   // lora_B [O, r, E] -> [E, O, r].
   static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
-  void add_pair(ExpertLinear& linear, const std::string& pair, int64_t split_a, const Tensor& b_EOr,
+  void add_lora(ExpertLinear& linear, const std::string& lora, int64_t split_a, const Tensor& b_EOr,
                 int64_t split_b) const {
-    linear.a = rows(pair + ".lora_A.weight", split_a);
+    linear.a = rows(lora + ".lora_A.weight", split_a);
     linear.b = rows_of_experts(devices_, b_EOr, split_b);
     linear.rank = b_EOr.dim(2);
   }
@@ -328,21 +329,21 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
   if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
   const Blocks blocks = make_blocks(c, devices, route(f, layer, x_nD, mask));
 
-  const Tensor tokens = devices.spread(x_nD, kData, kAll);
+  const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
   const ExpertLinears linears(f, layer, devices);
   const ExpertLinear gate = linears.hidden(c.experts.gate, 0), up = linears.hidden(c.experts.up, 1),
                      down = linears.down(c.experts.down);
-  const Tensor zeros = devices.hold(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
+  const Tensor zeros = devices.constrain(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
   const ScanStep sums =
       scan(blocks.count, {zeros}, {blocks.tokens_Z, blocks.weights_Z, blocks.expert_1},
            [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& block) -> ScanStep {
-             const Tensor ids = devices.spread(block[0], kOfExperts, kAll);
-             const Tensor routed = devices.spread(block[1], kOfExperts, kAll);
-             const Tensor expert = devices.spread(block[2], kOfExperts, kAll);
+             const Tensor ids = devices.broadcast_to_devices(block[0], kOfExperts, kAll);
+             const Tensor routed = devices.broadcast_to_devices(block[1], kOfExperts, kAll);
+             const Tensor expert = devices.broadcast_to_devices(block[2], kOfExperts, kAll);
              auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype) {
                const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
                const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {5}};
-               return devices.hold(dot_general(x, weight, contract, dtype), kAll);
+               return devices.constrain(dot_general(x, weight, contract, dtype), kAll);
              };
              auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
                const Tensor y = product(x, linear.weights, {linear.out, linear.in}, dtype);
@@ -350,13 +351,13 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
                const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
                return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_lora->scale;
              };
-             const Tensor x = devices.hold(take(tokens, ids), kAll);
+             const Tensor x = devices.constrain(take(tokens, ids), kAll);
              const Tensor hidden = activation(c.hidden_act, times(x, gate, f.compute)) * times(x, up, f.compute);
              const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
-             return {{devices.hold(add_rows(carried[0], ids, y), kAll)}, {}};
+             return {{devices.constrain(add_rows(carried[0], ids, y), kAll)}, {}};
            },
            {.limit = blocks.used});
-  const Tensor out = devices.hold(reduce_sum(sums.carries[0], {2, 3}), kData);
+  const Tensor out = devices.constrain(reduce_sum(sums.carries[0], {2, 3}), kData);
   return f.sharding.constrain(devices.join(convert(out, f.compute)), {"batch", "length", "act_embed"});
 }
 

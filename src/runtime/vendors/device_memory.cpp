@@ -78,7 +78,7 @@ MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, doub
   share.allowance = vendor.library_bytes + communication;
   // The allowance already covers this program's own context.
   share.others = std::max<int64_t>(0, used - vendor.library_bytes);
-  share.limit = std::max<int64_t>(0, std::min(share.asked(), share.left()));
+  share.limit = std::max<int64_t>(0, std::min(share.requested(), share.available()));
   return share;
 }
 

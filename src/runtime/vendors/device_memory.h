@@ -27,8 +27,8 @@ struct MemoryShare {
   int64_t limit = 0;       // this program may use
 
   bool known() const { return total > 0 || limit > 0; }
-  int64_t asked() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
-  int64_t left() const { return total - allowance - others; }
+  int64_t requested() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
+  int64_t available() const { return total - allowance - others; }
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
