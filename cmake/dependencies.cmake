@@ -12,6 +12,7 @@ pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc icu-i18n)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET cairo cairo-svg cairo-png)
 
 # yaml-cpp 0.8 moved its target into a namespace.
@@ -39,6 +40,8 @@ function(fettle_proto path)
   target_link_libraries(fettle_${name}_proto PUBLIC protobuf::libprotobuf-lite)
 endfunction()
 fettle_proto(plan/compiled/hlo)
+fettle_proto(report/trackers/event)
+fettle_proto(report/trackers/wandb_record)
 fettle_proto(runtime/compile_options)
 fettle_proto(tokenizer/models/sentencepiece)
 

@@ -1,5 +1,6 @@
 #include "config/key_values.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -68,6 +69,19 @@ nlohmann::json KeyValues::json(std::string_view key) const {
           return value;
       },
       at(key).value);
+}
+
+nlohmann::json KeyValues::changed_values() const {
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [key, value] : values_)
+    if (value.changed) {
+      nlohmann::json one = json(key).is_null() ? nlohmann::json(value.yaml) : json(key);
+      if (one.is_number_float() && std::floor(one.get<double>()) == one.get<double>() &&
+          std::abs(one.get<double>()) < 1e15)
+        one = one.get<int64_t>();
+      out[key] = std::move(one);
+    }
+  return out;
 }
 
 const std::string& KeyValues::yaml(std::string_view key) const {

@@ -30,6 +30,8 @@ class KeyValues {
   nlohmann::json json(std::string_view key) const;
   // The value as yaml text: "0.1", "sigmoid"; empty when nothing is set.
   const std::string& yaml(std::string_view key) const;
+  // The keys whose values differ from their defaults, with their values.
+  nlohmann::json changed_values() const;
   // Whether the value differs from the key's default.
   bool changed(std::string_view key) const;
   // Where the key was set, for messages ("recipe.yaml:12"); the recipe's file when it was not set.

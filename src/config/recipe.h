@@ -123,6 +123,9 @@ struct Recipe {
   double eval_steps = 0;                // 0: logging_steps
   bool plot_loss = true;
   std::vector<std::string> report_to = {"none"};
+  std::string run_name;
+  std::string project = "fettle";
+  std::string logging_dir;
   std::vector<std::string> eval_task = {"auto"};  // eval: one for all sets of eval_dataset, or one for each
   std::string eval_base_model;                    // eval: a model folder to compare with
   std::string resume_from_checkpoint;             // empty: none; "true": the newest complete one; else a folder

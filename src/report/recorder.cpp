@@ -4,11 +4,14 @@
 
 #include <cmath>
 
+#include "base/cache.h"
 #include "base/log.h"
 #include "report/plot.h"
 
 namespace fettle {
 namespace {
+
+namespace fs = std::filesystem;
 
 RunRecord initial_record(const Run& run, const RunLength& length, RunRecord record) {
   TrainerState& state = record.trainer;
@@ -19,6 +22,21 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   state.save_steps = length.save_every;
   state.train_batch_size = run.rows_per_device;
   return record;
+}
+
+// What trackers are told about the run, which continues `record`.
+TrackedRun tracked_run(const Run& run, const RunRecord& record) {
+  const fs::path folder = fs::weakly_canonical(run.output.folder);
+  ContentKey id;
+  id.add(record.started.text()).add(folder.string());
+  return {.id = id.text().substr(0, 8),
+          .name = run.output.run_name.empty() ? folder.filename().string() : run.output.run_name,
+          .project = run.output.project,
+          .folder = run.output.folder,
+          .logging_dir = run.output.logging_dir,
+          .started = record.started,
+          .resumed_step = record.trainer.global_step,
+          .config = run.keys.changed_values()};
 }
 
 std::map<std::string, double> last_evaluation(const TrainerState& state) {
@@ -36,6 +54,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       folder_(run.output.folder),
       record_(initial_record(run, length, std::move(resumed))),
       progress_(shown),
+      trackers_(run.output.report_to, tracked_run(run, record_)),
       last_evaluation_(last_evaluation(record_.trainer)) {
   cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
 }
@@ -44,6 +63,9 @@ void Recorder::log(LogRecord record, const ProgressRecord& line) {
   record.step = record_.trainer.global_step;
   record.epoch = record_.trainer.epoch;
   record_.trainer.log_history.push_back(std::move(record));
+  std::map<std::string, double> figures = record_.trainer.log_history.back().values;
+  figures["epoch"] = record_.trainer.epoch;
+  trackers_.log(record_.trainer.global_step, figures);
   unwritten_.push_back(line);
   write_lines();
 }
@@ -156,6 +178,8 @@ void Recorder::finish() {
     warn("trainer_log.jsonl lacks its last {} lines; trainer_state.json has them", unwritten_.size());
   info("{}", format_metrics("train", results()));
   if (!last_evaluation_.empty()) info("{}", format_metrics("eval", last_evaluation_));
+  trackers_.log(record_.trainer.global_step, results());
+  trackers_.finish();
 }
 
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 #include "report/progress.h"
 #include "report/run_record.h"
+#include "report/trackers/trackers.h"
 #include "run/run_length.h"
 #include "step/evaluate.h"
 #include "step/state/train_state.h"
@@ -29,7 +30,8 @@ class Recorder {
   const RunRecord& record() const { return record_; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
-  // Prints the figures of the run, and warns when lines could not be written to trainer_log.jsonl.
+  // Prints the figures of the run, ends it in the trackers, and warns when lines could not be written to
+  // trainer_log.jsonl.
   void finish();
 
  private:
@@ -42,6 +44,7 @@ class Recorder {
   std::filesystem::path folder_;
   RunRecord record_;
   Progress progress_;
+  Trackers trackers_;
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
   int64_t steps_here_ = 0;                         // of this process
   double save_stall_ = 0;                          // seconds that training waited for checkpoints

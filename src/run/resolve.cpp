@@ -82,7 +82,11 @@ OutputSpec output_spec(const Recipe& r) {
           .resume_from = r.resume_from_checkpoint,
           .save_total_limit = r.save_total_limit,
           .save_only_model = r.save_only_model,
-          .plot_loss = r.plot_loss};
+          .plot_loss = r.plot_loss,
+          .report_to = r.report_to,
+          .run_name = r.run_name,
+          .project = r.project,
+          .logging_dir = r.logging_dir};
 }
 
 // Fills a Run in, step by step. Each step may read what the steps before it set.

@@ -51,6 +51,9 @@ struct OutputSpec {
   int64_t save_total_limit = 0;  // 0 keeps all
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
+  std::vector<std::string> report_to = {};  // names of trackers
+  std::string run_name, project;            // in trackers; run_name empty: the folder's name
+  std::string logging_dir;                  // of TensorBoard; empty: in the folder
 };
 
 struct Run {

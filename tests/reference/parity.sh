@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
 # usage: parity.sh                                    all of it
-#        parity.sh short                              two families, about a minute
+#        parity.sh short                              two families and the trackers, about a minute
+#        parity.sh trackers                           TensorBoard, W&B, trackio
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
 #        parity.sh classifiers                        classifiers in Transformers and PEFT
@@ -13,6 +14,9 @@ python=$("$here/python_env.sh")
 what=${1:-all}
 shift $(($# > 0))
 failed=0
+if [[ $what == all || $what == short || $what == trackers ]]; then
+  "$here/trackers.sh" "$program" || failed=1
+fi
 if [[ $what == short ]]; then
   what=models
   set -- llama gpt2

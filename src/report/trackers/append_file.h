@@ -1,0 +1,25 @@
+// Defines AppendFile, a file that grows by whole records.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace fettle {
+
+class AppendFile {
+ public:
+  // Makes the file, which must not exist, and its folders. Throws UserError or DoesNotFit.
+  explicit AppendFile(std::filesystem::path file);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+
+  // Appends the bytes; a failed call appends nothing. Throws UserError or DoesNotFit.
+  void append(std::string_view bytes);
+
+ private:
+  std::filesystem::path file_;
+  int fd_;
+  int64_t size_ = 0;
+};
+
+}  // namespace fettle

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Trains with all trackers, resumes, and reads what they have with TensorBoard's, W&B's and trackio's own code. Every
+figure must be that of trainer_state.json, also those of the steps that the resumed run computed again.
+
+usage: trackers.py PROGRAM
+"""
+import glob
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+MODEL = pathlib.Path(__file__).resolve().parent / "models/llama"
+
+
+def train(folder, *words, **environment):
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"ab {i}", "completion": "cccc"}) + "\n" for i in range(8)))
+    command = [PROGRAM, "train", f"model_name_or_path={MODEL}", f"dataset={rows}", "val_size=2", "template=none",
+               f"output_dir={folder / 'out'}", "plugin=cpu", "cutoff_len=64", "per_device_train_batch_size=2",
+               "eval_strategy=steps", "eval_steps=2", "logging_steps=1", "save_steps=2", "run_name=first",
+               "project=demo", "report_to=tensorboard,wandb,trackio", *words]
+    done = subprocess.run(command, env=dict(os.environ, TRACKIO_DIR=str(folder / "trackio"), **environment),
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def expected(folder):
+    """{(figure, step): value} as in trainer_state.json."""
+    out = {}
+    for record in json.loads((folder / "out/trainer_state.json").read_text())["log_history"]:
+        for name, value in record.items():
+            kind = "loss" if name == "loss" else "eval_loss" if name == "eval_loss" else None
+            if kind:
+                out["train/loss" if kind == "loss" else "eval/loss", record["step"]] = value
+    return out
+
+
+def from_tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    (run,) = glob.glob(str(folder / "out/runs/*"))
+    events = EventAccumulator(run)
+    events.Reload()
+    text = events.Tensors("recipe/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "| cutoff_len | `64` |" in text, text
+    return {(name, e.step): e.value for name in ("train/loss", "eval/loss") for e in events.Scalars(name)}
+
+
+def from_wandb(folder):
+    import wandb
+    wandb._set_internal_process()
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+    out, ids, ends = {}, set(), []
+    for file in sorted(glob.glob(str(folder / "out/wandb/offline-run-*/*.wandb"))):
+        store = DataStore()
+        store.open_for_scan(file)
+        number = 0
+        while (data := store.scan_data()) is not None:
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            number += 1
+            assert record.num == number, "records are counted from 1"
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                ids.add((record.run.run_id, record.run.project, record.run.display_name))
+                config = {item.key: json.loads(item.value_json) for item in record.run.config.update}
+                assert config["cutoff_len"] == 64, config
+                # W&B drops the steps after the one that a resumed run starts from.
+                out = {key: value for key, value in out.items() if key[1] <= record.run.starting_step}
+            if kind == "history":
+                for item in record.history.item:
+                    if item.key in ("train/loss", "eval/loss"):
+                        out[item.key, record.history.step.num] = json.loads(item.value_json)
+            if kind == "exit":
+                ends.append(record.exit.exit_code)
+    assert len(ids) == 1 and next(iter(ids))[1:] == ("demo", "first"), ids
+    assert ends == [0, 0], ends
+    return out
+
+
+def from_trackio(folder):
+    os.environ["TRACKIO_DIR"] = str(folder / "trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+    assert SQLiteStorage.get_runs("demo") == ["first"]
+    out = {}
+    for record in SQLiteStorage.get_logs("demo", "first"):
+        for name in ("train/loss", "eval/loss"):
+            if name in record:
+                assert (name, record["step"]) not in out, "a step is there twice"
+                out[name, record["step"]] = record[name]
+    return out
+
+
+def main():
+    failed = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        train(folder, "max_steps=5")
+        subprocess.run(["rm", "-r", *glob.glob(str(folder / "out/checkpoint-[45]"))], check=True)
+        train(folder, "max_steps=6", "resume_from_checkpoint=true")
+        wanted = expected(folder)
+        assert len(wanted) == 9, wanted
+        for read in (from_tensorboard, from_wandb, from_trackio):
+            found = read(folder)
+            right = found.keys() == wanted.keys() and all(abs(found[k] - v) < 1e-5 for k, v in wanted.items())
+            print(f"trackers: {read.__name__[5:]}: {len(found)} figures", "as logged" if right else f"WRONG: {found}")
+            failed |= not right
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        blocked = folder / "blocked"
+        blocked.write_text("a file, not a folder")
+        said = train(folder, "max_steps=2", f"logging_dir={blocked}", WANDB_DIR=str(blocked))
+        for tracker in ("tensorboard", "wandb"):
+            right = f"report_to: {tracker}: " in said
+            print(f"trackers: {tracker} that cannot be written:", "a warning, and the run ends well" if right else "NO WARNING")
+            failed |= not right
+    sys.exit(failed)
+
+
+main()
