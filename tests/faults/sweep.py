@@ -127,8 +127,7 @@ class Sweep:
         program = self.folder / "program"  # a copy, so that a build meanwhile changes nothing
         program.mkdir()
         for file in ["fettle", "fettle_columns.so", "tests/libfettle_faults.so"]:
-            if (build / file).exists():
-                shutil.copy(build / file, program)
+            shutil.copy(build / file, program)
         self.fettle, self.library = program / "fettle", program / "libfettle_faults.so"
         cases.write_inputs(self.disk)
         self.cases = cases.stage_cases() | cases.SHORT | cases.LARGE
