@@ -144,6 +144,22 @@ void check_combinations(const Recipe& recipe) {
     throw UserError("{}: eval_strategy: {} has no rows to evaluate on; set val_size or eval_dataset",
                     recipe.where("eval_strategy"), recipe.eval_strategy);
   }
+  for (const auto& [wanted, key] : {std::pair{recipe.load_best_model_at_end, "load_best_model_at_end"},
+                                    {recipe.early_stopping_patience > 0, "early_stopping_patience"},
+                                    {recipe.save_strategy == "best", "save_strategy"}})
+    if (wanted && recipe.eval_strategy == "no")
+      throw UserError("{}: {} compares evaluations, but eval_strategy is no; set eval_strategy: steps or epoch",
+                      recipe.where(key), key);
+  if (recipe.load_best_model_at_end && recipe.save_strategy != "best" && recipe.save_strategy != recipe.eval_strategy)
+    throw UserError(
+        "{}: load_best_model_at_end needs a checkpoint of every evaluation, but save_strategy is {} and eval_strategy "
+        "is {}; set both alike, or save_strategy: best",
+        recipe.where("load_best_model_at_end"), recipe.save_strategy, recipe.eval_strategy);
+  if (recipe.load_best_model_at_end && recipe.save_only_model)
+    throw UserError(
+        "{}: load_best_model_at_end reads the state of a checkpoint, which save_only_model leaves out; remove one of "
+        "them",
+        recipe.where("load_best_model_at_end"));
   if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
                     recipe.where("val_size"));

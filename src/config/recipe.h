@@ -115,12 +115,17 @@ struct Recipe {
   std::string output_dir;
   bool overwrite_output_dir = false;
   int64_t logging_steps = 10;
-  std::string save_strategy = "steps";  // no, steps, epoch
+  std::string save_strategy = "steps";  // no, steps, epoch, best
   double save_steps = 500;              // < 1: a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
   bool save_only_model = false;         // checkpoints without state
   std::string eval_strategy = "no";     // no, steps, epoch
   double eval_steps = 0;                // 0: logging_steps
+  std::string metric_for_best_model = "loss";
+  std::string greater_is_better = "auto";
+  bool load_best_model_at_end = false;
+  int64_t early_stopping_patience = 0;  // 0: off
+  double early_stopping_threshold = 0;
   bool plot_loss = true;
   std::vector<std::string> report_to = {"none"};
   std::string run_name;

@@ -6,6 +6,8 @@
 
 #include "base/cache.h"
 #include "base/log.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "report/best_evaluation.h"
 #include "report/plot.h"
 
 namespace fettle {
@@ -147,6 +149,24 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
                                      .epoch = record_.trainer.epoch,
                                      .elapsed_seconds = progress_.elapsed_seconds(),
                                      .remaining_seconds = progress_.seconds_left()});
+  note_best();
+}
+
+void Recorder::note_best() {
+  if (!run_.best.used()) return;
+  TrainerState& state = record_.trainer;
+  const std::optional<BestEvaluation> best = best_evaluation(state.log_history, run_.best);
+  if (!best) return;
+  state.best_global_step = best->step;
+  state.best_metric = best->value;
+  if (best->step == state.global_step && (run_.best.save || length_.saves_after(best->step)))
+    state.best_model_checkpoint = checkpoint_path(folder_, best->step).string();
+}
+
+bool Recorder::ends_early() const {
+  if (run_.best.patience == 0) return false;
+  const std::optional<BestEvaluation> best = best_evaluation(record_.trainer.log_history, run_.best);
+  return best && best->not_better >= run_.best.patience;
 }
 
 std::map<std::string, double> Recorder::results() const {

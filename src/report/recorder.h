@@ -28,6 +28,10 @@ class Recorder {
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const RunRecord& record() const { return record_; }
+  // Whether the last evaluation is the best one so far.
+  bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
+  // Whether the best evaluation is so long ago that the run ends (early_stopping_patience).
+  bool ends_early() const;
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
   // Prints the figures of the run, ends it in the trackers, and warns when lines could not be written to
@@ -36,6 +40,7 @@ class Recorder {
 
  private:
   std::map<std::string, double> results() const;
+  void note_best();
   void log(LogRecord record, const ProgressRecord& line);
   void write_lines();
 

@@ -37,7 +37,7 @@ Recipe with_variant(Recipe recipe, const Variant& variant) {
 }
 
 Interval interval(const std::string& strategy, double steps) {
-  if (strategy == "no") return {};
+  if (strategy == "no" || strategy == "best") return {};
   return {strategy == "epoch" ? Interval::Every::kEpoch : Interval::Every::kSteps, steps};
 }
 
@@ -74,6 +74,22 @@ UpdateSpec update_spec(const Recipe& r) {
           .loraplus_lr_ratio = r.loraplus_lr_ratio,
           .weight_decay = r.weight_decay,
           .max_grad_norm = r.max_grad_norm};
+}
+
+bool is_better_when_less(const std::string& metric) {
+  return metric.ends_with("loss") || metric.ends_with("perplexity") || metric.ends_with("mse") ||
+         metric.ends_with("mae");
+}
+
+BestSpec best_spec(const Recipe& r) {
+  const std::string& metric = r.metric_for_best_model;
+  return {
+      .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
+      .greater_is_better = r.greater_is_better == "auto" ? !is_better_when_less(metric) : r.greater_is_better == "true",
+      .load_at_end = r.load_best_model_at_end,
+      .save = r.save_strategy == "best",
+      .patience = r.early_stopping_patience,
+      .threshold = r.early_stopping_threshold};
 }
 
 OutputSpec output_spec(const Recipe& r) {
@@ -340,6 +356,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .eval_batch = batch_spec(recipe, stage, cutoff_len, sharding.mesh(), BatchUse::kEvaluation),
           .data = data_spec(recipe, stage, labels, cutoff_len),
           .length = length_spec(recipe),
+          .best = best_spec(recipe),
           .output = output_spec(recipe),
           .seed = static_cast<uint64_t>(recipe.seed)};
   Resolving steps(recipe, config, purpose, run);

@@ -43,6 +43,18 @@ struct UpdateSpec {
   double max_grad_norm = 1;  // 0: no clipping
 };
 
+// Which evaluation is the best, and what follows from it.
+struct BestSpec {
+  std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
+  bool greater_is_better = false;
+  bool load_at_end = false;  // the result is the best evaluation's checkpoint
+  bool save = false;         // a checkpoint is saved after each best evaluation, and at no other step but the last
+  int64_t patience = 0;      // evaluations without a better one after which the run ends; 0: it never ends early
+  double threshold = 0;      // what counts as better for `patience`
+
+  bool used() const { return load_at_end || save || patience > 0; }
+};
+
 // The files that a command writes.
 struct OutputSpec {
   std::string folder;  // output_dir
@@ -92,6 +104,7 @@ struct Run {
   BatchSpec batch, eval_batch;
   DataSpec data;
   LengthSpec length;
+  BestSpec best;
   OutputSpec output;
   uint64_t seed = 42;
 

@@ -119,7 +119,8 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   try {
-    delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path);
+    delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path,
+                           record.trainer.best_model_checkpoint);
   } catch (const Error& error) {
     warn("{}", error.what());  // the new checkpoint is complete nevertheless
   }

@@ -13,6 +13,7 @@
 #include "step/memory_table.h"
 #include "step/step_programs.h"
 #include "tokenizer/tokenizer.h"
+#include "train/best_checkpoint.h"
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/not_finite.h"
@@ -70,6 +71,7 @@ int finetune(const Request& request) {
   const Batches batches(data.train, padded_with(run.batch, tokenizer));
   if (resume) check_data(resume->state, batches.identity());
   const RunLength length = run_length(run.length, batches.steps_per_epoch());
+  check_best(run, length);
   require_disk(run, length, resume.has_value(), resume ? resume->step : 0);
   announce(run, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
@@ -105,7 +107,7 @@ int finetune(const Request& request) {
   CheckpointWriter checkpoints(run, repository, batches.identity());
 
   BatchPrefetcher prefetcher(batches);
-  while (state.step < length.total_steps) {
+  while (state.step < length.total_steps && !recorder.ends_early()) {
     recorder.start_step();
     output.check();
     checkpoints.check();
@@ -124,9 +126,11 @@ int finetune(const Request& request) {
       stop_not_finite(devices, run, state, batch, outcome);
     }
     recorder.step(outcome, batch, state.step, step.flops, warm);
-    if (held_out && length.evaluates_after(state.step)) recorder.evaluation(held_out->run(state), state.step);
+    const bool evaluates = held_out && length.evaluates_after(state.step);
+    if (evaluates) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();
-    if (signal != 0 || length.saves_after(state.step)) recorder.saved(checkpoints.save(state, recorder.record()));
+    if (signal != 0 || length.saves_after(state.step) || (evaluates && run.best.save && recorder.is_best()))
+      recorder.saved(checkpoints.save(state, recorder.record()));
     if (signal != 0) {
       checkpoints.require();
       info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
@@ -138,6 +142,8 @@ int finetune(const Request& request) {
 
   checkpoints.settle();
   output.check();
+  if (state.step < length.total_steps) info("{}", early_end_text(run, recorder.record().trainer));
+  if (run.best.load_at_end) load_best(devices, run, repository, recorder.record().trainer, state);
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out); });
   recorder.finish();
   return 0;

@@ -19,9 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // Returns how many checkpoints the steps after `done` write; at least one, because an interrupt saves one.
-int64_t saves_after(const RunLength& length, int64_t done) {
+int64_t saves_after(const Run& run, const RunLength& length, int64_t done) {
   int64_t saves = 0;
-  if (length.save_every > 0)
+  if (run.best.save)  // in the worst case every evaluation is the best
+    saves = length.total_steps / std::max<int64_t>(1, length.eval_every) + 1;
+  else if (length.save_every > 0)
     saves = length.total_steps / length.save_every - done / length.save_every +
             (length.total_steps % length.save_every != 0);
   return std::max<int64_t>(1, saves);
@@ -83,7 +85,7 @@ int64_t checkpoint_bytes(const Run& run) {
 }
 
 int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64_t present) {
-  int64_t checkpoints = saves_after(length, done);
+  int64_t checkpoints = saves_after(run, length, done);
   // An old checkpoint is deleted after the new one is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
     checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));

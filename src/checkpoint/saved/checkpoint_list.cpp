@@ -89,7 +89,8 @@ std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::s
   return folder;
 }
 
-std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t limit, const fs::path& written) {
+std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t limit, const fs::path& written,
+                                             const fs::path& best) {
   std::vector<fs::path> deleted;
   if (limit <= 0) return deleted;
   const std::vector<CheckpointFolder> all = list_checkpoints(output_dir);
@@ -97,7 +98,7 @@ std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t
   int64_t excess = static_cast<int64_t>(all.size()) - limit;
   for (const CheckpointFolder& one : all) {
     if (excess <= 0) break;
-    if (one.path == written || (newest && one.path == newest->path)) continue;
+    if (one.path == written || one.path == best || (newest && one.path == newest->path)) continue;
     remove_folder(one.path);
     deleted.push_back(one.path);
     --excess;

@@ -25,8 +25,9 @@ std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& o
 // folder is missing or has no state, or when no checkpoint has one.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& output_dir, const std::string& value);
 // Deletes the oldest checkpoints until at most `limit` are left (0: no limit). Never deletes `written` (the one that
-// was just written) or the newest complete one. Returns the deleted ones.
+// was just written), `best` (empty: none) or the newest complete one. Returns the deleted ones.
 std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit,
-                                                          const std::filesystem::path& written);
+                                                          const std::filesystem::path& written,
+                                                          const std::filesystem::path& best = {});
 
 }  // namespace fettle

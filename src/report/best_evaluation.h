@@ -1,0 +1,23 @@
+// Defines best_evaluation: which evaluation of a run is the best so far, and how many have followed it without a better
+// one. The log alone decides, so a resumed run decides the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "report/log_files.h"
+#include "run/run.h"
+
+namespace fettle {
+
+struct BestEvaluation {
+  int64_t step = 0;
+  double value = 0;
+  int64_t not_better = 0;  // evaluations since one was better by more than the threshold, as Trainer counts patience
+};
+
+// Returns nullopt before the first evaluation. A value that is not finite is never the best.
+std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& history, const BestSpec& spec);
+
+}  // namespace fettle

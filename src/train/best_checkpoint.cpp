@@ -1,0 +1,76 @@
+#include "train/best_checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "eval/classification_report.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The names of the figures that an evaluation of this run has, without "eval_".
+std::vector<std::string> figure_names(const Run& run) {
+  std::vector<std::string> names{"loss"};
+  std::map<std::string, double> figures;
+  if (run.labels()) {
+    ClassificationReport report;
+    report.problem = run.labels()->problem;
+    figures = report.figures();
+  } else if (run.stage->metrics != nullptr) {
+    figures = run.stage->metrics(run.keys, std::vector<float>(static_cast<size_t>(run.stage->metric_sums), 1));
+  } else {
+    figures = {{"perplexity", 0}, {"accuracy", 0}};
+  }
+  for (const auto& [name, value] : figures) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+void check_best(const Run& run, const RunLength& length) {
+  if (!run.best.used()) return;
+  const std::string name = run.best.metric.substr(5);
+  if (const std::vector<std::string> names = figure_names(run); std::ranges::find(names, name) == names.end())
+    throw UserError("{}: metric_for_best_model: evaluations have no figure '{}'; use one of {}",
+                    run.keys.where("metric_for_best_model"), name, fmt::join(names, ", "));
+  if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
+      length.eval_every % length.save_every != 0)
+    throw UserError(
+        "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps: evaluations are {} steps "
+        "apart and checkpoints {}; make one a multiple of the other, or set save_strategy: best",
+        run.keys.where("load_best_model_at_end"), length.eval_every, length.save_every);
+}
+
+std::string early_end_text(const Run& run, const TrainerState& record) {
+  return fmt::format("stopped at step {}: {} was not better than {:.4f} (step {}) in {} evaluations",
+                     record.global_step, run.best.metric, record.best_metric.value_or(0),
+                     record.best_global_step.value_or(0), run.best.patience);
+}
+
+void load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
+               TrainState& state) {
+  if (record.best_model_checkpoint.empty()) return warn("load_best_model_at_end: no evaluation has a checkpoint yet");
+  // The folder may have been moved since.
+  const fs::path checkpoint = run.output.folder / fs::path(record.best_model_checkpoint).filename();
+  if (checkpoint == checkpoint_path(run.output.folder, state.step)) return;
+  try {
+    StateReader reader(state_folder(checkpoint));
+    state = {};  // frees its memory first
+    state = load_state(devices, run, repository, reader);
+  } catch (const UserError& error) {
+    const auto newest = newest_checkpoint(run.output.folder);
+    throw UserError("load_best_model_at_end: the best evaluation's checkpoint cannot be read: {}{}", error.what(),
+                    newest
+                        ? fmt::format("; to take the weights of step {} instead, set load_best_model_at_end: false and "
+                                      "resume_from_checkpoint: {}",
+                                      newest->step, newest->path.string())
+                        : "");
+  }
+  info("the result is that of {}, the checkpoint with the best {}", checkpoint.string(), run.best.metric);
+}
+
+}  // namespace fettle

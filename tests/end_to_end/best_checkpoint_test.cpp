@@ -1,0 +1,97 @@
+// A user keeps the best evaluation instead of the last step, and stops a run that no longer improves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A run whose evaluation gets worse from its first one on, since the held-out rows differ from the trained ones.
+class BestCheckpoint : public testing::Test {
+ protected:
+  std::vector<std::string> words(const std::vector<std::string>& more) const {
+    std::string rows, others;
+    for (int i = 0; i < 12; ++i) rows += json{{"prompt", "ab"}, {"completion", "c" + std::to_string(i)}}.dump() + "\n";
+    for (int i = 0; i < 3; ++i) others += json{{"prompt", "xy"}, {"completion", "zz q"}}.dump() + "\n";
+    write_text(folder_ / "rows.jsonl", rows);
+    write_text(folder_ / "held_out.jsonl", others);
+    return with(with(train_words(folder_ / "out"),
+                     {"dataset=" + (folder_ / "rows.jsonl").string(), "template=none", "learning_rate=0.02",
+                      "eval_dataset=" + (folder_ / "held_out.jsonl").string(), "eval_strategy=steps", "eval_steps=2",
+                      "save_strategy=steps", "save_steps=2", "max_steps=12"}),
+                more);
+  }
+  json state() const { return json::parse(read_text(folder_ / "out/trainer_state.json")); }
+  std::string weights(const std::string& name = "") const {
+    return read_text(folder_ / "out" / name / "adapter_model.safetensors");
+  }
+  // The step of the smallest evaluation loss in the log.
+  int64_t best_step() const {
+    int64_t step = 0;
+    double least = INFINITY;
+    const json log = state()["log_history"];
+    for (const json& record : log)
+      if (record.contains("eval_loss") && record["eval_loss"] < least)
+        least = record["eval_loss"], step = record["step"];
+    return step;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(BestCheckpoint, IsTheResult) {
+  const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "save_total_limit=2"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string name = "checkpoint-" + std::to_string(best_step());
+  ASSERT_LT(best_step(), 12) << "the best evaluation is not the last one";
+  EXPECT_EQ(weights(), weights(name));
+  EXPECT_NE(weights(), weights("checkpoint-12"));
+  EXPECT_EQ(state()["best_global_step"], best_step());
+  EXPECT_EQ(std::filesystem::path(state()["best_model_checkpoint"]).filename(), name);
+}
+
+TEST_F(BestCheckpoint, EndsTheRunEarlyAndAResumedRunEndsTheSame) {
+  const std::vector<std::string> keys{"early_stopping_patience=2", "load_best_model_at_end=true"};
+  const Outcome whole = run_fettle(folder_, words(keys));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const int64_t last = state()["global_step"];
+  EXPECT_EQ(last, best_step() + 4) << "two evaluations after the best one";
+  EXPECT_THAT(whole.err, HasSubstr("stopped at step " + std::to_string(last) + ": eval_loss was not better than"));
+  const std::string result = weights();
+  std::filesystem::remove_all(folder_ / "out" / ("checkpoint-" + std::to_string(last)));
+  const Outcome resumed = run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=true"})));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(state()["global_step"], last);
+  EXPECT_EQ(weights(), result);
+}
+
+TEST_F(BestCheckpoint, IsTheOnlyOneThatIsSaved) {
+  const Outcome run = run_fettle(folder_, words({"save_strategy=best", "load_best_model_at_end=true"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string best = "checkpoint-" + std::to_string(best_step());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out" / best));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/checkpoint-12"));
+  EXPECT_EQ(weights(), weights(best));
+}
+
+TEST_F(BestCheckpoint, WishesThatContradictAreRefused) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> cases{
+      {{"load_best_model_at_end=true", "eval_strategy=no"}, "set eval_strategy: steps or epoch"},
+      {{"early_stopping_patience=2", "eval_strategy=no"}, "set eval_strategy: steps or epoch"},
+      {{"load_best_model_at_end=true", "save_strategy=no"}, "set both alike, or save_strategy: best"},
+      {{"load_best_model_at_end=true", "save_steps=3"}, "make one a multiple of the other"},
+      {{"load_best_model_at_end=true", "save_only_model=true"}, "save_only_model"},
+      {{"early_stopping_patience=2", "metric_for_best_model=bleu"}, "use one of loss, accuracy, perplexity"}};
+  for (const auto& [keys, said] : cases) {
+    const Outcome run = run_fettle(folder_, words(keys));
+    EXPECT_EQ(run.code, 2) << said;
+    EXPECT_THAT(run.err, HasSubstr(said));
+  }
+}
+
+}  // namespace
+}  // namespace fettle
