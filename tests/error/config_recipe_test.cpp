@@ -108,8 +108,9 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("optim: grokadamw\n"),
             "FILE:1: optim: grokadamw is not available in this version; use one of adamw_torch, adamw_8bit, adafactor, "
             "lion_32bit, lion_8bit, sgd, muon");
-  EXPECT_EQ(message("report_to: [wandb, swanlab]\n"),
-            "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, trackio");
+  EXPECT_EQ(
+      message("report_to: [wandb, swanlab]\n"),
+      "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, trackio");
   EXPECT_EQ(message("quantization_bit: 3\n"), "FILE:1: quantization_bit: 3 is not available in this version");
   EXPECT_EQ(message("galore_rank: 5\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
