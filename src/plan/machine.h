@@ -46,6 +46,7 @@ class Machine {
   std::string title() const;              // "8 x AMD Instinct MI300X"
   const std::string& capability() const;  // of a device, as in DeviceInfo
   RunTarget run_target() const;
+  bool on_host() const { return here_ != nullptr && here_->on_host(); }  // its devices share the host's memory
   const MemoryShare& memory() const;                               // of one device
   const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
