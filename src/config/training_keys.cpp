@@ -197,7 +197,8 @@ std::vector<Key> training_keys() {
        .member = &Recipe::gradient_checkpointing,
        .help = "What the backward pass computes again instead of keeping it: nothing (none), attention's scores "
                "(attention), all but matrix products (dots), all but the results of linear layers (linear), linear "
-               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least that fits "
+               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least that "
+               "fits "
                "into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},

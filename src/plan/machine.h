@@ -47,8 +47,8 @@ class Machine {
   const std::string& capability() const;  // of a device, as in DeviceInfo
   RunTarget run_target() const;
   bool on_host() const { return here_ != nullptr && here_->on_host(); }  // its devices share the host's memory
-  const MemoryShare& memory() const;                               // of one device
-  const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
+  const MemoryShare& memory() const;                                     // of one device
+  const std::optional<Target>& target() const { return target_; }        // its rates; none: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
   std::optional<Machine> multiplied(int64_t times) const;

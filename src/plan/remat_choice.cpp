@@ -17,8 +17,7 @@ constexpr int kMostCompiled = 3;
 
 // Sets the peaks of candidates that were not compiled: on the line through the two compiled last, or at its usual
 // slope of one byte for each byte saved.
-void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidate& last,
-                    const RematCandidate* before) {
+void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidate& last, const RematCandidate* before) {
   double slope = 1;
   if (before != nullptr && before->saved != last.saved)
     slope = static_cast<double>(last.peak - before->peak) / static_cast<double>(last.saved - before->saved);
@@ -32,7 +31,8 @@ void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidat
 std::vector<RematCandidate> candidates_of(const Run& asked, int64_t length) {
   std::vector<RematCandidate> out;
   for (const RematPolicy& policy : remat_policies()) {
-    if (policy.full_percent > 0 && asked.trains_layers_on_host()) continue;
+    const int64_t layers = asked.model.config.num_hidden_layers;
+    if (policy.full_percent > 0 && (asked.trains_layers_on_host() || policy.full_layers(layers) == layers)) continue;
     Program program = build_train_step(with_remat(asked, policy), length);
     const int64_t saved = stacked_bytes(program.block()) / asked.target.count;
     if (out.empty() || saved < out.back().saved) out.push_back({std::string(policy.name), saved});
@@ -68,8 +68,9 @@ int64_t stacked_bytes(const Block& block) {
 }
 
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of) {
-  size_t low = 0, high = candidates.size() - 1;  // candidates before `low` do not fit; those after `high` are not needed
-  bool fits = false;                             // `high` was compiled and fits
+  size_t low = 0,
+         high = candidates.size() - 1;  // candidates before `low` do not fit; those after `high` are not needed
+  bool fits = false;                    // `high` was compiled and fits
   const RematCandidate *last = nullptr, *before = nullptr;
   for (RematCandidate& candidate : candidates) candidate.peak = base + candidate.saved;
   for (int compiled = 0; compiled < kMostCompiled; ++compiled) {
@@ -153,7 +154,7 @@ std::string format_remat(const RematChoice& choice) {
     const RematCandidate& one = choice.candidates[i];
     text += fmt::format("\n  {:<10}{:>12}  {}{}", one.policy, size_text(one.peak),
                         one.compiled ? "compiler's count" : "estimated",
-                        i == choice.taken            ? ", taken"
+                        i == choice.taken              ? ", taken"
                         : one.peak > choice.room.bytes ? ", does not fit"
                         : i > choice.taken             ? ", computes more again"
                                                        : "");

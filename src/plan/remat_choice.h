@@ -25,9 +25,9 @@ StepRoom step_room(const Machine& machine);
 int64_t host_room(int64_t free, int64_t devices);
 
 struct RematCandidate {
-  std::string policy;   // name of a RematPolicy
-  int64_t saved = 0;    // bytes that loops save on one device, from the graph
-  int64_t peak = 0;     // the compiler's count; when it was not compiled, an estimate from those that were
+  std::string policy;  // name of a RematPolicy
+  int64_t saved = 0;   // bytes that loops save on one device, from the graph
+  int64_t peak = 0;    // the compiler's count; when it was not compiled, an estimate from those that were
   bool compiled = false;
 };
 

@@ -1,10 +1,9 @@
 // gradient_checkpointing: auto takes the policy that computes the least again among those that fit, and compiles few.
-#include "plan/remat_choice.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/repository.h"
+#include "plan/remat_choice.h"
 #include "reference_models.h"
 #include "resolve_run.h"
 
@@ -108,12 +107,13 @@ std::vector<std::string> policies(const Run& run, int64_t room) {
   return names;
 }
 
-// The model has two layers, so 25 and 50 % are the same, and so are 75 % and full.
+// The model has two layers, so 25 and 50 % are the same, and so are 75 % and full. At 40 positions, scores are smaller
+// than the values between matrix products.
 TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
   const auto run = run_of({});
   EXPECT_TRUE(run.remat_auto);
-  EXPECT_THAT(policies(run, 1), ElementsAre("attention", "dots", "linear", "25%", "75%"));
-  EXPECT_THAT(policies(run_of({"offload_param=true"}), 1), ElementsAre("attention", "dots", "linear", "full"));
+  EXPECT_THAT(policies(run, 1), ElementsAre("attention", "linear", "25%", "full"));
+  EXPECT_THAT(policies(run_of({"offload_param=true"}), 1), ElementsAre("attention", "linear", "full"));
 }
 
 TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
@@ -121,7 +121,7 @@ TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
     ADD_FAILURE() << "nothing is compiled";
     return 0;
   });
-  EXPECT_EQ(choice.policy(), "75%");
+  EXPECT_EQ(choice.policy(), "full");
   EXPECT_THAT(format_remat(choice), HasSubstr("limit is not known"));
 }
 
@@ -133,9 +133,10 @@ TEST(RematChoice, AKeyOfTheRecipeWins) {
 }
 
 TEST(RematChoice, ShowsWhatOthersNeed) {
-  const RematChoice choice{{{"attention", 80, 90'000'000, true}, {"dots", 40, 50'000'000, true}, {"full", 0, 20'000'000}},
-                           1,
-                           {60'000'000, "the device's limit"}};
+  const RematChoice choice{
+      {{"attention", 80, 90'000'000, true}, {"dots", 40, 50'000'000, true}, {"full", 0, 20'000'000}},
+      1,
+      {60'000'000, "the device's limit"}};
   const std::string text = format_remat(choice);
   EXPECT_THAT(text, HasSubstr("auto takes dots; a step may take 60.00 MB (the device's limit)"));
   EXPECT_THAT(text, HasSubstr("attention     90.00 MB  compiler's count, does not fit"));
