@@ -108,7 +108,7 @@ struct Recipe {
   bool pure_bf16 = false;
   bool tf32 = false;
   bool fp8 = false;                             // the layers' matmuls take 8-bit operands
-  std::string gradient_checkpointing = "full";  // true = full, false = none
+  std::string gradient_checkpointing = "auto";  // true = full, false = none
   int64_t seed = 42;
 
   // Output.
@@ -171,6 +171,7 @@ struct Recipe {
   double effective_lora_alpha() const { return lora_alpha.value_or(2.0 * static_cast<double>(lora_rank)); }
   // Returns whether the recipe says `mesh: auto`. Then plan/mesh_choice.h chooses the mesh. For every choice, a step
   // has per_device_train_batch_size times the number of all devices rows.
+  bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
   bool mesh_is_auto() const { return mesh.contains("auto"); }
   // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
   std::string where(const std::string& key) const;

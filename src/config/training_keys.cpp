@@ -197,9 +197,11 @@ std::vector<Key> training_keys() {
        .member = &Recipe::gradient_checkpointing,
        .help = "What the backward pass computes again instead of keeping it: nothing (none), attention's scores "
                "(attention), all but matrix products (dots), all but the results of linear layers (linear), linear "
-               "with the first 25%, 50% or 75% of the layers as in full, or all layers as whole (full, or true).",
+               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least that "
+               "fits "
+               "into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
-       .values = {"none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
+       .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},
        .spellings = {{"true", "full"}, {"false", "none"}, {"unsloth", "full"}, {"minimal", "dots"}}},
       {.name = "seed",

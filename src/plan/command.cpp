@@ -52,12 +52,17 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
   else
     live_line(fmt::format("compiling the step for {}", machine.title()));
   const Variant variant = choice ? choice->taken().variant : Variant{};
+  std::optional<PlannedRemat> remat;
+  if (request.remat_is_auto() && !by) remat = plan_remat(request, variant, machine);
   PlanResult result{.plan = by       ? largest_fit(request, variant, machine, *by)
+                            : remat  ? remat->plan
                             : choice ? *choice->taken().plan
                                      : plan_step(request, variant, machine),
                     .choice = choice};
+  if (remat) result.remat = remat->choice;
   if (!options.json) {
     if (result.choice) out << format_choice(*result.choice) << "\n";
+    if (result.remat) out << format_remat(*result.remat) << "\n";
     out << format_plan(result.plan) << std::flush;
   }
   const bool fits = result.plan.memory.fits();

@@ -22,9 +22,10 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
 
 enum class FitBy { kBatch, kSequence };
 
-// Returns the plan with the largest per_device_train_batch_size, or cutoff_len (up to max_position_embeddings, within
-// 1/64), that fits `machine`. When none fits, returns the plan of the smallest size. Prints the sizes that it tries to
-// stderr. Throws UserError when the machine's memory is not known.
+// With `gradient_checkpointing: auto` the sizes are those of full. Returns the plan with the largest
+// per_device_train_batch_size, or cutoff_len (up to max_position_embeddings, within 1/64), that fits `machine`. When
+// none fits, returns the plan of the smallest size. Prints the sizes that it tries to stderr. Throws UserError when the
+// machine's memory is not known.
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

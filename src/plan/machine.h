@@ -46,8 +46,9 @@ class Machine {
   std::string title() const;              // "8 x AMD Instinct MI300X"
   const std::string& capability() const;  // of a device, as in DeviceInfo
   RunTarget run_target() const;
-  const MemoryShare& memory() const;                               // of one device
-  const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
+  bool on_host() const { return here_ != nullptr && here_->on_host(); }  // its devices share the host's memory
+  const MemoryShare& memory() const;                                     // of one device
+  const std::optional<Target>& target() const { return target_; }        // its rates; none: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
   std::optional<Machine> multiplied(int64_t times) const;

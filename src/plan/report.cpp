@@ -156,6 +156,8 @@ nlohmann::json to_json(const PlanResult& result) {
                      {"cutoff_len", plan.run.data.cutoff_len},
                      {"step", step},
                      {"compile_seconds", plan.compile_seconds}};
+  out["gradient_checkpointing"] = plan.run.remat.name;
+  if (result.remat) out["gradient_checkpointing_choice"] = to_json(*result.remat);
   if (result.choice) out["meshes"] = choice_json(*result.choice);
   if (!plan.memory.fits()) {
     out["remedies"] = nlohmann::json::array();

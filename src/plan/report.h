@@ -5,15 +5,18 @@
 #include <string>
 
 #include "plan/mesh_choice.h"
+#include "plan/remat_choice.h"
 #include "plan/remedies.h"
 #include "plan/step_plan.h"
 
 namespace fettle {
 
-// The command's results: the plan, how its mesh was chosen (mesh: auto), and remedies when it does not fit.
+// The command's results: the plan, how its mesh (mesh: auto) and what its layers save
+// (gradient_checkpointing: auto) were chosen, and remedies when it does not fit.
 struct PlanResult {
   StepPlan plan;
   std::optional<MeshChoice> choice;
+  std::optional<RematChoice> remat;
   std::vector<Remedy> remedies;
 };
 

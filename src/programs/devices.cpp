@@ -80,8 +80,7 @@ Devices::Devices(const DeviceRequest& request)
   if (request.compile_cache != "off")
     cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")
                                                  : std::filesystem::path(request.compile_cache));
-  const bool on_host = plugin_->vendor().staging == Staging::kHostMemory;
-  if (request.require_arithmetic && !on_host) fettle::require_arithmetic(*this);
+  if (request.require_arithmetic && !on_host()) fettle::require_arithmetic(*this);
 }
 
 MeshAxes Devices::flat_mesh() const {
@@ -113,10 +112,37 @@ void Devices::require_host_memory() const {
   if (!client_.has_memory(memory_kind(Memory::kHost))) throw no_host_memory(client_);
 }
 
-Executable Devices::compile(const Program& program) {
-  if (program.uses_host_memory()) require_host_memory();
-  const CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
+bool Devices::on_host() const {
+  return plugin_->vendor().staging == Staging::kHostMemory;
+}
+
+namespace {
+
+CompileOptions options_of(const Program& program) {
+  return {.num_partitions = static_cast<int>(program.mesh().size())};
+}
+
+}  // namespace
+
+MemoryStats Devices::memory_stats(const Program& program) {
   const std::string text = program.text(tf32_);
+  if (cache_)
+    if (const auto stored = cache_->memory_stats(client_, text, options_of(program))) return *stored;
+  kept_.emplace(text, compile(program, text));
+  return kept_->second.memory_stats();
+}
+
+Executable Devices::compile(const Program& program) {
+  const std::string text = program.text(tf32_);
+  if (!kept_ || kept_->first != text) return compile(program, text);
+  Executable kept = std::move(kept_->second);
+  kept_.reset();
+  return kept;
+}
+
+Executable Devices::compile(const Program& program, const std::string& text) {
+  if (program.uses_host_memory()) require_host_memory();
+  const CompileOptions options = options_of(program);
   if (const char* folder = std::getenv("FETTLE_DUMP"))
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   try {

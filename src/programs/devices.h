@@ -51,14 +51,21 @@ class Devices {
   void require_host_memory() const;
   // Compiles the program, or reads it from the compile cache.
   Executable compile(const Program& program);
+  // Returns the compiler's count of the program's memory, from the compile cache if the program is there. Otherwise
+  // compiles it and keeps the result for the next compile() of the same program.
+  MemoryStats memory_stats(const Program& program);
+  bool on_host() const;  // the devices are the host's own processors
 
  private:
+  Executable compile(const Program& program, const std::string& text);
+
   std::shared_ptr<const Plugin> plugin_;
   MemoryShare memory_;  // declared before the client, whose constructor needs it
   Client client_;
   int64_t count_;
   bool tf32_;
   std::vector<std::string> kernels_;
+  std::optional<std::pair<std::string, Executable>> kept_;  // by memory_stats: text and program
   int compiled_ = 0;  // number of compiled programs, for the file names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };

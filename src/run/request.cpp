@@ -115,6 +115,10 @@ bool Request::mesh_is_auto() const {
   return recipe_->mesh_is_auto();
 }
 
+bool Request::remat_is_auto() const {
+  return recipe_->remat_is_auto();
+}
+
 bool Request::names_mesh() const {
   return !recipe_->mesh.empty() && !recipe_->mesh_is_auto();
 }

@@ -70,6 +70,7 @@ class Request {
   DeviceRequest devices() const;
   AssumedDevices assumed_devices() const;
   bool mesh_is_auto() const;
+  bool remat_is_auto() const;
   bool names_mesh() const;  // axes with sizes
   // Returns the batches for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands that open no
   // device.

@@ -242,12 +242,8 @@ class Resolving {
       for (QuantisedWeight& weight : run_.quantised) weight.base.memory = Memory::kHost;
   }
 
-  // The gradient of a layer's weights is written to host memory in one loop over all layers.
   void check_remat() const {
-    const bool on_host = std::ranges::any_of(run_.trained, [&](const Param& param) {
-      return param.stacked() && param.memory == Memory::kHost && !run_.has_master(param);
-    });
-    if (on_host && run_.remat.full_percent > 0)
+    if (run_.remat.full_percent > 0 && run_.trains_layers_on_host())
       throw UserError(
           "{}: gradient_checkpointing: {} cannot treat some layers differently while offload_param trains them in host "
           "memory; take full, linear, dots, attention or none",
@@ -346,7 +342,8 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .tf32 = recipe.tf32,
           .offload_optimizer = recipe.offload_optimizer,
           .offload_param = recipe.offload_param,
-          .remat = remat_policy(recipe.gradient_checkpointing),
+          .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
+          .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),

@@ -52,6 +52,18 @@ bool Run::has_master(const Param& param) const {
   return param.trained && param.stacked() && param.role == Role::kLinear;
 }
 
+bool Run::trains_layers_on_host() const {
+  return std::ranges::any_of(trained, [&](const Param& param) {
+    return param.stacked() && param.memory == Memory::kHost && !has_master(param);
+  });
+}
+
+Run with_remat(Run run, const RematPolicy& policy) {
+  run.remat = policy;
+  run.remat_auto = false;
+  return run;
+}
+
 std::string frozen_input(const Param& param) {
   return "frozen/" + param.stack_name();
 }

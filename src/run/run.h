@@ -96,6 +96,7 @@ struct Run {
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;
   RematPolicy remat = {};
+  bool remat_auto = false;  // the recipe leaves `remat` to the program (settle_remat); until then it is full
   ShardingRules sharding;
   UpdateSpec update;
   Optimizer optimizer;
@@ -125,10 +126,16 @@ struct Run {
   // True for a master weight: a trained f32 matrix of the layers that the step uses in 16 bits. With offload_optimizer,
   // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
   bool has_master(const Param& param) const;
+  // Whether the layers' weights are trained in host memory. Their gradients are then written there in one loop over all
+  // layers, so all layers save the same values.
+  bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Weight decay does not apply to biases and norms, as is usual with PyTorch.
   static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
+
+// Returns the same run with another policy of rematerialisation.
+Run with_remat(Run run, const RematPolicy& policy);
 
 // Names of program inputs and outputs.
 std::string frozen_input(const Param& param);

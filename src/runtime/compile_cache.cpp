@@ -144,6 +144,14 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
   return folder_ / (key.text() + ".pjrt");
 }
 
+std::optional<MemoryStats> CompileCache::memory_stats(const Client& client, const std::string& module_text,
+                                                      const CompileOptions& options) const {
+  const fs::path path = file_of(client, module_text, options);
+  if (!distrust(path).empty()) return std::nullopt;
+  const std::optional<Entry> stored = read_entry(path);
+  return stored ? std::optional(stored->stats) : std::nullopt;
+}
+
 Executable CompileCache::compile(const Client& client, const std::string& module_text, Signature signature,
                                  const CompileOptions& options) {
   const fs::path path = file_of(client, module_text, options);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "runtime/client.h"
@@ -32,6 +33,9 @@ class CompileCache {
   // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {});
+  // Returns the compiler's count of a stored program's memory; none when the program is not stored.
+  std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
+                                          const CompileOptions& options = {}) const;
   int hits() const { return hits_; }
   int misses() const { return misses_; }
   // The file that holds this program, or would hold it.

@@ -111,7 +111,21 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"started", to_json(record.started)},
           {"identity", identity(run)},
           {"base", base},
-          {"kernels", kernel_ids(run.target.kernels)}};
+          {"kernels", kernel_ids(run.target.kernels)},
+          {"gradient_checkpointing", run.remat.name}};
+}
+
+std::string written_remat(const StateReader& state) {
+  return state.meta().value("gradient_checkpointing", "");
+}
+
+void report_remat(const StateReader& state, const Run& run) {
+  const std::string written = written_remat(state);
+  if (run.remat_auto || written.empty() || written == run.remat.name) return;
+  warn(
+      "{} was written by a run with gradient_checkpointing: {}, this run has {}: losses may differ from those of an "
+      "uninterrupted run in their last digits",
+      checkpoint_of(state), written, run.remat.name);
 }
 
 void report_kernels(const StateReader& state, const Run& run) {

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
+#include "plan/remat_choice.h"
 #include "report/recorder.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
@@ -55,29 +56,30 @@ int finetune(const Request& request) {
   // Checks the recipe's requests before any weight is read.
   const ModelRepository& repository = request.repository();
   Devices devices(request.devices());
-  const Run run = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
-  const MemoryTable held = held_table(run, devices.memory(), devices.title());
-  require_fit(run, held);
+  const Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
+  const MemoryTable held = held_table(asked, devices.memory(), devices.title());
+  require_fit(asked, held);
   require_host_fit(held, devices.count(), free_host_memory());
-  const OutputFolder output = check_output(run);
-  auto resume = find_resume_point(run, repository);
-  RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = run.data.started};
+  const OutputFolder output = check_output(asked);
+  auto resume = find_resume_point(asked, repository);
+  RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
 
   // Rows become batches.
-  const Tokenizer tokenizer = Tokenizer::open(run.model_folder);
-  const Datasets data = load_datasets(started_at(record.started, run.data), tokenizer, run.model.config.vocab_size);
-  check_positions(run, data.train);
-  check_positions(run, data.eval);
-  const Batches batches(data.train, padded_with(run.batch, tokenizer));
+  const Tokenizer tokenizer = Tokenizer::open(asked.model_folder);
+  const Datasets data = load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
+  check_positions(asked, data.train);
+  check_positions(asked, data.eval);
+  const Batches batches(data.train, padded_with(asked.batch, tokenizer));
   if (resume) check_data(resume->state, batches.identity());
-  const RunLength length = run_length(run.length, batches.steps_per_epoch());
-  check_best(run, length);
-  require_disk(run, length, resume.has_value(), resume ? resume->step : 0);
-  announce(run, length, batches, data.report, resume ? resume->step : 0, devices.title());
+  const RunLength length = run_length(asked.length, batches.steps_per_epoch());
+  check_best(asked, length);
+  require_disk(asked, length, resume.has_value(), resume ? resume->step : 0);
+  announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
   // The step becomes a program. Its memory is known before it runs.
-  StepPrograms programs(devices, run);
   const int64_t longest = batches.lengths().back();
+  const Run run = settle_remat(asked, longest, devices, resume ? written_remat(resume->state) : "");
+  StepPrograms programs(devices, run);
   const MemoryTable memory = programs.memory(longest);
   info("{}", format_memory_table(memory));
   require_fit(run, memory);

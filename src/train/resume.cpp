@@ -65,6 +65,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     check_base(point.state, base);
     point.record = read_record(point.state);
     report_kernels(point.state, run);
+    report_remat(point.state, run);
     point.step = point.state.meta().at("step").get<int64_t>();
     for (const CheckpointFolder& one : list_checkpoints(run.output.folder))
       if (one.step > point.step)

@@ -104,6 +104,25 @@ TEST(Plan, FitFindsALargerBatch) {
   EXPECT_THAT(run.err.substr(next, run.err.find('\n', next) - next), HasSubstr("does not fit"));
 }
 
+// On a card that is too small for the policy of a large one, another is taken, which fits.
+TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
+  TempFolder folder;
+  auto plan = [&](const std::string& target) {
+    const Outcome run = run_fettle(folder, plan_words({"--target", target, "--json", "per_device_train_batch_size=8"}));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return nlohmann::json::parse(run.out);
+  };
+  const nlohmann::json large = plan("mi300x:1");
+  EXPECT_EQ(large["gradient_checkpointing"], "attention");
+  const nlohmann::json& choice = large["gradient_checkpointing_choice"];
+  EXPECT_EQ(choice["taken"], "attention");
+  EXPECT_EQ(choice["candidates"][0]["peak_bytes"], large["per_device"]["peak_bytes"]);
+  EXPECT_EQ(choice["candidates"][0]["compiled"], true);
+  const nlohmann::json small = plan(small_card(folder, large["per_device"]["peak_bytes"].get<int64_t>() - 1) + ":1");
+  EXPECT_NE(small["gradient_checkpointing"], "attention");
+  EXPECT_LT(small["per_device"]["peak_bytes"], large["per_device"]["peak_bytes"]);
+}
+
 double last_loss(const std::filesystem::path& output) {
   return nlohmann::json::parse(read_text(output / "all_results.json"))["train_loss"];
 }

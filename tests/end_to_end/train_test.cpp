@@ -64,6 +64,25 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
   }
 }
 
+// Without the key, a resumed run saves what the run before it saved, and repeats its losses.
+TEST(Resume, KeepsWhatTheLayersSave) {
+  TempFolder folder;
+  const std::string key = "gradient_checkpointing=linear";
+  const Outcome whole = run_fettle(folder, with(resumable(folder / "whole"), {key}));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome cut = run_fettle(folder, with(resumable(folder / "cut"), {key}));
+  ASSERT_EQ(cut.code, 0) << cut.err;
+  std::filesystem::remove_all(folder / "cut/checkpoint-8");
+  std::filesystem::remove_all(folder / "cut/checkpoint-6");
+  const Outcome resumed = run_fettle(folder, with(resumable(folder / "cut"), {"resume_from_checkpoint=true"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("gradient_checkpointing: linear, as in the run that wrote the checkpoint"));
+  EXPECT_EQ(logged_losses(folder / "cut"), logged_losses(folder / "whole"));
+  const Outcome other = run_fettle(
+      folder, with(resumable(folder / "cut"), {"resume_from_checkpoint=true", "gradient_checkpointing=none"}));
+  EXPECT_THAT(other.err, HasSubstr("was written by a run with gradient_checkpointing: linear, this run has none"));
+}
+
 TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   TempFolder folder;
   // Kernels are used for rows of 256 positions or more.

@@ -158,6 +158,7 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
   if (f.router) carries.push_back(f.router);
+  const bool scores_again = f.remat.scores_again;
   for (const Segment& segment : segments_of(f, layer_prefix)) {
     int64_t first = 0;  // the number of the loop's first layer
     auto one_layer = [&](const Tensor& nth, const std::vector<Tensor>& carried,
@@ -188,10 +189,12 @@ Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_B
     };
     for (const Part& part : parts_of(f, segment)) {
       first = segment.first + part.first;
+      f.remat.scores_again = scores_again && part.saves != Remat::kFull;
       const ScanOptions options{.remat = part.saves, .first = part.first};
       carries = scan(part.layers, carries, segment.stacks, one_layer, options).carries;
     }
   }
+  f.remat.scores_again = scores_again;
   if (f.cache) {
     f.cache->keys = carries[1];
     f.cache->values = carries[2];

@@ -1,0 +1,148 @@
+// gradient_checkpointing: auto takes the policy that computes the least again among those that fit, and compiles few.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/repository.h"
+#include "plan/remat_choice.h"
+#include "reference_models.h"
+#include "resolve_run.h"
+
+namespace fettle {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kBase = 10;
+
+std::vector<RematCandidate> candidates() {
+  return {{"attention", 80}, {"dots", 40}, {"25%", 30}, {"50%", 20}, {"75%", 10}, {"full", 0}};
+}
+
+// The search on made-up counts: `base` + `slope` x saved bytes.
+struct Searched {
+  std::string taken;
+  std::vector<std::string> compiled;
+};
+Searched search(int64_t room, int64_t base = kBase, double slope = 1) {
+  std::vector<RematCandidate> all = candidates();
+  Searched out;
+  const size_t taken = least_that_fits(all, room, kBase, [&](const RematPolicy& policy) {
+    out.compiled.emplace_back(policy.name);
+    for (const RematCandidate& one : all)
+      if (one.policy == policy.name) return base + static_cast<int64_t>(slope * static_cast<double>(one.saved));
+    return int64_t{-1};
+  });
+  out.taken = all[taken].policy;
+  return out;
+}
+
+TEST(RematChoice, CompilesOnlyOneWhenTheGuessIsRight) {
+  for (const auto& [room, policy] : {std::pair{90, "attention"}, {89, "dots"}, {45, "25%"}, {10, "full"}}) {
+    const Searched found = search(room);
+    EXPECT_EQ(found.taken, policy);
+    EXPECT_THAT(found.compiled, ElementsAre(policy)) << room;
+  }
+}
+
+TEST(RematChoice, MovesDownWhenTheStepNeedsMoreThanTheGuess) {
+  const Searched found = search(60, 35);
+  EXPECT_EQ(found.taken, "50%");
+  EXPECT_THAT(found.compiled, ElementsAre("dots", "50%"));
+}
+
+TEST(RematChoice, MovesUpWhenTheStepNeedsLessThanTheGuess) {
+  const Searched found = search(45, 2);
+  EXPECT_EQ(found.taken, "dots");
+  EXPECT_THAT(found.compiled, ElementsAre("25%", "dots"));
+}
+
+// The second estimate goes through two compiled points, so bytes that are saved twice do not mislead it for long.
+TEST(RematChoice, LearnsTheSlope) {
+  const Searched found = search(50, 12, 2.5);
+  EXPECT_EQ(found.taken, "75%");
+  EXPECT_THAT(found.compiled, ElementsAre("dots", "full", "75%"));
+}
+
+TEST(RematChoice, TakesTheLastWhenNothingFits) {
+  const Searched found = search(5);
+  EXPECT_EQ(found.taken, "full");
+  EXPECT_THAT(found.compiled, ElementsAre("full"));
+  EXPECT_EQ(search(50, 60).taken, "full");
+}
+
+// Whatever the counts are: at most three are compiled, and one that is taken fits, or is the last.
+TEST(RematChoice, TakesOnlyWhatFits) {
+  for (int64_t room = 5; room < 200; room += 7)
+    for (int64_t base = 1; base < 100; base += 9)
+      for (const double slope : {0.0, 0.3, 1.0, 1.7, 4.0}) {
+        const Searched found = search(room, base, slope);
+        EXPECT_LE(found.compiled.size(), 3u);
+        for (const RematCandidate& one : candidates())
+          if (one.policy == found.taken && one.policy != "full") {
+            EXPECT_LE(base + static_cast<int64_t>(slope * static_cast<double>(one.saved)), room);
+          }
+      }
+}
+
+TEST(RematChoice, ACpuLeavesAQuarterAndAtLeastOneGigabyte) {
+  EXPECT_EQ(host_room(8'000'000'000, 1), 6'000'000'000);
+  EXPECT_EQ(host_room(8'000'000'000, 2), 3'000'000'000) << "devices share the host's memory";
+  EXPECT_EQ(host_room(3'000'000'000, 1), 2'000'000'000);
+  EXPECT_EQ(host_room(500'000'000, 1), 0);
+}
+
+Run run_of(const std::vector<std::string>& words) {
+  const std::string folder = reference_model("llama").string();
+  std::vector<std::string> all{"model_name_or_path=" + folder, "cutoff_len=40"};
+  all.insert(all.end(), words.begin(), words.end());
+  return make_run(read_recipe("", all), ModelRepository::open(folder).config(), "config.json", 1);
+}
+
+std::vector<std::string> policies(const Run& run, int64_t room) {
+  std::vector<std::string> names;
+  for (const RematCandidate& one :
+       choose_remat(run, 40, {room, ""}, [](const RematPolicy&) { return int64_t{1}; }).candidates)
+    names.push_back(one.policy);
+  return names;
+}
+
+// The model has two layers, so 25 and 50 % are the same, and so are 75 % and full. At 40 positions, scores are smaller
+// than the values between matrix products.
+TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
+  const auto run = run_of({});
+  EXPECT_TRUE(run.remat_auto);
+  EXPECT_THAT(policies(run, 1), ElementsAre("attention", "linear", "25%", "full"));
+  EXPECT_THAT(policies(run_of({"offload_param=true"}), 1), ElementsAre("attention", "linear", "full"));
+}
+
+TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
+  const RematChoice choice = choose_remat(run_of({}), 40, {}, [](const RematPolicy&) -> int64_t {
+    ADD_FAILURE() << "nothing is compiled";
+    return 0;
+  });
+  EXPECT_EQ(choice.policy(), "full");
+  EXPECT_THAT(format_remat(choice), HasSubstr("limit is not known"));
+}
+
+TEST(RematChoice, AKeyOfTheRecipeWins) {
+  EXPECT_FALSE(run_of({"gradient_checkpointing=true"}).remat_auto);
+  EXPECT_EQ(run_of({"gradient_checkpointing=true"}).remat.name, "full");
+  EXPECT_EQ(run_of({"gradient_checkpointing=false"}).remat.name, "none");
+  EXPECT_EQ(run_of({"gradient_checkpointing=50%"}).remat.full_percent, 50);
+}
+
+TEST(RematChoice, ShowsWhatOthersNeed) {
+  const RematChoice choice{
+      {{"attention", 80, 90'000'000, true}, {"dots", 40, 50'000'000, true}, {"full", 0, 20'000'000}},
+      1,
+      {60'000'000, "the device's limit"}};
+  const std::string text = format_remat(choice);
+  EXPECT_THAT(text, HasSubstr("auto takes dots; a step may take 60.00 MB (the device's limit)"));
+  EXPECT_THAT(text, HasSubstr("attention     90.00 MB  compiler's count, does not fit"));
+  EXPECT_THAT(text, HasSubstr("dots          50.00 MB  compiler's count, taken"));
+  EXPECT_THAT(text, HasSubstr("full          20.00 MB  estimated, computes more again"));
+}
+
+}  // namespace
+}  // namespace fettle
