@@ -27,10 +27,11 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   const double balance = stage.head == Head::kTokens ? balance_factor(recipe, config)
                                                      : recipe.moe_aux_loss_coef.value_or(0);
   if (balance != 0) return Lines::kShared;
-  // Gradients of several micro-batches are added up in f32. For adapters that takes little memory.
-  const bool adds_up = recipe.gradient_accumulation_steps > 1;
-  return adds_up || (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
-                                                                                     : Lines::kShared;
+  // Gradients of several micro-batches are added up in f32, which takes little memory for adapters. Weights in host
+  // memory cross the link in each micro-batch.
+  if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
+  return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
+                                                                                                   : Lines::kShared;
 }
 
 }  // namespace

@@ -65,7 +65,6 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool metrics = run.stage->metric_sums > 0;
   if (metrics) carries.push_back(full(0, {DType::kF32, {run.stage->metric_sums}}));
   if (on_host) carries.push_back(constant(0, DType::kF32));
-  PathScope scope(kMicroBatchLoop);
   const ScanStep sums =
       scan(micro_batches, carries, arrays_of(batch),
            [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {

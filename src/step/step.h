@@ -9,9 +9,6 @@
 
 namespace fettle {
 
-// The name of the loop over micro-batches in paths of ops.
-inline constexpr const char* kMicroBatchLoop = "micro_batches";
-
 // Runs one optimizer step over A micro-batches of B lines of T positions. When the shape is `counted`, batch/used says
 // how many of the micro-batches it runs.
 //

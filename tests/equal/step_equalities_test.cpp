@@ -9,17 +9,6 @@
 namespace fettle {
 namespace {
 
-// Adam turns the rounding noise of a zero gradient into whole steps, so the test compares gradients instead of weights.
-void expect_equal_gradients(const TrainResult& got, const TrainResult& wanted, double relative) {
-  for (const auto& [name, value] : wanted.moments) {
-    double scale = 0;
-    for (double x : value.elements) scale = std::max(scale, std::abs(x));
-    EXPECT_GT(scale, 0) << name;
-    for (size_t e = 0; e < value.elements.size(); ++e)
-      ASSERT_NEAR(got.moments.at(name).elements[e], value.elements[e], relative * scale) << name << ' ' << e;
-  }
-}
-
 struct Tuning {
   std::string model, type;
 };

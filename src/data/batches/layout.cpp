@@ -98,9 +98,7 @@ BatchShape padded_shape(const BatchSpec& spec, int64_t length) {
 }
 
 BatchShape fullest_shape(const BatchSpec& spec) {
-  BatchShape shape = padded_shape(spec, spec.longest());
-  shape.counted = spec.lines == Lines::kRegrouped;
-  return shape;
+  return padded_shape(spec, spec.longest());
 }
 
 std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec) {

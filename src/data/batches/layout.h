@@ -26,7 +26,7 @@ struct BatchShape {
 
 // The shape with a line for each sequence of a step of `spec`.
 BatchShape padded_shape(const BatchSpec& spec, int64_t length);
-// The largest shape that a step of `spec` may have, whatever the rows are: a program for it needs the most memory.
+// The shape of a step of which every row is as long as rows may be. No other shape has larger micro-batches.
 BatchShape fullest_shape(const BatchSpec& spec);
 
 struct Place {

@@ -192,14 +192,6 @@ HloModule read_hlo(std::string_view bytes) {
   return to;
 }
 
-HloModule with_trips(HloModule module, std::string_view name, int64_t trips) {
-  for (HloComputation& computation : module.computations)
-    for (HloInstruction& instruction : computation.instructions)
-      if (instruction.opcode == "while" && instruction.trip_count < 0 && instruction.op_name.ends_with(name))
-        instruction.trip_count = trips;
-  return module;
-}
-
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
   std::vector<Executions> out(module.computations.size());
   out[module.entry].all = 1;

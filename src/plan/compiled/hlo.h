@@ -89,8 +89,5 @@ std::vector<Executions> executions_of(const HloModule& module, bool into_fusions
 // Reads CompiledProgram::optimized_program() of format "hlo_with_config" (an xla.HloModuleProtoWithConfig). Throws
 // DeviceError when the bytes are malformed, or when a part refers to one that does not exist.
 HloModule read_hlo(std::string_view bytes);
-// Returns the module with `trips` as the trip count of loops whose op_name ends with `name`, where the compiler does not
-// know the count.
-HloModule with_trips(HloModule module, std::string_view name, int64_t trips);
 
 }  // namespace fettle
