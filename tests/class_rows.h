@@ -26,17 +26,15 @@ inline Batch class_batch(const std::string& problem, int64_t first, int64_t micr
   const nlohmann::json& labels = classifiers_json()["labels"][problem];
   const int64_t k = problem == kSingle ? 1 : 3;
   const Shape tokens{DType::kI32, {micro_batches, rows, length}};
-  Batch batch{.shape = {.micro_batches = micro_batches,
-                        .lines = rows,
-                        .length = length,
-                        .sequences = micro_batches * rows},
-              .used = micro_batches,
-              .tokens = HostArray::zeros(tokens),
-              .positions = HostArray::zeros(tokens),
-              .segments = HostArray::zeros(tokens),
-              .rows = HostArray::zeros(tokens),
-              .token_types = HostArray::zeros(tokens),
-              .classes = HostArray::zeros({DType::kF32, {micro_batches * rows, k}})};
+  Batch batch{
+      .shape = {.micro_batches = micro_batches, .lines = rows, .length = length, .sequences = micro_batches * rows},
+      .used = micro_batches,
+      .tokens = HostArray::zeros(tokens),
+      .positions = HostArray::zeros(tokens),
+      .segments = HostArray::zeros(tokens),
+      .rows = HostArray::zeros(tokens),
+      .token_types = HostArray::zeros(tokens),
+      .classes = HostArray::zeros({DType::kF32, {micro_batches * rows, k}})};
   for (int64_t r = 0; r < micro_batches * rows - filler; ++r) {
     const std::vector<int32_t>& ids = all[static_cast<size_t>(first + r)].input_ids;
     for (size_t i = 0; i < ids.size(); ++i) {

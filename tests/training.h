@@ -60,9 +60,9 @@ struct TrainResult {
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
   std::map<std::string, Value> trained;                // weights by parameter after the last step
   std::map<std::string, std::vector<int64_t>>
-      layers;                            // numbers of the layers of each parameter; {0} outside of the layers
-  std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
-  int64_t positions = 0;                 // computed in all steps
+      layers;                                    // numbers of the layers of each parameter; {0} outside of the layers
+  std::map<std::string, Value> moments;          // AdamW's first moments: sums of gradients
+  int64_t positions = 0;                         // computed in all steps
   std::set<std::pair<int64_t, int64_t>> shapes;  // lines and length of the micro-batches
 };
 

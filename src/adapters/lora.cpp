@@ -52,8 +52,7 @@ Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
 
 Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
   auto u32 = [](const Tensor& x) { return expand(convert(x, DType::kU32), 2); };
-  const Tensor in_row =
-      u32(key.positions) * static_cast<double>(features) + iota({DType::kU32, {1, 1, features}}, 2);
+  const Tensor in_row = u32(key.positions) * static_cast<double>(features) + iota({DType::kU32, {1, 1, features}}, 2);
   const Tensor row = mix(u32(key.rows) * 0x9e3779b9 + key.seed);
   return mix(mix(in_row + key.seed) + row);
 }

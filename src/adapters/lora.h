@@ -84,8 +84,8 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 
 // Returns a uniform u32 for each element. It depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);
-// Returns a uniform u32 for each element of [B, T, D]. It depends only on key.seed, the row, the position in the row and
-// the feature.
+// Returns a uniform u32 for each element of [B, T, D]. It depends only on key.seed, the row, the position in the row
+// and the feature.
 Tensor random_bits_of_rows(int64_t features, const DropoutKey& key);
 
 }  // namespace fettle

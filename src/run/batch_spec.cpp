@@ -24,8 +24,8 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   // These losses are not sums over rows: what a row adds depends on the other rows of its micro-batch.
   if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
-  const double balance = stage.head == Head::kTokens ? balance_factor(recipe, config)
-                                                     : recipe.moe_aux_loss_coef.value_or(0);
+  const double balance =
+      stage.head == Head::kTokens ? balance_factor(recipe, config) : recipe.moe_aux_loss_coef.value_or(0);
   if (balance != 0) return Lines::kShared;
   // Gradients of several micro-batches are added up in f32, which takes little memory for adapters. Weights in host
   // memory cross the link in each micro-batch.

@@ -36,14 +36,12 @@ BatchLoss token_stage_loss(const LossInputs& in) {
                                                {.differentiable = in.differentiable, .head_trained = in.head_trained});
   if (in.differentiable) return {.sum = loss.sum};
   auto by_row = [&](const Tensor& x_BT) { return sum_by_row(x_BT, in.batch.at(BatchPart::kRows), in.batch.sequences); };
-  return {.losses_R = by_row(loss.losses_BT),
-          .counts_R = trained_by_row(in.batch),
-          .correct_R = by_row(loss.correct_BT)};
+  return {
+      .losses_R = by_row(loss.losses_BT), .counts_R = trained_by_row(in.batch), .correct_R = by_row(loss.correct_BT)};
 }
 
 std::vector<BatchPart> token_batch() {
-  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments,
-          BatchPart::kRows};
+  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows};
 }
 
 }  // namespace fettle

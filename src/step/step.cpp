@@ -154,7 +154,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   // In float16, the gradients of a sum over many tokens would overflow, so those of the mean are computed and scaled.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
-  const Gradients sums = accumulate(run, models, computed, batch, used, seed, loss_scale ? loss_scale / count : Tensor{});
+  const Gradients sums =
+      accumulate(run, models, computed, batch, used, seed, loss_scale ? loss_scale / count : Tensor{});
 
   PathScope update("update");
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;

@@ -47,8 +47,7 @@ constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
 constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
 
 TEST(MemoryTable, CountsLora) {
-  const MemoryTable table =
-      table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
+  const MemoryTable table = table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
   EXPECT_EQ(table.frozen, 4 * kBase);
   EXPECT_EQ(table.trained, 4 * kPairs);
   EXPECT_TRUE(table.adapters);
@@ -134,8 +133,7 @@ TEST(MemoryTable, Printed) {
 }
 
 TEST(MemoryTable, Json) {
-  const nlohmann::json known =
-      to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "x"));
+  const nlohmann::json known = to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "x"));
   EXPECT_EQ(known["peak_bytes"], 10'000'000);
   EXPECT_EQ(known["limit_bytes"], kGB);
   EXPECT_EQ(known["frozen_bytes"], 4 * kBase);

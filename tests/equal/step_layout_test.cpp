@@ -36,8 +36,8 @@ std::vector<Example> rows_of(const Setting& setting) {
 }
 
 Recipe recipe_of(const Setting& setting) {
-  Recipe recipe =
-      setting.stage == "cls" ? class_recipe(setting.model, setting.problem, setting.type) : reference_recipe(setting.model);
+  Recipe recipe = setting.stage == "cls" ? class_recipe(setting.model, setting.problem, setting.type)
+                                         : reference_recipe(setting.model);
   recipe.stage = setting.stage;
   recipe.finetuning_type = setting.type;
   recipe.per_device_train_batch_size = setting.rows;

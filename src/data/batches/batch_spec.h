@@ -20,9 +20,9 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
 
 // How the sequences of a step lie in its arrays.
 enum class Lines {
-  kOwn,         // each sequence has a line of its own, in micro-batches of `sequences` lines
-  kShared,      // sequences share lines, in micro-batches that have the same sequences as with kOwn
-  kRegrouped,   // the same, but any micro-batch may have a sequence, and their number depends on the sequences
+  kOwn,        // each sequence has a line of its own, in micro-batches of `sequences` lines
+  kShared,     // sequences share lines, in micro-batches that have the same sequences as with kOwn
+  kRegrouped,  // the same, but any micro-batch may have a sequence, and their number depends on the sequences
 };
 
 // Batches for training steps, or for evaluating held-out rows and evaluation sets.

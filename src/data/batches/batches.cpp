@@ -388,8 +388,8 @@ double Batches::use() const {
     const std::vector<int64_t> lengths = lengths_of(sequences);
     real = std::accumulate(lengths.begin(), lengths.end(), real);
     const Laid laid = lay(sequences);
-    const int64_t lines = spec_.lines == Lines::kOwn ? static_cast<int64_t>(sequences.size())
-                                                     : laid.layout.used * laid.shape.lines;
+    const int64_t lines =
+        spec_.lines == Lines::kOwn ? static_cast<int64_t>(sequences.size()) : laid.layout.used * laid.shape.lines;
     positions += lines * laid.shape.length;
   }
   return static_cast<double>(real) / static_cast<double>(std::max<int64_t>(positions, 1));

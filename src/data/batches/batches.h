@@ -64,9 +64,9 @@ class Batches {
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
   int64_t examples() const;
-  int64_t groups() const;                       // in an epoch
+  int64_t groups() const;                                            // in an epoch
   const std::vector<BatchShape>& shapes() const { return shapes_; }  // that at() may return, smaller lengths first
-  const BatchShape& fullest() const;                                // the shape with the largest micro-batches
+  const BatchShape& fullest() const;                                 // the shape with the largest micro-batches
   DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
@@ -116,7 +116,8 @@ class Batches {
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions", as `train`, `eval` and `data` all report it; `per` is " an epoch" or
+// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions", as `train`, `eval` and `data` all report it; `per`
+// is " an epoch" or
 // "".
 std::string format_batches(const Batches& batches, std::string_view per);
 

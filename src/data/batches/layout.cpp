@@ -25,8 +25,8 @@ class OpenLines {
     std::vector<int64_t> before;
     if (count > 1) before = filled_;
     for (int64_t s = first; s < first + count; ++s) {
-      const auto line = std::find_if(filled_.begin(), filled_.end(),
-                                     [&](int64_t filled) { return filled + lengths[s] <= length_; });
+      const auto line =
+          std::find_if(filled_.begin(), filled_.end(), [&](int64_t filled) { return filled + lengths[s] <= length_; });
       if (line == filled_.end()) {
         if (count > 1) filled_ = before;
         return false;

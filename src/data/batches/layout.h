@@ -47,10 +47,10 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
 // The largest number of shapes that choose_shapes returns.
 inline constexpr size_t kMostShapes = 4;
 
-// Chooses the shapes with which the steps in `samples` (each the lengths of its sequences) take the fewest positions. No
-// micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds any step whose
-// sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple. spec.lines is not
-// kOwn.
+// Chooses the shapes with which the steps in `samples` (each the lengths of its sequences) take the fewest positions.
+// No micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds any step
+// whose sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple. spec.lines is
+// not kOwn.
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most);
 // Returns what a step with this layout costs, in positions of one device.
