@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "data/batches/batches.h"
@@ -136,7 +137,20 @@ TEST(Layout, DividesLinesOverDevices) {
     EXPECT_EQ(shape.lines % 8, 0);
     EXPECT_EQ(shape.length % 24, 0);
     EXPECT_LE(shape.lines * shape.length, 32 * 1032) << "no more memory than padded rows";
+    EXPECT_LE(shape.lines * shape.length, fullest_shape(spec).lines * fullest_shape(spec).length);
   }
+}
+
+TEST(Layout, TakesLittleTimeForLargeSteps) {
+  std::vector<int64_t> lengths;
+  for (uint64_t i = 0; i < 8192; ++i) lengths.push_back(static_cast<int64_t>(20 + mix_bits(3, i) % 600));
+  BatchSpec spec = spec_of(Lines::kRegrouped, 32, 256);
+  const std::vector<BatchShape> shapes = choose_shapes({lengths}, spec, 620, 1024);
+  const auto layout = lay_out(lengths, shapes.front(), spec);
+  ASSERT_TRUE(layout);
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  EXPECT_GT(static_cast<double>(tokens),
+            0.98 * static_cast<double>(layout->used * shapes.front().lines * shapes.front().length));
 }
 
 TEST(Layout, LeavesOutSkippedRows) {

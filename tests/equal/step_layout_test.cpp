@@ -108,6 +108,23 @@ INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                                          Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle}),
                          [](const auto& test) { return test.param.name; });
 
+// `plan` counts the step whose micro-batches are the largest; the loop over them adds up gradients.
+TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.cutoff_len = 40;
+  recipe.per_device_train_batch_size = 4;
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  StepPrograms programs(devices, run);
+  const BatchShape fullest = fullest_shape(run.batch);
+  BatchShape shared = fullest;
+  shared.micro_batches = 4;
+  shared.counted = true;
+  const MemoryTable planned = programs.memory(fullest), needed = programs.memory(shared);
+  EXPECT_LE(needed.peak - needed.batch, planned.peak - planned.batch + planned.gradients);
+}
+
 // An evaluation lays its rows as training does.
 TEST(SharedLines, GiveEachRowItsLoss) {
   Recipe recipe = reference_recipe("llama");

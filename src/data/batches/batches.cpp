@@ -155,7 +155,7 @@ void Batches::choose_shapes() {
   for (int64_t group = 0; group < groups(); ++group) longest = std::max(longest, group_length(group));
   // The prompt of one row with the reply of another may be longer than any row.
   if (spec_.grouping == RowGrouping::kWithMismatched) longest = spec_.lengths.back();
-  const int64_t wanted = std::clamp<int64_t>(kSampledRows / spec_.groups_per_step(), 4, 128);
+  const int64_t wanted = std::clamp<int64_t>(kSampledRows / spec_.groups_per_step(), 1, 128);
   const int64_t count = std::min(wanted, steps_per_epoch());
   std::vector<std::vector<int64_t>> samples;
   std::optional<Window> window;

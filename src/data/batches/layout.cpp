@@ -1,6 +1,7 @@
 #include "data/batches/layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -15,32 +16,42 @@ constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
 constexpr int64_t kLeastGain = 100;  // another shape must save at least 1 / kLeastGain of the positions
 
-// The lines of one micro-batch.
+// Lines with the room that is left in each. A tree of maxima finds the first line with enough room.
 class OpenLines {
  public:
-  OpenLines(int64_t lines, int64_t length) : filled_(static_cast<size_t>(lines), 0), length_(length) {}
+  OpenLines(int64_t lines, int64_t length)
+      : leaves_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(lines)))),
+        length_(length),
+        room_(static_cast<size_t>(2 * leaves_), 0) {
+    std::fill_n(room_.begin() + leaves_, lines, length);
+    for (int64_t node = leaves_ - 1; node > 0; --node) room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+  }
 
   // Places the sequences first .. first + count, or none of them.
   bool place(const std::vector<int64_t>& lengths, int64_t first, int64_t count, std::vector<Place>& places) {
-    std::vector<int64_t> before;
-    if (count > 1) before = filled_;
     for (int64_t s = first; s < first + count; ++s) {
-      const auto line =
-          std::find_if(filled_.begin(), filled_.end(), [&](int64_t filled) { return filled + lengths[s] <= length_; });
-      if (line == filled_.end()) {
-        if (count > 1) filled_ = before;
+      if (room_[1] < lengths[s]) {
+        for (int64_t placed = first; placed < s; ++placed) take(places[placed].line, -lengths[placed]);
         return false;
       }
-      places[s].line = line - filled_.begin();
-      places[s].start = *line;
-      *line += lengths[s];
+      int64_t node = 1;
+      while (node < leaves_) node = 2 * node + (room_[2 * node] >= lengths[s] ? 0 : 1);
+      places[s].line = node - leaves_;
+      places[s].start = length_ - room_[node];
+      take(places[s].line, lengths[s]);
     }
     return true;
   }
 
  private:
-  std::vector<int64_t> filled_;
-  int64_t length_;
+  void take(int64_t line, int64_t length) {
+    int64_t node = line + leaves_;
+    room_[node] -= length;
+    while (node /= 2) room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+  }
+
+  int64_t leaves_, length_;
+  std::vector<int64_t> room_;  // of node 1, the root, 2 and 3 below it, ...
 };
 
 int64_t rounded_up(int64_t x, int64_t multiple) {
@@ -111,8 +122,20 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
   }
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return longest[a] > longest[b]; });
-  std::vector<OpenLines> open(regroups ? 0 : static_cast<size_t>(shape.micro_batches), {shape.lines, shape.length});
   LineLayout out{.places = std::vector<Place>(lengths.size())};
+  if (regroups && each == 1) {  // the first micro-batch with room is that of the first line with room
+    OpenLines all(shape.micro_batches * shape.lines, shape.length);
+    for (const int64_t s : order) {
+      if (!all.place(lengths, s, 1, out.places)) return std::nullopt;
+      Place& place = out.places[s];
+      place.micro_batch = place.line / shape.lines;
+      place.line %= shape.lines;
+      out.used = std::max(out.used, place.micro_batch + 1);
+    }
+    out.used = std::max<int64_t>(1, out.used);
+    return out;
+  }
+  std::vector<OpenLines> open(regroups ? 0 : static_cast<size_t>(shape.micro_batches), {shape.lines, shape.length});
   for (const int64_t group : order) {
     size_t at = regroups ? 0 : static_cast<size_t>(group * each / spec.sequences);
     const size_t last = regroups ? open.size() : at + 1;
