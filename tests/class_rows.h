@@ -26,11 +26,15 @@ inline Batch class_batch(const std::string& problem, int64_t first, int64_t micr
   const nlohmann::json& labels = classifiers_json()["labels"][problem];
   const int64_t k = problem == kSingle ? 1 : 3;
   const Shape tokens{DType::kI32, {micro_batches, rows, length}};
-  Batch batch{.tokens = HostArray::zeros(tokens),
-              .positions = HostArray::zeros(tokens),
-              .segments = HostArray::zeros(tokens),
-              .token_types = HostArray::zeros(tokens),
-              .classes = HostArray::zeros({DType::kF32, {micro_batches, rows, k}})};
+  Batch batch{
+      .shape = {.micro_batches = micro_batches, .lines = rows, .length = length, .sequences = micro_batches * rows},
+      .used = micro_batches,
+      .tokens = HostArray::zeros(tokens),
+      .positions = HostArray::zeros(tokens),
+      .segments = HostArray::zeros(tokens),
+      .rows = HostArray::zeros(tokens),
+      .token_types = HostArray::zeros(tokens),
+      .classes = HostArray::zeros({DType::kF32, {micro_batches * rows, k}})};
   for (int64_t r = 0; r < micro_batches * rows - filler; ++r) {
     const std::vector<int32_t>& ids = all[static_cast<size_t>(first + r)].input_ids;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -38,6 +42,7 @@ inline Batch class_batch(const std::string& problem, int64_t first, int64_t micr
       batch.tokens.as<int32_t>()[at] = std::max(ids[i], 2);
       batch.positions.as<int32_t>()[at] = static_cast<int32_t>(i);
       batch.segments.as<int32_t>()[at] = 1;
+      batch.rows.as<int32_t>()[at] = static_cast<int32_t>(r + 1);
       batch.token_types.as<int32_t>()[at] = i >= ids.size() / 2 ? 1 : 0;
     }
     const nlohmann::json& label = labels[static_cast<size_t>(first + r)];
@@ -78,9 +83,8 @@ class ClassRun {
   }
   // Returns the evaluation's outputs for one micro-batch.
   std::map<std::string, Value> evaluate(const Batch& batch) {
-    const Dims& dims = batch.tokens.shape().dims;
-    const Executable program = devices.compile(build_eval_step(run, dims[0] * dims[1], dims[2]));
-    std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch, true);
+    const Executable program = devices.compile(build_eval_step(run, batch.shape));
+    std::map<std::string, DeviceBuffer> inputs = upload_micro_batch(devices, run, batch, 0);
     Bindings bindings = state.bindings();
     for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
     std::map<std::string, Value> out;

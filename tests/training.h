@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "run/batch_spec.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
+#include "step/step_programs.h"
 
 namespace fettle {
 
@@ -48,6 +50,7 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of the schedule
   int64_t length = 40;
   bool packing = false;
+  bool laid = false;               // rows share lines as the run decides; false: each has a line of `length` positions
   bool kernels = false;            // false: composites' bodies
   std::vector<Example> rows = {};  // the reference rows when empty
 };
@@ -57,8 +60,10 @@ struct TrainResult {
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
   std::map<std::string, Value> trained;                // weights by parameter after the last step
   std::map<std::string, std::vector<int64_t>>
-      layers;                            // numbers of the layers of each parameter; {0} outside of the layers
-  std::map<std::string, Value> moments;  // AdamW's first moments: sums of gradients
+      layers;                                    // numbers of the layers of each parameter; {0} outside of the layers
+  std::map<std::string, Value> moments;          // AdamW's first moments: sums of gradients
+  int64_t positions = 0;                         // computed in all steps
+  std::set<std::pair<int64_t, int64_t>> shapes;  // lines and length of the micro-batches
 };
 
 // The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
@@ -80,19 +85,24 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
                                .sequences = run.batch.sequences,
                                .max_length = 40,
                                .packing = options.packing,
+                               .lines = options.laid ? run.batch.lines : Lines::kOwn,
+                               .shards = run.batch.shards,
                                .grouping = run.stage->grouping,
                                .shuffle = false,
                                .lengths = {options.length}});
-  const Executable step = devices.compile(build_train_step(run, options.length));
+  StepPrograms programs(devices, run);
   TrainState state = load_state(devices, run, repository, true);
   TrainResult result;
   for (int64_t s = 0; s < options.steps; ++s) {
-    const StepOutcome outcome =
-        run_step(devices, run, step, state, batches.at(s), options.rate_at ? options.rate_at(s) : options.rate);
+    const Batch batch = batches.at(s);
+    const StepOutcome outcome = run_step(devices, run, programs.at(batch.shape).executable, state, batch,
+                                         options.rate_at ? options.rate_at(s) : options.rate);
     if (outcome.overflowed) {
       --s;  // repeats the step with a smaller scale, as in training
       continue;
     }
+    result.positions += batch.used * batch.shape.lines * batch.shape.length;
+    result.shapes.insert({batch.shape.lines, batch.shape.length});
     result.losses.push_back(outcome.loss);
     result.norms.push_back(outcome.grad_norm);
     for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);
@@ -112,6 +122,17 @@ inline void expect_equal_lists(const std::vector<double>& got, const std::vector
   ASSERT_EQ(got.size(), wanted.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
     EXPECT_NEAR(got[i], wanted[i], relative * std::abs(wanted[i])) << what << ' ' << i;
+}
+
+// Compares gradients instead of weights, because Adam turns the rounding noise of a zero gradient into whole steps.
+inline void expect_equal_gradients(const TrainResult& got, const TrainResult& wanted, double relative) {
+  for (const auto& [name, value] : wanted.moments) {
+    double scale = 0;
+    for (double x : value.elements) scale = std::max(scale, std::abs(x));
+    EXPECT_GT(scale, 0) << name;
+    for (size_t e = 0; e < value.elements.size(); ++e)
+      ASSERT_NEAR(got.moments.at(name).elements[e], value.elements[e], relative * scale) << name << ' ' << e;
+  }
 }
 
 }  // namespace fettle

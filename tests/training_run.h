@@ -18,6 +18,8 @@ class TrainingRun {
                         .sequences = run.rows_per_micro_batch(),
                         .max_length = 40,
                         .packing = recipe.packing,
+                        .lines = run.batch.lines,
+                        .shards = run.batch.shards,
                         .shuffle = !recipe.disable_shuffling,
                         .seed = static_cast<uint64_t>(recipe.seed),
                         .lengths = {40}}),
@@ -27,8 +29,7 @@ class TrainingRun {
   StepOutcome advance() {
     const Batch batch = batches.at(state.step);
     sources.push_back(batch.sources);
-    if (!executable_) executable_.emplace(devices.compile(build_train_step(run, 40)));
-    return run_step(devices, run, *executable_, state, batch, run.update.learning_rate);
+    return run_step(devices, run, programs_.at(batch.shape).executable, state, batch, run.update.learning_rate);
   }
   std::string folder() const { return checkpoint_path(run.output.folder, state.step).string(); }
 
@@ -49,7 +50,7 @@ class TrainingRun {
   std::vector<std::vector<std::string>> sources;  // of the rows of each step
 
  private:
-  std::optional<Executable> executable_;
+  StepPrograms programs_{devices, run};
 };
 
 inline Recipe run_recipe(const std::filesystem::path& output, const std::string& type) {

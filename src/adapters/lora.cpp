@@ -29,8 +29,8 @@ uint32_t hash_of(const std::string& text) {
   return hash;
 }
 
-Tensor dropout(const Tensor& x, double rate, const Tensor& key) {
-  const Tensor bits = random_bits(x.dims(), key);
+Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
+  const Tensor bits = random_bits_of_rows(x.dim(-1), key);
   const Tensor kept = compare(bits, "GE", constant(std::floor(rate * 4294967296.0), DType::kU32));
   return select(kept, x * (1 / (1 - rate)), zeros_like(x));
 }
@@ -49,6 +49,13 @@ Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
     stride *= dims[d];
   }
   return mix(mix(index + key_u32) + key_u32);
+}
+
+Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
+  auto u32 = [](const Tensor& x) { return expand(convert(x, DType::kU32), 2); };
+  const Tensor in_row = u32(key.positions) * static_cast<double>(features) + iota({DType::kU32, {1, 1, features}}, 2);
+  const Tensor row = mix(u32(key.rows) * 0x9e3779b9 + key.seed);
+  return mix(mix(in_row + key.seed) + row);
 }
 
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
@@ -235,15 +242,15 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules) {
   const bool drops = key != nullptr && options.dropout > 0;
-  const Tensor seed = drops ? key->seed : Tensor{};
-  return [options, compute, drops, seed, rules](const Layer& layer, const std::string& module, const Tensor& x,
+  const DropoutKey keys = drops ? *key : DropoutKey{};
+  return [options, compute, drops, keys, rules](const Layer& layer, const std::string& module, const Tensor& x,
                                                 const Tensor& y) -> Tensor {
     if (!layer.has(module + ".lora_A.weight")) return y;
     PathScope scope("lora");
     Tensor input = x;
     if (drops) {
       const Tensor use = convert(layer.index, DType::kU32) * 0x9e3779b9 + static_cast<double>(hash_of(module));
-      input = dropout(x, options.dropout, bit_xor(seed, use));
+      input = dropout(x, options.dropout, {bit_xor(keys.seed, use), keys.rows, keys.positions});
     }
     auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
       return product(rules, value, layer[module + part], {.transposed = in_first});

@@ -68,9 +68,12 @@ bool saved_with(std::string_view parameter, std::string_view saved);
 // the model ties embedding and head but only one of them would be trained.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
 
-// The source of dropout masks. They do not depend on the mesh.
+// The source of dropout masks. A mask depends on the row and the position in it, not on where the row lies in the batch
+// or on the mesh.
 struct DropoutKey {
-  Tensor seed;  // u32 scalar, mixed from the run's seed, the step and the micro-batch
+  Tensor seed;       // u32 scalar, mixed from the run's seed and the step
+  Tensor rows;       // i32 [B, T]: the number of each position's row in the step
+  Tensor positions;  // i32 [B, T]: the place of each position in its row
 };
 
 // Adds the adapter, also that of experts, to the forward pass. Without a key, nothing is dropped.
@@ -82,5 +85,8 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 
 // Returns a uniform u32 for each element. It depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);
+// Returns a uniform u32 for each element of [B, T, D]. It depends only on key.seed, the row, the position in the row
+// and the feature.
+Tensor random_bits_of_rows(int64_t features, const DropoutKey& key);
 
 }  // namespace fettle

@@ -62,6 +62,7 @@ Stepped take_step(Devices& devices, const std::filesystem::path& folder, int64_t
   BatchSpec spec = run.batch;
   spec.max_length = kLength;
   spec.lengths = {kLength};
+  spec.lines = Lines::kOwn;
   const Batches batches(examples, spec);
   const Executable executable = devices.compile(build_train_step(run, kLength));
   TrainState state = load_state(devices, run, request.repository(), true);

@@ -36,7 +36,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
       f.positions = broadcast_to(iota({DType::kI32, {ids.dims[1]}}, 0), ids.dims);
       f.segments = full(1, ids);
       const Tensor hidden = run.model.family->forward(f);
-      program.output(name, run.model.classifies() ? class_logits(f, run.model, hidden)
+      program.output(name, run.model.classifies() ? class_logits(f, run.model, hidden, iota(ids, 0) + 1.0, ids.dims[0])
                                                   : logits(f, hidden, head_of(run.model, weights)));
     };
     output("without", false);

@@ -85,8 +85,10 @@ std::string devices_text(const AssumedTarget& target) {
 
 ordered_json batches_json(const Batches& batches) {
   const BatchSpec& spec = batches.spec();
+  ordered_json shapes = ordered_json::array();
+  for (const BatchShape& shape : batches.shapes()) shapes.push_back({{"lines", shape.lines}, {"length", shape.length}});
   return {{"steps", batches.steps_per_epoch()}, {"rows", spec.groups_per_step()}, {"micro_batches", spec.micro_batches},
-          {"sequences", spec.sequences},        {"longest", spec.longest()},      {"lengths", batches.lengths()}};
+          {"sequences", spec.sequences},        {"longest", spec.longest()},      {"shapes", std::move(shapes)}};
 }
 
 ordered_json counts_json(const DataReport& report) {

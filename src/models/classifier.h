@@ -7,13 +7,15 @@
 
 namespace fettle {
 
-// Returns the logits, f32 [B, num_labels], from the result of the model's forward. f.segments says where a row ends. A
-// row holds one document. For a row of padding alone, the logits are those of a hidden state of zeros.
-Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD);
+// Returns the logits of `rows` rows S, f32 [S, num_labels], from the result of the model's forward. `numbers_BT` says
+// which row a position belongs to (blocks/rows.h). For a row that is not there, the logits are those of a hidden state
+// of zeros.
+Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
+                    int64_t rows);
 
-// Returns each row's loss, f32 [B], from logits [B, num_labels] and classes f32. `problem` decides: the cross-entropy
-// of one label's number [B, 1], the mean binary cross-entropy of num_labels zeros and ones, or the mean squared error
+// Returns each row's loss, f32 [S], from logits [S, num_labels] and classes f32. `problem` decides: the cross-entropy
+// of one label's number [S, 1], the mean binary cross-entropy of num_labels zeros and ones, or the mean squared error
 // of num_labels values.
-Tensor class_losses(Problem problem, const Tensor& logits_BK, const Tensor& classes);
+Tensor class_losses(Problem problem, const Tensor& logits_SK, const Tensor& classes);
 
 }  // namespace fettle

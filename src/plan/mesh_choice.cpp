@@ -97,7 +97,7 @@ Enumerated enumerate(const Request& request, const Machine& machine) {
           const Run run = request.resolve(machine.run_target(), Purpose::kTraining, candidate.variant);
           const int64_t length = run.batch.longest();
           candidate.text = mesh_title(run.sharding.mesh());
-          candidate.held_bytes = held_bytes(run, length);
+          candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
           candidate.guessed_seconds = guess_seconds(run, length, machine);
         } catch (const UserError& error) {
           out.why_not = error.what();  // a size does not divide

@@ -28,12 +28,12 @@ void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidat
 
 // Returns the policies that the run can have, without those that save no less than one before them. Saving attention's
 // scores is left out: it takes longer to write and read them than to compute them again.
-std::vector<RematCandidate> candidates_of(const Run& asked, int64_t length) {
+std::vector<RematCandidate> candidates_of(const Run& asked, const BatchShape& shape) {
   std::vector<RematCandidate> out;
   for (const RematPolicy& policy : remat_policies()) {
     const int64_t layers = asked.model.config.num_hidden_layers;
     if (policy.full_percent > 0 && (asked.trains_layers_on_host() || policy.full_layers(layers) == layers)) continue;
-    Program program = build_train_step(with_remat(asked, policy), length);
+    Program program = build_train_step(with_remat(asked, policy), shape);
     const int64_t saved = stacked_bytes(program.block()) / asked.target.count;
     if (out.empty() || saved < out.back().saved) out.push_back({std::string(policy.name), saved});
   }
@@ -93,8 +93,8 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
   return high;
 }
 
-RematChoice choose_remat(const Run& asked, int64_t length, const StepRoom& room, const PeakOf& peak_of) {
-  RematChoice choice{candidates_of(asked, length), 0, room};
+RematChoice choose_remat(const Run& asked, const BatchShape& shape, const StepRoom& room, const PeakOf& peak_of) {
+  RematChoice choice{candidates_of(asked, shape), 0, room};
   if (room.bytes == 0) {
     choice.taken = choice.candidates.size() - 1;
     return choice;
@@ -107,12 +107,12 @@ RematChoice choose_remat(const Run& asked, int64_t length, const StepRoom& room,
   return choice;
 }
 
-Run settle_remat(const Run& asked, int64_t length, Devices& devices, const std::string& written) {
+Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written) {
   if (!asked.remat_auto) return asked;
   const Machine machine(devices);
   const PeakOf peak_of = [&](const RematPolicy& policy) {
     live_line(fmt::format("compiling the step with gradient_checkpointing: {}", policy.name));
-    return devices.memory_stats(build_train_step(with_remat(asked, policy), length)).peak;
+    return devices.memory_stats(build_train_step(with_remat(asked, policy), shape)).peak;
   };
   const auto policies = remat_policies();
   const auto known = std::ranges::find(policies, written, &RematPolicy::name);
@@ -127,7 +127,7 @@ Run settle_remat(const Run& asked, int64_t length, Devices& devices, const std::
         "those of an uninterrupted run in their last digits",
         written);
   }
-  const RematChoice choice = choose_remat(asked, length, step_room(machine), peak_of);
+  const RematChoice choice = choose_remat(asked, shape, step_room(machine), peak_of);
   info("{}", format_remat(choice));
   return with_remat(asked, remat_policy(choice.policy()));
 }
@@ -140,7 +140,7 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
     variant.gradient_checkpointing = policy.name;
     return plans.emplace(policy.name, plan_step(request, variant, machine)).first->second.memory.peak;
   };
-  const RematChoice choice = choose_remat(asked, asked.batch.longest(), step_room(machine), peak_of);
+  const RematChoice choice = choose_remat(asked, fullest_shape(asked.batch), step_room(machine), peak_of);
   const RematPolicy& taken = remat_policy(choice.policy());
   if (!plans.contains(taken.name)) peak_of(taken);
   return {choice, std::move(plans.at(taken.name))};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/batches/layout.h"
 #include "graph/program.h"
 #include "plan/step_plan.h"
 #include "run/run.h"
@@ -46,13 +47,13 @@ using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 // the peaks. `base` is a guess of the memory besides what is saved.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
-// Chooses for steps with rows of `length` positions. `asked` is the run with any policy. Policies that save no less
+// Chooses for steps of this shape. `asked` is the run with any policy. Policies that save no less
 // than one before them are left out. When the room is not known, takes the last one.
-RematChoice choose_remat(const Run& asked, int64_t length, const StepRoom& room, const PeakOf& peak_of);
+RematChoice choose_remat(const Run& asked, const BatchShape& shape, const StepRoom& room, const PeakOf& peak_of);
 
 // Returns the run as it trains on these devices: with the policy of the recipe, else with that of the checkpoint that
 // it continues from (`written`; empty: none), else with the one that choose_remat takes. Prints the choice.
-Run settle_remat(const Run& asked, int64_t length, Devices& devices, const std::string& written);
+Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);
 
 // Makes the plan of a request's variant with the policy that choose_remat takes.
 struct PlannedRemat {

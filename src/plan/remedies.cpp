@@ -42,7 +42,7 @@ class Search {
     live_line("trying " + change);
     try {
       const Run run = request_.resolve(machine.run_target(), Purpose::kTraining, variant);
-      if (held_bytes(run, run.batch.longest()) > plan_.memory.share.limit) return false;
+      if (held_bytes(run, fullest_shape(run.batch)) > plan_.memory.share.limit) return false;
       StepPlan plan = plan_step(request_, variant, machine);
       if (!plan.memory.fits()) return false;
       found_.push_back({change, std::move(plan.memory)});

@@ -32,16 +32,17 @@ Assumptions assumptions_for(const Run& run, int64_t length) {
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
   const auto start = Clock::now();
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
-  const int64_t length = run.batch.longest();
-  const Program program = build_train_step(run, length);
+  // The rows are not known, so each may be as long as the longest: the step then uses all micro-batches.
+  const BatchShape shape = fullest_shape(run.batch);
+  const Program program = build_train_step(run, shape);
   const CompiledStep compiled = machine.compile(program, run.tf32);
   const double seconds = seconds_since(start);
   StepPlan plan{.run = run,
                 .variant = variant,
                 .mesh = run.sharding.mesh(),
                 .rows = run.batch.groups_per_step(),
-                .length = length,
-                .memory = memory_table(run, length, compiled.memory, machine.memory(), machine.title()),
+                .length = shape.length,
+                .memory = memory_table(run, shape, compiled.memory, machine.memory(), machine.title()),
                 .flops = program.flops(),
                 .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
@@ -49,7 +50,7 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
   plan.traffic = traffic_of(module, plan.mesh, machine.devices_per_host());
   if (machine.target())
     plan.timeline =
-        estimate(module, plan.mesh, *machine.target(), machine.devices_per_host(), assumptions_for(run, length));
+        estimate(module, plan.mesh, *machine.target(), machine.devices_per_host(), assumptions_for(run, shape.length));
   return plan;
 }
 

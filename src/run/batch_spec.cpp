@@ -10,7 +10,34 @@ int64_t batch_shards(const MeshAxes& mesh) {
   return mesh.size_of("dp") * mesh.size_of("fsdp");
 }
 
-BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, int64_t cutoff_len, const MeshAxes& mesh, BatchUse use) {
+double balance_factor(const Recipe& recipe, const ModelConfig& config) {
+  return recipe.moe_aux_loss_coef.value_or(config.router_aux_loss_coef);
+}
+
+namespace {
+
+// Decides how the sequences of a step share lines.
+Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t longest, BatchUse use) {
+  // A model whose rope depends on the length of the document reads it from the line, so lines are not shared where rows
+  // may be that long.
+  if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
+  // These losses are not sums over rows: what a row adds depends on the other rows of its micro-batch.
+  if (stage.grouping == RowGrouping::kWithMismatched) return Lines::kShared;
+  if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
+  const double balance =
+      stage.head == Head::kTokens ? balance_factor(recipe, config) : recipe.moe_aux_loss_coef.value_or(0);
+  if (balance != 0) return Lines::kShared;
+  // Gradients of several micro-batches are added up in f32, which takes little memory for adapters. Weights in host
+  // memory cross the link in each micro-batch.
+  if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
+  return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
+                                                                                                   : Lines::kShared;
+}
+
+}  // namespace
+
+BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
+                     const MeshAxes& mesh, BatchUse use) {
   const bool trains = use == BatchUse::kTraining;
   const int64_t rows_per_device = trains
                                       ? recipe.per_device_train_batch_size
@@ -21,6 +48,8 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, int64_t cutoff_le
           .max_length = cutoff_len,
           .multiple = std::lcm<int64_t>(8, mesh.size_of("sp")),
           .packing = trains && packs,
+          .lines = lines_of(recipe, stage, config, cutoff_len, use),
+          .shards = batch_shards(mesh),
           .grouping = stage.grouping,
           .shuffle = trains && !recipe.disable_shuffling,
           .seed = static_cast<uint64_t>(recipe.seed),

@@ -6,6 +6,7 @@
 
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
+#include "models/config.h"
 #include "stages/stage.h"
 
 namespace fettle {
@@ -15,9 +16,13 @@ struct Recipe;
 // Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
-// `cutoff_len` is the result of cutoff_len_of. For `mesh: auto`, `mesh` may be any mesh of all devices, because a step
-// then always has per_device_train_batch_size x all devices rows. The caller sets pad_id when it has opened the
-// tokenizer.
-BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, int64_t cutoff_len, const MeshAxes& mesh, BatchUse use);
+// Returns the factor of the loss that balances the model's experts: the recipe's or else that of config.json.
+double balance_factor(const Recipe& recipe, const ModelConfig& config);
+
+// `cutoff_len` is the result of cutoff_len_of, and `config` the model's. For `mesh: auto`, `mesh` may be any mesh of
+// all devices, because a step then always has per_device_train_batch_size x all devices rows. The caller sets pad_id
+// when it has opened the tokenizer.
+BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
+                     const MeshAxes& mesh, BatchUse use);
 
 }  // namespace fettle

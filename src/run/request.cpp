@@ -133,7 +133,9 @@ MeshAxes Request::mesh(int64_t devices) const {
 }
 
 BatchSpec Request::batch(int64_t devices, BatchUse use) const {
-  return batch_spec(*recipe_, *stage_, cutoff_len_of(*recipe_, *stage_, repository_->config()), mesh(devices), use);
+  const nlohmann::json& json = repository_->config();
+  const ModelConfig config = family_of(json, config_file()).read(ConfigReader(json, config_file()));
+  return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json), mesh(devices), use);
 }
 
 const std::string& Request::target() const {

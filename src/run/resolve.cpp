@@ -144,11 +144,10 @@ class Resolving {
   void set_balance() {
     double& coefficient = run_.model.config.router_aux_loss_coef;
     if (run_.model.classifies()) coefficient = 0;  // as Transformers has it
-    if (!recipe_.moe_aux_loss_coef) return;
-    if (run_.model.config.num_experts == 0)
+    if (recipe_.moe_aux_loss_coef && run_.model.config.num_experts == 0)
       throw UserError("{}: moe_aux_loss_coef: {} has no experts to balance; leave it out",
                       recipe_.where("moe_aux_loss_coef"), run_.model.family->model_type);
-    coefficient = *recipe_.moe_aux_loss_coef;
+    coefficient = balance_factor(recipe_, run_.model.config);
   }
 
   // Decides which parameters are trained and which are frozen.
@@ -350,8 +349,6 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .optimizer = make_optimizer(optim_spec(recipe)),
           .rows_per_device = recipe.per_device_train_batch_size,
           .eval_rows_per_device = recipe.per_device_eval_batch_size.value_or(recipe.per_device_train_batch_size),
-          .batch = batch_spec(recipe, stage, cutoff_len, sharding.mesh(), BatchUse::kTraining),
-          .eval_batch = batch_spec(recipe, stage, cutoff_len, sharding.mesh(), BatchUse::kEvaluation),
           .data = data_spec(recipe, stage, labels, cutoff_len),
           .length = length_spec(recipe),
           .best = best_spec(recipe),
@@ -361,6 +358,8 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   steps.check_head();
   steps.check_mesh();
   steps.set_balance();
+  run.batch = batch_spec(recipe, stage, run.model.config, cutoff_len, sharding.mesh(), BatchUse::kTraining);
+  run.eval_batch = batch_spec(recipe, stage, run.model.config, cutoff_len, sharding.mesh(), BatchUse::kEvaluation);
   steps.divide_params();
   steps.check_rates();
   steps.check_offload();

@@ -108,7 +108,7 @@ const Stage& dpo_stage() {
       .learned = "which of two replies is better",
       .rows = RowKind::kPreferencePairs,
       .grouping = RowGrouping::kPairs,
-      .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments},
+      .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows},
       .keys = {"pref_loss", "pref_beta", "pref_ftx", "dpo_label_smoothing", "simpo_gamma", "ref_model"},
       .refused = refused_with_preferences(),
       .check = dpo_check,

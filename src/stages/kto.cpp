@@ -61,7 +61,7 @@ const Stage& kto_stage() {
                            .rows = RowKind::kRatedReplies,
                            .grouping = RowGrouping::kWithMismatched,
                            .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions,
-                                     BatchPart::kSegments, BatchPart::kPreferences},
+                                     BatchPart::kSegments, BatchPart::kRows, BatchPart::kPreferences},
                            .keys = {"pref_beta", "kto_chosen_weight", "kto_rejected_weight", "ref_model"},
                            .refused = refused_with_preferences(),
                            .check = kto_check,

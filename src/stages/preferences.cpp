@@ -3,23 +3,21 @@
 #include "base/error.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
+#include "models/blocks/rows.h"
 #include "stages/tokens.h"
 
 namespace fettle {
 namespace {
 
-Tensor sequence_logps(const TokenLoss& loss) {
-  return -reduce_sum(loss.losses_BT, {1});
+Tensor sequence_logps(const TokenLoss& loss, const BatchInputs& batch) {
+  return -sum_by_row(loss.losses_BT, batch.at(BatchPart::kRows), batch.sequences);
 }
 
 }  // namespace
 
 Tensor side(const Tensor& x_S, int64_t which) {
-  Dims both = x_S.dims(), rows = x_S.dims();
-  both.back() = rows.back() = x_S.dims().back() / 2;
-  both.push_back(2);
-  const int64_t last = static_cast<int64_t>(both.size()) - 1;
-  return reshape(slice(reshape(x_S, both), last, which, which + 1), rows);
+  const int64_t rows = x_S.dim(0) / 2;
+  return reshape(slice(reshape(x_S, {rows, 2}), 1, which, which + 1), {rows});
 }
 
 Tensor preference_sums(const std::vector<Tensor>& terms_R) {
@@ -37,20 +35,25 @@ Tensor real_rows(const Tensor& tokens_S) {
 }
 
 Tensor real_rows_of(const BatchInputs& batch) {
-  return real_rows(trained_tokens(batch));
+  return real_rows(trained_by_row(batch));
 }
 
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses) {
   const Tensor& targets = in.batch.at(BatchPart::kTargets);
-  ReplyLogps logps{.trained_S = sequence_logps(in.trained.token_loss(targets, {}))};
-  if (in.reference) logps.reference_S = sequence_logps(in.reference().token_loss(targets, {}));
-  logps.tokens_S = trained_tokens(in.batch);
+  ReplyLogps logps{.trained_S = sequence_logps(in.trained.token_loss(targets, {}), in.batch)};
+  if (in.reference) logps.reference_S = sequence_logps(in.reference().token_loss(targets, {}), in.batch);
+  logps.tokens_S = trained_by_row(in.batch);
   const PreferenceLoss loss = losses(logps);
-  BatchLoss out{.sum = reduce_sum(loss.losses_R, {0}), .losses_R = loss.losses_R, .metrics = loss.metrics};
+  BatchLoss out{.sum = reduce_sum(loss.losses_R, {0}),
+                .losses_R = loss.losses_R,
+                .counts_R = real_rows(logps.tokens_S),
+                .metrics = loss.metrics};
   if (!in.differentiable) return out;
   const Tensor slope = stop_gradient(grad(out.sum, {logps.trained_S})[0]);
   const TokenLoss weighted =
-      in.trained.token_loss(targets, {.differentiable = true, .head_trained = in.head_trained, .row_weights = -slope});
+      in.trained.token_loss(targets, {.differentiable = true,
+                                      .head_trained = in.head_trained,
+                                      .weights_BT = spread_by_row(-slope, in.batch.at(BatchPart::kRows))});
   out.sum = weighted.sum + stop_gradient(out.sum - weighted.sum);
   return out;
 }

@@ -1,7 +1,8 @@
 // Defines the parts that all stages of preferences share.
 //
-// A data row is two sequences S, one after the other: the chosen and the rejected reply, or (stage kto) the reply and,
-// for the divergence, another row's reply to the same prompt. S = 2 R. Rewards and their names are TRL's.
+// A data row is two sequences S with successive numbers: the chosen and the rejected reply, or (stage kto) the reply
+// and, for the divergence, another row's reply to the same prompt. S = 2 R. Both are in the same micro-batch. Rewards
+// and their names are TRL's.
 #pragma once
 
 #include <span>
@@ -10,7 +11,7 @@
 
 namespace fettle {
 
-// The first (0) or second (1) sequence of each row: [.., S] -> [.., R].
+// The first (0) or second (1) sequence of each row: [S] -> [R].
 Tensor side(const Tensor& x_S, int64_t which);
 
 // The inputs of a loss over whole replies.
@@ -46,7 +47,7 @@ Tensor preference_sums(const std::vector<Tensor>& terms_R);
 
 // Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
-// Returns 1 for each row of replies and 0 for filler, [.., R], from tokens_S [.., S].
+// Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
 Tensor real_rows(const Tensor& tokens_S);
 // The same for a batch.
 Tensor real_rows_of(const BatchInputs& batch);

@@ -3,29 +3,25 @@
 // The loss is that of Bradley and Terry's model (1952), as in TRL's RewardTrainer.
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
+#include "models/blocks/rows.h"
 #include "stages/preferences.h"
 #include "stages/stages.h"
 
 namespace fettle {
 namespace {
 
-Tensor filled_tokens(const BatchInputs& batch) {
-  const Tensor filled = compare(batch.at(BatchPart::kSegments), "GT", constant(0, DType::kI32));
-  return convert(reduce_sum(convert(filled, DType::kI32), {-1}), DType::kF32);
-}
-
 Tensor rm_counts(const BatchInputs& batch) {
-  return real_rows(filled_tokens(batch));
+  return real_rows(tokens_by_row(batch.at(BatchPart::kRows), batch.sequences));
 }
 
 // -log sigmoid(chosen score - rejected score).
 BatchLoss bradley_terry_loss(const LossInputs& in) {
-  const Tensor logits = in.trained.class_logits();
+  const Tensor logits = in.trained.class_logits(in.batch);
   const Tensor scores_S = reshape(logits, {logits.dim(0)});
   const Tensor real = rm_counts(in.batch);
   const Tensor good = side(scores_S, 0), bad = side(scores_S, 1), none = zeros_like(real);
   const Tensor right = one_if(compare(good, "GT", bad));
-  BatchLoss out{.losses_R = -log_sigmoid(good - bad) * real};
+  BatchLoss out{.losses_R = -log_sigmoid(good - bad) * real, .counts_R = real};
   out.metrics = preference_sums({real, real, good * real, bad * real, right * real, none, none, none, none});
   out.sum = reduce_sum(out.losses_R, {0});
   return out;
@@ -46,7 +42,7 @@ const Stage& rm_stage() {
                            .rows = RowKind::kPreferencePairs,
                            .grouping = RowGrouping::kPairs,
                            .head = Head::kScore,
-                           .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments},
+                           .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows},
                            .refused = refused_with_preferences(),
                            .counts = rm_counts,
                            .loss = bradley_terry_loss,

@@ -3,7 +3,9 @@
 // The table row of a stage has everything that distinguishes it: how its data is read and grouped, the model's head,
 // the reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
 //
-// Dims of names: B sequences, T positions, R rows of data (two sequences each for preferences, else one), K labels.
+// Dims of names: B lines of a micro-batch, T positions, S sequences of a step, R rows of data (two sequences each for
+// preferences, else one), K labels. Several sequences may share a line, and a micro-batch may hold only some of a
+// step's sequences; values of the others count as nothing.
 #pragma once
 
 #include <functional>
@@ -29,19 +31,29 @@ enum class Head {
   kScore,   // a classifier's with one output
 };
 
-// The arrays of a batch that a program reads, by Batch's member names; i32 unless said.
+// The arrays of a batch that a program reads, by Batch's member names; i32 unless said. Those with T have a value for
+// each position of a micro-batch, the others one for each sequence of the step.
 enum class BatchPart {
   kTokens,       // [.., T]
   kTargets,      // [.., T]: the token to predict, kIgnore where none is trained
   kPositions,    // [.., T]
   kSegments,     // [.., T]
+  kRows,         // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
-  kClasses,      // f32 [.., labels of a row]
-  kPreferences,  // [..]: Preference
+  kClasses,      // f32 [S, labels of a row]
+  kPreferences,  // [S]: Preference
 };
-using BatchInputs = std::map<BatchPart, Tensor>;
+// Returns whether the part has a value for each position, so that micro-batches have their own.
+constexpr bool by_position(BatchPart part) {
+  return part != BatchPart::kClasses && part != BatchPart::kPreferences;
+}
 
-// One model over the sequences of a batch, up to its head.
+// The arrays as values of a program, of one micro-batch or of a whole step.
+struct BatchInputs : std::map<BatchPart, Tensor> {
+  int64_t sequences = 0;  // S
+};
+
+// One model over a micro-batch, up to its head.
 struct ModelPass {
   const Model& model;
   Forward forward;
@@ -49,7 +61,7 @@ struct ModelPass {
   Tensor head_VD;  // null for classifiers
 
   TokenLoss token_loss(const Tensor& targets_BT, const LossOptions& options) const;
-  Tensor class_logits() const;  // f32 [B, K]
+  Tensor class_logits(const BatchInputs& batch) const;  // f32 [S, K]
 };
 
 // The inputs of a loss.
@@ -67,9 +79,10 @@ struct LossInputs {
 struct BatchLoss {
   Tensor sum;        // over the trained tokens, or over the rows; differentiable when asked for
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
+  Tensor counts_R;   // each row's weight in the mean of the losses, 0 for rows that are not there; evaluation only
   Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
   Tensor metrics;    // [Stage::metric_sums]: sums over the rows that Stage::metrics reads
-  Tensor logits_BK;  // Head::kLabels
+  Tensor logits_SK;  // Head::kLabels
 };
 
 // A key that a stage refuses, and why.
@@ -96,8 +109,7 @@ struct Stage {
 
   // Whether the loss compares with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns the weight of each row in the mean of the losses, f32 [.., R]: its trained tokens, or 1; 0 for filler.
-  // Keeps the leading dims of the batch's arrays.
+  // Returns f32 values whose sum divides the losses of a step: trained tokens, or 1 for each row.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

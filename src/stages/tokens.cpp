@@ -1,6 +1,7 @@
 #include "stages/tokens.h"
 
 #include "graph/ops.h"
+#include "models/blocks/rows.h"
 #include "models/classifier.h"
 
 namespace fettle {
@@ -9,24 +10,38 @@ TokenLoss ModelPass::token_loss(const Tensor& targets_BT, const LossOptions& opt
   return fettle::token_loss(forward, hidden_BTD, head_VD, targets_BT, options);
 }
 
-Tensor ModelPass::class_logits() const {
-  return fettle::class_logits(forward, model, hidden_BTD);
+Tensor ModelPass::class_logits(const BatchInputs& batch) const {
+  return fettle::class_logits(forward, model, hidden_BTD, batch.at(BatchPart::kRows), batch.sequences);
 }
 
+namespace {
+
+// 1 where a token is trained, in i32.
+Tensor trained_places(const BatchInputs& batch) {
+  return convert(compare(batch.at(BatchPart::kTargets), "GE", constant(0, DType::kI32)), DType::kI32);
+}
+
+}  // namespace
+
 Tensor trained_tokens(const BatchInputs& batch) {
-  const Tensor trained = compare(batch.at(BatchPart::kTargets), "GE", constant(0, DType::kI32));
-  return convert(reduce_sum(convert(trained, DType::kI32), {-1}), DType::kF32);
+  return convert(reduce_sum(trained_places(batch), {-1}), DType::kF32);
+}
+
+Tensor trained_by_row(const BatchInputs& batch) {
+  return convert(sum_by_row(trained_places(batch), batch.at(BatchPart::kRows), batch.sequences), DType::kF32);
 }
 
 BatchLoss token_stage_loss(const LossInputs& in) {
   const TokenLoss loss = in.trained.token_loss(in.batch.at(BatchPart::kTargets),
                                                {.differentiable = in.differentiable, .head_trained = in.head_trained});
   if (in.differentiable) return {.sum = loss.sum};
-  return {.losses_R = reduce_sum(loss.losses_BT, {1}), .correct_R = reduce_sum(loss.correct_BT, {1})};
+  auto by_row = [&](const Tensor& x_BT) { return sum_by_row(x_BT, in.batch.at(BatchPart::kRows), in.batch.sequences); };
+  return {
+      .losses_R = by_row(loss.losses_BT), .counts_R = trained_by_row(in.batch), .correct_R = by_row(loss.correct_BT)};
 }
 
 std::vector<BatchPart> token_batch() {
-  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments};
+  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows};
 }
 
 }  // namespace fettle

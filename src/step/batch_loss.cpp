@@ -5,7 +5,6 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "models/blocks/moe.h"
-#include "step/state/batch_arrays.h"
 
 namespace fettle {
 namespace {
@@ -45,9 +44,10 @@ BatchLoss stage_loss(const Run& run, const Models& models, const BatchInputs& ba
 
 }  // namespace
 
-BatchInputs add_batch(Program& program, const Run& run, const Dims& sequences, int64_t length) {
+BatchInputs add_batch(Program& program, const Run& run, const BatchShape& shape, BatchExtent extent) {
   BatchInputs batch;
-  for (const BatchArray& array : batch_arrays(run, sequences, length))
+  batch.sequences = shape.sequences;
+  for (const BatchArray& array : batch_arrays(run, shape, extent))
     batch[array.part] = program.input("batch/" + array.name, array.shape,
                                       run.sharding.partition(array.axes, array.shape.dims, "the batch"));
   return batch;
@@ -67,8 +67,9 @@ Models add_models(Program& program, const Run& run, const Weights& weights) {
 }
 
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
-                     const DropoutKey* dropout) {
-  const ModelPass trained = run_model(run, models.trained, batch, remat, dropout);
+                     const Tensor& seed) {
+  const DropoutKey dropout{seed, batch.at(BatchPart::kRows), batch.at(BatchPart::kPositions)};
+  const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
   // Later, sums are divided by the count of all micro-batches. Multiplying by this micro-batch's count gives its share
   // of the mean.

@@ -5,11 +5,12 @@
 
 #include "graph/program.h"
 #include "step/forward.h"
+#include "step/state/batch_arrays.h"
 
 namespace fettle {
 
-// Adds the batch's arrays as inputs of the program. `sequences` are the dims before the positions, [B] or [A, B].
-BatchInputs add_batch(Program& program, const Run& run, const Dims& sequences, int64_t length);
+// Adds the batch's arrays as inputs of the program.
+BatchInputs add_batch(Program& program, const Run& run, const BatchShape& shape, BatchExtent extent);
 // Returns the divisor of a batch's losses, an f32 scalar: the sum of Stage::counts.
 Tensor count_of(const Run& run, const BatchInputs& batch);
 
@@ -30,9 +31,10 @@ struct Models {
 // Makes the models. The trained model uses `weights`; the reference model's own weights become inputs.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
-// Returns the stage's loss, including the load-balancing loss of experts. Its `sum` can be differentiated.
+// Returns the stage's loss of a micro-batch, including the load-balancing loss of experts. Its `sum` can be
+// differentiated. `seed` (u32) selects what dropout drops.
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
-                     const DropoutKey* dropout);
+                     const Tensor& seed);
 // The same for evaluation: without dropout and gradients.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 

@@ -10,25 +10,45 @@
 namespace fettle {
 namespace {
 
+// The outputs of an evaluation program, added up over the micro-batches of a step. Each row is in one of them.
 struct ProgramRows {
-  HostArray loss, tokens;    // f32 [rows]
-  HostArray correct;         // f32 [rows]; not for preferences
-  HostArray metrics;         // for preferences
-  HostArray logits;          // for classifiers
-  int64_t rows_of_each = 1;  // sequences of the batch per row
+  std::vector<float> loss, tokens;  // [rows]
+  std::vector<float> correct;       // [rows]; not for preferences
+  std::vector<float> metrics;       // for preferences
+  std::vector<float> logits;        // for classifiers; [rows, labels]
 };
+
+void add_up(std::vector<float>& sums, const std::vector<float>& values) {
+  if (sums.empty()) sums.assign(values.size(), 0);
+  for (size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
+}
 
 ProgramRows run_rows(const Devices& devices, const Run& run, const Executable& program, TrainState& state,
                      const Batch& batch) {
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch, true);
-  Bindings bindings = state.bindings();
-  for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
-  std::map<std::string, DeviceBuffer> outputs = run_program(program, bindings);
-  auto get = [&](const char* name) {
-    const auto found = outputs.find(name);
-    return found == outputs.end() ? HostArray() : found->second.download();
-  };
-  return {get("loss"), get("tokens"), get("correct"), get("metrics"), get("logits"), run.stage->sequences_per_row()};
+  ProgramRows rows;
+  for (int64_t micro_batch = 0; micro_batch < batch.used; ++micro_batch) {
+    std::map<std::string, DeviceBuffer> inputs = upload_micro_batch(devices, run, batch, micro_batch);
+    Bindings bindings = state.bindings();
+    for (auto& [name, buffer] : inputs) bindings[name] = &buffer;
+    std::map<std::string, DeviceBuffer> outputs = run_program(program, bindings);
+    auto get = [&](const char* name) -> std::vector<float> {
+      const auto found = outputs.find(name);
+      if (found == outputs.end()) return {};
+      const HostArray array = found->second.download();
+      return {array.as<float>().begin(), array.as<float>().end()};
+    };
+    const std::vector<float> tokens = get("tokens");
+    std::vector<float> logits = get("logits");
+    const size_t labels = logits.size() / tokens.size();
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (tokens[i / labels] == 0) logits[i] = 0;  // the row is in another micro-batch
+    add_up(rows.loss, get("loss"));
+    add_up(rows.tokens, tokens);
+    add_up(rows.correct, get("correct"));
+    add_up(rows.metrics, get("metrics"));
+    add_up(rows.logits, logits);
+  }
+  return rows;
 }
 
 }  // namespace
@@ -56,10 +76,10 @@ Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples)
 struct Evaluator::RowLosses : ProgramRows {};
 
 Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
-  const Dims& dims = batch.tokens.shape().dims;
-  auto program = programs_.find(dims[2]);
+  const std::pair key(batch.shape.lines, batch.shape.length);
+  auto program = programs_.find(key);
   if (program == programs_.end())
-    program = programs_.emplace(dims[2], devices_.compile(build_eval_step(run_, dims[0] * dims[1], dims[2]))).first;
+    program = programs_.emplace(key, devices_.compile(build_eval_step(run_, batch.shape))).first;
   return {run_rows(devices_, run_, program->second, state, batch)};
 }
 
@@ -67,7 +87,7 @@ std::vector<double> Evaluator::losses(TrainState& state) {
   std::vector<double> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const RowLosses rows = this->rows(state, batches_.at(s));
-    for (float loss : rows.loss.as<float>()) out.push_back(loss);
+    for (float loss : rows.loss) out.push_back(loss);
   }
   out.resize(static_cast<size_t>(batches_.examples()));  // drops filler after the last example
   return out;
@@ -77,7 +97,7 @@ std::vector<float> Evaluator::logits(TrainState& state) {
   std::vector<float> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const RowLosses rows = this->rows(state, batches_.at(s));
-    for (float logit : rows.logits.as<float>()) out.push_back(logit);
+    for (float logit : rows.logits) out.push_back(logit);
   }
   out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // drops filler at the end
   return out;
@@ -89,12 +109,12 @@ Evaluation Evaluator::run(TrainState& state) {
   std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const RowLosses rows = this->rows(state, batches_.at(s));
-    for (int64_t r = 0; r < rows.loss.shape().elements(); ++r) {
-      loss += rows.loss.as<float>()[r];
-      tokens += rows.tokens.as<float>()[r];
-      if (rows.correct.shape().rank() > 0) correct += rows.correct.as<float>()[r];
+    for (size_t r = 0; r < rows.loss.size(); ++r) {
+      loss += rows.loss[r];
+      tokens += rows.tokens[r];
     }
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] += rows.metrics.as<float>()[i];
+    for (const float right : rows.correct) correct += right;
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += rows.metrics[i];
   }
   Evaluation out;
   out.tokens = static_cast<int64_t>(tokens);
@@ -108,12 +128,12 @@ Evaluation Evaluator::run(TrainState& state) {
 }
 
 std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch) {
-  const Dims& dims = batch.tokens.shape().dims;
-  const Executable program = devices.compile(build_eval_step(run, dims[0] * dims[1], dims[2]));
+  const Executable program = devices.compile(build_eval_step(run, batch.shape));
   const ProgramRows rows = run_rows(devices, run, program, state, batch);
+  const size_t of_each = batch.sources.size() / rows.loss.size();
   std::vector<std::string> out;
-  for (int64_t r = 0; r < rows.loss.shape().elements(); ++r)
-    if (!std::isfinite(rows.loss.as<float>()[r])) out.push_back(batch.sources[r * rows.rows_of_each]);
+  for (size_t r = 0; r < rows.loss.size(); ++r)
+    if (!std::isfinite(rows.loss[r])) out.push_back(batch.sources[r * of_each]);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/store/examples.h"
@@ -24,7 +25,7 @@ struct Evaluation {
   std::map<std::string, double> metrics() const;
 };
 
-// The evaluation programs of a run, compiled once per length, and the batches of examples.
+// The evaluation programs of a run, compiled once per shape, and the batches of examples.
 class Evaluator {
  public:
   // Keeps references to devices and run.
@@ -41,7 +42,7 @@ class Evaluator {
   Devices& devices_;
   const Run& run_;
   Batches batches_;
-  std::map<int64_t, Executable> programs_;  // keyed by length
+  std::map<std::pair<int64_t, int64_t>, Executable> programs_;  // keyed by lines and length
 };
 
 // Returns "file:line" of the rows in `batch` whose loss is not finite.

@@ -48,10 +48,9 @@ int64_t optimizer_bytes(const Run& run, Memory memory) {
   return total;
 }
 
-int64_t batch_bytes(const Run& run, int64_t length) {
+int64_t batch_bytes(const Run& run, const BatchShape& shape) {
   int64_t total = 0;
-  const Dims rows{run.batch.micro_batches, run.batch.sequences};
-  for (const BatchArray& array : batch_arrays(run, rows, length)) {
+  for (const BatchArray& array : batch_arrays(run, shape, BatchExtent::kStep)) {
     const Dims& dims = array.shape.dims;
     const Partition partition = run.sharding.partition(array.axes, dims, "the batch");
     total += layout_of(partition, dims, run.sharding.mesh()).boxes[0].elements() * byte_size(array.shape.dtype);
@@ -118,12 +117,12 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
 
 }  // namespace
 
-int64_t held_bytes(const Run& run, int64_t length) {
+int64_t held_bytes(const Run& run, const BatchShape& shape) {
   return frozen_bytes(run, Memory::kDevice) + trained_bytes(run, Memory::kDevice) +
-         optimizer_bytes(run, Memory::kDevice) + batch_bytes(run, length);
+         optimizer_bytes(run, Memory::kDevice) + batch_bytes(run, shape);
 }
 
-MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, const MemoryShare& share,
+MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device) {
   MemoryTable table{.device = std::move(device), .adapters = run.lora.has_value(), .peak = stats.peak, .share = share};
   table.frozen = frozen_bytes(run, Memory::kDevice);
@@ -135,16 +134,16 @@ MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stat
   table.host_optimizer = optimizer_bytes(run, Memory::kHost);
   table.host_temporaries =
       std::max<int64_t>(0, stats.host_argument + stats.host_output - stats.host_alias + stats.host_temp - table.host());
-  table.batch = batch_bytes(run, length);
+  table.batch = batch_bytes(run, shape);
   // On the CPU, host memory is also device memory: the plugin does not distinguish them, and the peak counts both.
   const int64_t in_peak = stats.host_argument == 0 ? table.host() : 0;
-  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(run, length) - in_peak);
+  table.temporaries = std::max<int64_t>(0, table.peak - held_bytes(run, shape) - in_peak);
   return table;
 }
 
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device) {
-  const int64_t length = run.batch.longest();
-  return memory_table(run, length, {.peak = held_bytes(run, length)}, share, std::move(device));
+  const BatchShape shape = fullest_shape(run.batch);
+  return memory_table(run, shape, {.peak = held_bytes(run, shape)}, share, std::move(device));
 }
 
 std::string format_memory_table(const MemoryTable& table) {

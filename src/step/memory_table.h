@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/size_text.h"
+#include "data/batches/layout.h"
 #include "run/run.h"
 #include "runtime/compiled_program.h"
 #include "runtime/vendors/device_memory.h"
@@ -35,10 +36,10 @@ struct MemoryTable {
 };
 
 // Returns the bytes that one device stores between steps: weights, optimizer state and the batch.
-int64_t held_bytes(const Run& run, int64_t length);
+int64_t held_bytes(const Run& run, const BatchShape& shape);
 
-// `length`: positions per row, as for build_train_step. `stats` are the compiled step's.
-MemoryTable memory_table(const Run& run, int64_t length, const MemoryStats& stats, const MemoryShare& share,
+// `stats` are those of the step compiled for `shape`.
+MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device);
 
 // Returns the table of the arrays stored between steps. It needs no compilation; the step itself needs more.

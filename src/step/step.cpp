@@ -12,16 +12,20 @@
 namespace fettle {
 namespace {
 
+// Returns the arrays that each micro-batch has a part of.
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
-  for (const auto& [part, array] : batch) out.push_back(array);
+  for (const auto& [part, array] : batch)
+    if (by_position(part)) out.push_back(array);
   return out;
 }
 
-BatchInputs with_arrays(const BatchInputs& batch, const std::vector<Tensor>& arrays) {
-  BatchInputs out;
-  for (const auto& [part, array] : batch) out[part] = arrays[out.size()];
-  return out;
+// Returns the batch with these arrays in place of arrays_of().
+BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
+  size_t next = 0;
+  for (auto& [part, array] : batch)
+    if (by_position(part)) array = arrays[next++];
+  return batch;
 }
 
 struct Gradients {
@@ -31,19 +35,19 @@ struct Gradients {
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
-// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. With `scale`, the
-// gradients are those of the loss times `scale`.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses; with `used`, only
+// the first `used` of them. With `scale`, the gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
-                     const Tensor& seed, const Tensor& scale) {
+                     const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
       std::ranges::any_of(run.trained, [&](const auto& param) { return gradient_on_host(run, param); });
   const int64_t micro_batches = batch.at(BatchPart::kTokens).dim(0);
-  auto one = [&](const BatchInputs& micro, const Tensor& index) -> Gradients {
-    const DropoutKey key{bit_xor(seed, convert(index, DType::kU32) * 0x85ebca6b)};
+  const bool loops = micro_batches > 1 || used;
+  auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // With several micro-batches, add_by_layer computes the squares of the sum instead.
-    if (on_host && micro_batches == 1) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
-    const BatchLoss loss = batch_loss(run, models, micro, run.remat, &key);
+    // In the loop, add_by_layer computes the squares of the sum instead.
+    if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
+    const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
     if (models.trained.squares) {
       out.host_squares = out.grads.back();
@@ -51,10 +55,10 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     }
     return out;
   };
-  if (micro_batches == 1) {
-    BatchInputs first;
-    for (const auto& [part, x] : batch) first[part] = reshape(x, {x.dims().begin() + 1, x.dims().end()});
-    return one(first, constant(0, DType::kI32));
+  if (!loops) {
+    std::vector<Tensor> first;
+    for (const Tensor& x : arrays_of(batch)) first.push_back(reshape(x, {x.dims().begin() + 1, x.dims().end()}));
+    return one(with_arrays(batch, first));
   }
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   for (size_t i = 0; i < trained.size(); ++i) carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
@@ -64,7 +68,7 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const ScanStep sums =
       scan(micro_batches, carries, arrays_of(batch),
            [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
-             const Gradients g = one(with_arrays(batch, xs), index);
+             const Gradients g = one(with_arrays(batch, xs));
              ScanStep step{{carried[0] + g.loss}, {}};
              Tensor squares = constant(0, DType::kF32);
              for (size_t i = 0; i < g.grads.size(); ++i) {
@@ -81,7 +85,8 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
              if (metrics) step.carries.push_back(carried[1 + g.grads.size()] + g.metrics);
              if (on_host) step.carries.push_back(squares);
              return step;
-           });
+           },
+           {.limit = used});
   const auto grads = sums.carries.begin() + 1;
   return {sums.carries[0],
           metrics ? sums.carries[1 + trained.size()] : Tensor{},
@@ -118,6 +123,10 @@ Updated update_param(const Run& run, const Param& param, const HeldParam& held,
 }  // namespace
 
 Program build_train_step(const Run& run, int64_t length) {
+  return build_train_step(run, padded_shape(run.batch, length));
+}
+
+Program build_train_step(const Run& run, const BatchShape& shape) {
   Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   Weights weights;
@@ -136,7 +145,8 @@ Program build_train_step(const Run& run, int64_t length) {
   for (const Param& param : run.frozen)
     weights.set(param, add_param(program, run, param, frozen_input(param), run.frozen_dtype));
   const Models models = add_models(program, run, weights);
-  const BatchInputs batch = add_batch(program, run, {run.batch.micro_batches, run.batch.sequences}, length);
+  const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kStep);
+  const Tensor used = shape.counted ? program.input(kUsedMicroBatches, {DType::kI32, {}}) : Tensor{};
   std::map<std::string, Tensor> scalars;
   for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
@@ -144,7 +154,8 @@ Program build_train_step(const Run& run, int64_t length) {
   // In float16, the gradients of a sum over many tokens would overflow, so those of the mean are computed and scaled.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
-  const Gradients sums = accumulate(run, models, computed, batch, seed, loss_scale ? loss_scale / count : Tensor{});
+  const Gradients sums =
+      accumulate(run, models, computed, batch, used, seed, loss_scale ? loss_scale / count : Tensor{});
 
   PathScope update("update");
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;
@@ -178,17 +189,17 @@ Program build_train_step(const Run& run, int64_t length) {
   return program;
 }
 
-Program build_eval_step(const Run& run, int64_t rows, int64_t length) {
+Program build_eval_step(const Run& run, const BatchShape& shape) {
   Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   const Models models = add_models(program, run, add_weight_inputs(program, run));
-  const BatchInputs batch = add_batch(program, run, {rows}, length);
+  const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kMicroBatch);
   const BatchLoss loss = row_losses(run, models, batch);
   program.output("loss", loss.losses_R);
-  program.output("tokens", run.stage->counts(batch));
+  program.output("tokens", loss.counts_R);
   if (loss.correct_R) program.output("correct", loss.correct_R);
   if (loss.metrics) program.output("metrics", loss.metrics);
-  if (loss.logits_BK) program.output("logits", loss.logits_BK);
+  if (loss.logits_SK) program.output("logits", loss.logits_SK);
   return program;
 }
 

@@ -5,15 +5,24 @@
 
 namespace fettle {
 
-const StepPrograms::Entry& StepPrograms::at(int64_t length) {
-  if (const auto found = entries_.find(length); found != entries_.end()) return found->second;
-  live_line(fmt::format("compiling the step for rows of {} tokens", length));
-  const Program program = build_train_step(run_, length);
-  return entries_.emplace(length, Entry{devices_.compile(program), program.flops()}).first->second;
+const StepPrograms::Entry* StepPrograms::find(const BatchShape& shape) const {
+  for (const Entry& entry : entries_) {
+    BatchShape wanted = shape;
+    wanted.sequences = entry.shape.sequences;
+    if (entry.shape == wanted) return &entry;
+  }
+  return nullptr;
 }
 
-MemoryTable StepPrograms::memory(int64_t length) {
-  return memory_table(run_, length, at(length).executable.memory_stats(), devices_.memory(), devices_.title());
+const StepPrograms::Entry& StepPrograms::at(const BatchShape& shape) {
+  if (const Entry* found = find(shape)) return *found;
+  live_line(fmt::format("compiling the step for {} x {} positions", shape.lines, shape.length));
+  const Program program = build_train_step(run_, shape);
+  return entries_.emplace_back(Entry{shape, devices_.compile(program), program.flops()});
+}
+
+MemoryTable StepPrograms::memory(const BatchShape& shape) {
+  return memory_table(run_, shape, at(shape).executable.memory_stats(), devices_.memory(), devices_.title());
 }
 
 }  // namespace fettle

@@ -1,7 +1,7 @@
-// Defines StepPrograms: the training step, compiled for each length of batches.
+// Defines StepPrograms: the training step, compiled for each shape of batches when it is first needed.
 #pragma once
 
-#include <map>
+#include <deque>
 
 #include "programs/devices.h"
 #include "run/run.h"
@@ -12,22 +12,27 @@ namespace fettle {
 class StepPrograms {
  public:
   struct Entry {
+    BatchShape shape;
     Executable executable;
-    int64_t flops;  // floating-point operations of one run over all devices
+    int64_t flops;  // floating-point operations of one run over all devices, when all micro-batches are used
+    int64_t flops_of(int64_t used) const { return flops / shape.micro_batches * used; }
   };
 
   StepPrograms(Devices& devices, const Run& run) : devices_(devices), run_(run) {}
 
-  // Returns the program for rows of `length` positions. Compiles it at the first call.
-  const Entry& at(int64_t length);
-  bool has(int64_t length) const { return entries_.contains(length); }
-  // Returns how the step for that length uses a device's memory.
-  MemoryTable memory(int64_t length);
+  // Returns the program for batches of this shape. Compiles it at the first call.
+  const Entry& at(const BatchShape& shape);
+  bool has(const BatchShape& shape) const { return find(shape) != nullptr; }
+  // Returns how the step for that shape uses a device's memory.
+  MemoryTable memory(const BatchShape& shape);
 
  private:
   Devices& devices_;
   const Run& run_;
-  std::map<int64_t, Entry> entries_;
+  // The number of sequences does not matter: only steps that are packed have different ones, and their loss counts
+  // tokens alone.
+  const Entry* find(const BatchShape& shape) const;
+  std::deque<Entry> entries_;
 };
 
 }  // namespace fettle

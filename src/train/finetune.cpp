@@ -77,10 +77,9 @@ int finetune(const Request& request) {
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
   // The step becomes a program. Its memory is known before it runs.
-  const int64_t longest = batches.lengths().back();
-  const Run run = settle_remat(asked, longest, devices, resume ? written_remat(resume->state) : "");
+  const Run run = settle_remat(asked, batches.fullest(), devices, resume ? written_remat(resume->state) : "");
   StepPrograms programs(devices, run);
-  const MemoryTable memory = programs.memory(longest);
+  const MemoryTable memory = programs.memory(batches.fullest());
   info("{}", format_memory_table(memory));
   require_fit(run, memory);
   if (request.plan_only()) return 0;
@@ -114,9 +113,8 @@ int finetune(const Request& request) {
     output.check();
     checkpoints.check();
     const Batch batch = prefetcher.at(state.step);
-    const int64_t positions = batch.tokens.shape().dims[2];
-    const bool warm = programs.has(positions);
-    const StepPrograms::Entry& step = programs.at(positions);
+    const bool warm = programs.has(batch.shape);
+    const StepPrograms::Entry& step = programs.at(batch.shape);
     const double rate = run.update.learning_rate * length.schedule.multiplier(state.step);
     const StepOutcome outcome = run_step(devices, run, step.executable, state, batch, rate);
     if (outcome.overflowed) {
@@ -127,7 +125,7 @@ int finetune(const Request& request) {
       checkpoints.settle();
       stop_not_finite(devices, run, state, batch, outcome);
     }
-    recorder.step(outcome, batch, state.step, step.flops, warm);
+    recorder.step(outcome, batch, state.step, step.flops_of(batch.used), warm);
     const bool evaluates = held_out && length.evaluates_after(state.step);
     if (evaluates) recorder.evaluation(held_out->run(state), state.step);
     const int signal = InterruptScope::signal();

@@ -14,14 +14,9 @@ namespace {
 // Returns the rows of these sequences, each once, in the form of skip_rows.
 std::vector<std::string> row_names(const std::vector<std::string>& sources) {
   std::vector<std::string> names;
-  for (std::string_view source : sources) {
-    source = source.substr(0, source.find(kOtherReply));
-    while (!source.empty()) {
-      const size_t comma = source.find(kPackedBeside);
-      const std::string name(source.substr(0, comma));
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-      source = comma == std::string_view::npos ? "" : source.substr(comma + kPackedBeside.size());
-    }
+  for (const std::string& source : sources) {
+    const std::string name = source.substr(0, source.find(kOtherReply));
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
 }

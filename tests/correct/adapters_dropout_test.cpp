@@ -1,6 +1,8 @@
 // Dropout masks: what they depend on, the share of elements that they keep, and the gradient through them.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "adapters/lora.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
@@ -10,6 +12,12 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kB = 8, kT = 16, kD = 32;
+
+// A key for b rows in lines of their own.
+DropoutKey key_of(int64_t b, int64_t t, const Tensor& seed) {
+  const Shape places{DType::kI32, {b, t}};
+  return {seed, iota(places, 0) + 1.0, iota(places, 1)};
+}
 
 // A module whose LoRA weights are two identities with alpha / rank 1, so that adapt(x, 0) is dropout(x).
 struct Identity {
@@ -25,7 +33,7 @@ struct Identity {
     zero = zeros_like(x);
   }
   Tensor operator()(const std::string& module, const Tensor& x, double rate, const Tensor& seed) const {
-    const DropoutKey key{seed};
+    const DropoutKey key = key_of(x.dim(0), x.dim(1), seed);
     return lora_adapt({.rank = kD, .alpha = kD, .dropout = rate}, x.dtype(), &key)(layer, module, x, zero);
   }
 };
@@ -82,7 +90,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
 // No row, position or feature is dropped more often than the others.
 TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   GraphRun run;
-  const Tensor bits = random_bits({kB, 256, kD}, run.input(u32({}, {7})));
+  const Tensor bits = random_bits_of_rows(kD, key_of(kB, 256, run.input(u32({}, {7}))));
   const Tensor kept = convert(compare(bits, "GE", constant(0.25 * 4294967296.0, DType::kU32)), DType::kF32);
   run.output("rows", reduce_sum(kept, {1, 2}) / (256.0 * kD));
   run.output("positions", reduce_sum(kept, {0, 2}) / static_cast<double>(kB * kD));
@@ -99,6 +107,33 @@ TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
     for (double share : value.elements)
       EXPECT_NEAR(share, chance, 5 * std::sqrt(chance * (1 - chance) / samples)) << name;
   }
+}
+
+// A row keeps its mask wherever it lies: here rows 3 and 1 share the second line.
+TEST(Dropout, MasksFollowTheRow) {
+  constexpr int64_t kLength = 6, kLine = 2 * kLength;
+  GraphRun run;
+  const Tensor seed = run.input(u32({}, {7}));
+  run.output("own lines", random_bits_of_rows(kD, key_of(3, kLength, seed)));
+  const Value rows{{DType::kI32, {2, kLine}}, {0, 0, 0, 2, 2, 2, 2, 2, 2, 0, 0, 0, 3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1}};
+  const Value places{{DType::kI32, {2, kLine}},
+                     {0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}};
+  run.output("shared lines", random_bits_of_rows(kD, {seed, run.input(rows), run.input(places)}));
+  const std::map<std::string, Value> got = run.run();
+  std::set<std::vector<double>> masks;
+  for (int64_t line = 0; line < 2; ++line)
+    for (int64_t t = 0; t < kLine; ++t) {
+      const auto at = static_cast<size_t>(line * kLine + t);
+      if (rows.elements[at] == 0) continue;
+      const auto own = static_cast<int64_t>((rows.elements[at] - 1) * kLength + places.elements[at]);
+      auto features = [&](const char* name, int64_t position) {
+        const auto first = got.at(name).elements.begin() + position * kD;
+        return std::vector<double>(first, first + kD);
+      };
+      EXPECT_EQ(features("shared lines", static_cast<int64_t>(at)), features("own lines", own)) << line << ' ' << t;
+      masks.insert(features("own lines", own));
+    }
+  EXPECT_EQ(masks.size(), 3u * kLength) << "each position has a mask of its own";
 }
 
 TEST(Dropout, GradientAgreesWithFiniteDifferencesAtAFixedSeed) {

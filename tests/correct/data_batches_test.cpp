@@ -62,7 +62,7 @@ TEST(SkippedRows, OfAPackedSequenceLeaveTheOthers) {
   spec.skip_rows = {"rows.jsonl:3"};
   const Batch batch = Batches(rows, spec).at(0);
   EXPECT_EQ(batch.real_tokens, 10);
-  EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:4");
+  EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "", "rows.jsonl:4"}));
 }
 
 // KTO's batches need each prompt with another row's reply, which must not be that of a skipped row.
@@ -130,7 +130,7 @@ TEST(Batches, ContainTheRowsClasses) {
   examples[1].classes.clear();  // it has no label
   const Batches batches(examples, {.micro_batches = 2, .sequences = 2, .max_length = 8, .shuffle = false});
   const Batch batch = batches.at(0);
-  EXPECT_EQ(batch.classes.shape().dims, (Dims{2, 2, 2}));
+  EXPECT_EQ(batch.classes.shape().dims, (Dims{4, 2}));
   const auto classes = batch.classes.as<float>();
   EXPECT_EQ(std::vector<float>(classes.begin(), classes.end()), (std::vector<float>{0, 1, 0, 0, 2, 1, 0, 0}));
   EXPECT_EQ(row(batch.token_types, 1), (std::vector<int32_t>{0, 0, 0, 1, 0, 0, 0, 0}));
@@ -176,15 +176,21 @@ TEST(Batches, FillsTheLastStepOfAnEpoch) {
   EXPECT_EQ(batches.at(2).sources, batches.at(0).sources);
 }
 
+std::vector<int64_t> lengths_of(const Batches& batches) {
+  std::vector<int64_t> out;
+  for (const BatchShape& shape : batches.shapes()) out.push_back(shape.length);
+  return out;
+}
+
 TEST(Batches, ChoosesTheSmallestLengthThatHolds) {
   std::vector<Example> examples = {example(0, 10), example(1, 64), example(2, 65), example(3, 250)};
   Batches batches(examples, {.max_length = 250, .shuffle = false});
-  EXPECT_EQ(batches.lengths(), (std::vector<int64_t>{64, 128, 256}));
+  EXPECT_EQ(lengths_of(batches), (std::vector<int64_t>{64, 128, 256}));
   EXPECT_EQ(batches.at(0).tokens.shape().dims[2], 64);
   EXPECT_EQ(batches.at(1).tokens.shape().dims[2], 64);
   EXPECT_EQ(batches.at(2).tokens.shape().dims[2], 128);
   EXPECT_EQ(batches.at(3).tokens.shape().dims[2], 256);
-  EXPECT_EQ(Batches(examples, {.max_length = 250, .multiple = 48}).lengths(), (std::vector<int64_t>{96, 144, 288}));
+  EXPECT_EQ(lengths_of(Batches(examples, {.max_length = 250, .multiple = 48})), (std::vector<int64_t>{96, 144, 288}));
 }
 
 TEST(Batches, EveryEpochHasEveryRowOnceInAnotherOrder) {
@@ -220,7 +226,8 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   EXPECT_EQ(row(batch.positions, 0), (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2}));
   // The last token of a document has no target; in particular, it does not predict the next document's first token.
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
-  EXPECT_EQ(batch.sources[0], "rows.jsonl:2, rows.jsonl:3");
+  EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "rows.jsonl:3"}));
+  EXPECT_EQ(row(batch.rows, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
   EXPECT_DOUBLE_EQ(batches.use(), 1.0);
 }
 

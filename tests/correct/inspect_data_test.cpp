@@ -99,7 +99,7 @@ TEST_F(Report, CountsTheStepsOfAnEvaluation) {
   recipe.val_size = 1;
   recipe.per_device_eval_batch_size = 3;
   recipe.device_count = 2;
-  expect_has(text({}), "            to evaluate: 1 steps of 6 rows, padded to ");
+  expect_has(text({}), "            to evaluate: 1 steps of 6 rows, laid into ");
   const auto report = nlohmann::json::parse(text({.json = true, .rows = 0}));
   EXPECT_EQ(report["eval_batches"]["rows"], 6);
   EXPECT_EQ(report["eval_batches"]["steps"], 1);
@@ -140,12 +140,12 @@ TEST_F(Report, PredictsPackedRows) {
   recipe.gradient_accumulation_steps = 2;
   recipe.mesh = {{"dp", 2}};
   const auto before = nlohmann::json::parse(text({.json = true, .rows = 0}));
-  expect_has(text({}), "padded to ");
+  expect_has(text({}), "laid into ");
   recipe.packing = true;
   const auto packed = nlohmann::json::parse(text({.json = true, .rows = 0}));
   EXPECT_EQ(before["packed_use"], packed["use"]);
   EXPECT_NE(before["use"], packed["use"]);
-  expect_has(text({}), "packed up to 32\n");
+  expect_has(text({}), "packed and laid into ");
 }
 
 TEST_F(Report, ShowsEachSetsShareAndRowsOfSeveralFormats) {

@@ -35,7 +35,7 @@ TEST(BalanceLoss, IsNotPartOfAnEvaluation) {
     Devices& devices = cpu_devices(1);
     const std::string config = recipe.model_name_or_path + "/config.json";
     const auto run = make_run(recipe, nlohmann::json::parse(read_text(config)), config, 1);
-    EXPECT_NO_THROW(devices.compile(build_eval_step(run, 2, 16))) << stage;
+    EXPECT_NO_THROW(devices.compile(build_eval_step(run, padded_shape(run.batch, 16)))) << stage;
     EXPECT_NO_THROW(devices.compile(build_train_step(run, 16))) << stage;
   }
 }

@@ -16,6 +16,11 @@
 namespace fettle {
 namespace {
 
+// The table of a step whose rows have 40 positions each.
+MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
+  return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
+}
+
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -42,8 +47,7 @@ constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
 constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
 
 TEST(MemoryTable, CountsLora) {
-  const MemoryTable table =
-      memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
+  const MemoryTable table = table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
   EXPECT_EQ(table.frozen, 4 * kBase);
   EXPECT_EQ(table.trained, 4 * kPairs);
   EXPECT_TRUE(table.adapters);
@@ -62,7 +66,7 @@ TEST(MemoryTable, HostMemoryHasItsOwnLine) {
                           .host_alias = 29'000'000,
                           .host_temp = 500'000,
                           .peak = 10'000'000};
-  const MemoryTable table = memory_table(job_for(recipe), 40, stats, {.limit = kGB}, "");
+  const MemoryTable table = table_of(job_for(recipe), stats, {.limit = kGB}, "");
   EXPECT_EQ(table.trained, 4 * (kBase - 2 * kLayer)) << "embedding, head and norm";
   EXPECT_EQ(table.gradients, table.trained);
   EXPECT_EQ(table.optimizer, 0);
@@ -76,14 +80,14 @@ TEST(MemoryTable, HostMemoryHasItsOwnLine) {
 TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";
-  const MemoryTable full = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, {}, "");
+  const MemoryTable full = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
   EXPECT_EQ(full.frozen, 0);
   EXPECT_EQ(full.trained, 4 * kBase);
   EXPECT_EQ(full.optimizer, 8 * kBase);
   EXPECT_FALSE(full.adapters);
   recipe.finetuning_type = "lora";
   recipe.bf16 = true;
-  const MemoryTable low = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, {}, "");
+  const MemoryTable low = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
   EXPECT_EQ(low.frozen, 2 * kBase);
   EXPECT_EQ(low.trained, 4 * kPairs) << "adapters stay f32";
 }
@@ -91,8 +95,8 @@ TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
 TEST(MemoryTable, CountsOneDevicesShare) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";
-  const MemoryTable one = memory_table(job_for(recipe), 40, {.peak = 10'000'000}, {}, "");
-  const MemoryTable four = memory_table(job_for(recipe, 4), 40, {.peak = 10'000'000}, {}, "");
+  const MemoryTable one = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
+  const MemoryTable four = table_of(job_for(recipe, 4), {.peak = 10'000'000}, {}, "");
   EXPECT_LT(four.trained, one.trained / 3);
   EXPECT_GE(four.trained, one.trained / 4);
   EXPECT_EQ(four.optimizer, 2 * four.trained);
@@ -107,7 +111,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
     Devices devices(device_request(recipe));
     const auto run = job_for(recipe);
     const MemoryStats stats = devices.compile(build_train_step(run, 40)).memory_stats();
-    const MemoryTable table = memory_table(run, 40, stats, devices.memory(), devices.title());
+    const MemoryTable table = table_of(run, stats, devices.memory(), devices.title());
     const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
     EXPECT_LE(held, stats.argument) << type;
     EXPECT_LT(stats.argument - held, 4096) << type;
@@ -120,24 +124,23 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
 TEST(MemoryTable, Printed) {
   const auto run = job_for(small_recipe());
   const std::string text =
-      format_memory_table(memory_table(run, 40, {.peak = 10'000'000}, {.limit = 4 * kGB}, "cpu (1 device)"));
+      format_memory_table(table_of(run, {.peak = 10'000'000}, {.limit = 4 * kGB}, "cpu (1 device)"));
   EXPECT_THAT(text, AllOf(HasSubstr("on each device of cpu (1 device)"), HasSubstr("frozen weights"),
                           HasSubstr("adapter weights"), HasSubstr("of which gradients"), HasSubstr("10.00 MB"),
                           HasSubstr("4.00 GB"), HasSubstr("3.99 GB")));
-  EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = 10'000'000}, {}, "x")),
+  EXPECT_THAT(format_memory_table(table_of(run, {.peak = 10'000'000}, {}, "x")),
               AllOf(HasSubstr("limit is not known"), Not(HasSubstr("head-room"))));
 }
 
 TEST(MemoryTable, Json) {
-  const nlohmann::json known =
-      to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, {.limit = kGB}, "x"));
+  const nlohmann::json known = to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "x"));
   EXPECT_EQ(known["peak_bytes"], 10'000'000);
   EXPECT_EQ(known["limit_bytes"], kGB);
   EXPECT_EQ(known["frozen_bytes"], 4 * kBase);
   EXPECT_EQ(known["adapter_bytes"], 4 * kPairs);
   EXPECT_EQ(known["optimizer_bytes"], 8 * kPairs);
   EXPECT_EQ(known["head_room_bytes"], 990'000'000);
-  const nlohmann::json unknown = to_json(memory_table(job_for(small_recipe()), 40, {.peak = 10'000'000}, {}, "x"));
+  const nlohmann::json unknown = to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {}, "x"));
   EXPECT_TRUE(unknown["limit_bytes"].is_null());
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
@@ -152,12 +155,12 @@ MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
 
 TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
   const auto run = job_for(small_recipe());
-  const MemoryTable fits = memory_table(run, 40, {.peak = 22'800'000'000}, share(0.95, 1), "x");
+  const MemoryTable fits = table_of(run, {.peak = 22'800'000'000}, share(0.95, 1), "x");
   EXPECT_TRUE(fits.fits());
   EXPECT_EQ(fits.head_room(), 0);
   EXPECT_THAT(format_memory_table(fits), HasSubstr("22.80 GB  (of 24.00 GB, gpu_memory_utilization: 0.95)"));
-  EXPECT_FALSE(memory_table(run, 40, {.peak = 22'800'000'001}, share(0.95, 1), "x").fits());
-  EXPECT_TRUE(memory_table(run, 40, {.peak = 22'800'000'001}, share(0.98, 1), "x").fits()) << "23 GB";
+  EXPECT_FALSE(table_of(run, {.peak = 22'800'000'001}, share(0.95, 1), "x").fits());
+  EXPECT_TRUE(table_of(run, {.peak = 22'800'000'001}, share(0.98, 1), "x").fits()) << "23 GB";
   const nlohmann::json json = to_json(fits);
   EXPECT_EQ(json["memory_bytes"], 24 * kGB);
   EXPECT_EQ(json["limit_bytes"], 22'800'000'000);
@@ -167,13 +170,13 @@ TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
 
 TEST(MemoryTable, LibrariesAndOtherProgramsReduceTheLimit) {
   const auto run = job_for(small_recipe());
-  EXPECT_THAT(format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2), "x")),
+  EXPECT_THAT(format_memory_table(table_of(run, {.peak = kGB}, share(0.95, 2), "x")),
               HasSubstr("22.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries)"));
   EXPECT_THAT(
-      format_memory_table(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
+      format_memory_table(table_of(run, {.peak = kGB}, share(0.95, 2, 4 * kGB), "x")),
       HasSubstr("19.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries and 3.00 GB of other "
                 "programs)"));
-  EXPECT_FALSE(memory_table(run, 40, {.peak = kGB}, share(0.95, 2, 24 * kGB), "x").fits()) << "nothing is left";
+  EXPECT_FALSE(table_of(run, {.peak = kGB}, share(0.95, 2, 24 * kGB), "x").fits()) << "nothing is left";
 }
 
 }  // namespace

@@ -14,6 +14,11 @@
 namespace fettle {
 namespace {
 
+// The table of a step whose rows have 40 positions each.
+MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
+  return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
+}
+
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -26,7 +31,7 @@ Run job_for(const Recipe& recipe) {
 std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
   const auto run = job_for(recipe);
   try {
-    require_fit(run, memory_table(run, 40, {.peak = peak}, {.limit = limit}, "cpu (1 device)"));
+    require_fit(run, table_of(run, {.peak = peak}, {.limit = limit}, "cpu (1 device)"));
   } catch (const DoesNotFit& error) {
     EXPECT_EQ(error.code(), ExitCode::kDoesNotFit);
     return error.what();
@@ -88,7 +93,7 @@ TEST(RequireFit, ALargerShareIsARemedy) {
   const auto run = job_for({});
   for (const auto& [peak, helps] : {std::pair<int64_t, bool>{22'900'000'000, true}, {23'100'000'000, false}}) {
     try {
-      require_fit(run, memory_table(run, 40, {.peak = peak}, share, "a card"));
+      require_fit(run, table_of(run, {.peak = peak}, share, "a card"));
       ADD_FAILURE() << peak;
     } catch (const DoesNotFit& error) {
       const std::string message = error.what();

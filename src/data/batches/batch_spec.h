@@ -18,6 +18,13 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
   return grouping == RowGrouping::kNone ? 1 : 2;
 }
 
+// How the sequences of a step lie in its arrays.
+enum class Lines {
+  kOwn,        // each sequence has a line of its own, in micro-batches of `sequences` lines
+  kShared,     // sequences share lines, in micro-batches that have the same sequences as with kOwn
+  kRegrouped,  // the same, but any micro-batch may have a sequence, and their number depends on the sequences
+};
+
 // Batches for training steps, or for evaluating held-out rows and evaluation sets.
 enum class BatchUse { kTraining, kEvaluation };
 
@@ -27,6 +34,8 @@ struct BatchSpec {
   int64_t max_length = 2048;  // tokens of the longest example (cutoff_len)
   int64_t multiple = 8;       // T is a multiple of this; max_length is rounded up to it
   bool packing = false;       // several examples share a sequence and cannot see each other; needs RowGrouping::kNone
+  Lines lines = Lines::kOwn;
+  int64_t shards = 1;  // devices that the lines of a micro-batch are split over; divides `sequences`
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
   // When shuffled and not packed, a step's rows have similar lengths, so that they need less padding.
@@ -34,8 +43,9 @@ struct BatchSpec {
   uint64_t seed = 42;
   int32_t pad_id = 0;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows whose places hold filler
-  // T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few compilations.
-  // Empty: max_length rounded up to `multiple`, and its halves down to 64.
+  // With Lines::kOwn, T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few
+  // compilations. Otherwise T is at most the largest of them that a step can need. Empty: max_length rounded up to
+  // `multiple`, and its halves down to 64.
   std::vector<int64_t> lengths = {};
 
   // The number of groups in a step (see Batches). A preference pair is one group, and so is a packed sequence.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/cache.h"
 #include "base/error.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr uint64_t kPackStream = uint64_t{1} << 60;
 constexpr uint64_t kWindowStream = uint64_t{1} << 61;
 constexpr int64_t kLargestWindow = 32;
+constexpr int64_t kSampledRows = 4096;  // for choosing shapes
 
 std::vector<int64_t> default_lengths(int64_t max_length, int64_t multiple) {
   auto rounded_up = [multiple](int64_t length) { return (length + multiple - 1) / multiple * multiple; };
@@ -49,7 +51,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
     throw UserError("none of the {} rows has a trained token; see `fettle data`", examples_.size());
   const bool grouped = spec_.grouping != RowGrouping::kNone;
   const bool mismatched = spec_.grouping == RowGrouping::kWithMismatched;
-  internal_check(spec_.sequences % sequences_per_group(spec_.grouping) == 0 &&
+  internal_check(spec_.sequences % spec_.shards == 0 && spec_.sequences % sequences_per_group(spec_.grouping) == 0 &&
                      this->examples() % (spec_.grouping == RowGrouping::kPairs ? 2 : 1) == 0,
                  "Batches: {} sequences, {} examples, two of which stay together", spec_.sequences, this->examples());
   if (spec_.packing && grouped)
@@ -70,6 +72,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   // Drop lengths that no row needs.
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
+  choose_shapes();
 }
 
 // Examples are packed once, so that every epoch has the same number of groups; the epochs shuffle these.
@@ -138,8 +141,30 @@ DataIdentity Batches::identity() const {
   return {groups(), key.text()};
 }
 
-const std::vector<int64_t>& Batches::lengths() const {
-  return spec_.lengths;
+const BatchShape& Batches::fullest() const {
+  return *std::ranges::max_element(shapes_, {}, [](const BatchShape& shape) { return shape.lines * shape.length; });
+}
+
+// The samples are steps of the first epoch, evenly spread.
+void Batches::choose_shapes() {
+  if (spec_.lines == Lines::kOwn) {
+    for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));
+    return;
+  }
+  int64_t longest = 0;
+  for (int64_t group = 0; group < groups(); ++group) longest = std::max(longest, group_length(group));
+  // The prompt of one row with the reply of another may be longer than any row.
+  if (spec_.grouping == RowGrouping::kWithMismatched) longest = spec_.lengths.back();
+  const int64_t wanted = std::clamp<int64_t>(kSampledRows / spec_.groups_per_step(), 1, 128);
+  const int64_t count = std::min(wanted, steps_per_epoch());
+  std::vector<std::vector<int64_t>> samples;
+  std::optional<Window> window;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t step = i * steps_per_epoch() / count;
+    if (!window || step >= window->first + window->steps) window = window_of(step);
+    samples.push_back(lengths_of(laid_out(groups_of_step(step, window))));
+  }
+  shapes_ = fettle::choose_shapes(samples, spec_, longest, spec_.lengths.back());
 }
 
 std::vector<int64_t> Batches::examples_of(int64_t group) const {
@@ -192,14 +217,40 @@ std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& gro
   return out;
 }
 
-int64_t Batches::padded_length(const std::vector<Sequence>& sequences) const {
-  int64_t longest = 0;
+std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences) const {
+  std::vector<int64_t> out;
   for (const Sequence& sequence : sequences) {
     int64_t length = 0;
-    for (const Document& document : sequence) length += document.length();
-    longest = std::max(longest, length);
+    for (const Document& document : sequence) length += skips(document.example) ? 0 : document.length();
+    out.push_back(length);
   }
-  return *std::lower_bound(spec_.lengths.begin(), spec_.lengths.end(), longest);
+  return out;
+}
+
+// Of shapes that cost the same, the first one is taken.
+Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
+  const std::vector<int64_t> lengths = lengths_of(sequences);
+  if (spec_.lines == Lines::kOwn) {
+    int64_t longest = 0;  // skipped rows count here
+    for (const Sequence& sequence : sequences) {
+      int64_t length = 0;
+      for (const Document& document : sequence) length += document.length();
+      longest = std::max(longest, length);
+    }
+    Laid out{padded_shape(spec_, *std::ranges::lower_bound(spec_.lengths, longest)), {.used = spec_.micro_batches}};
+    for (int64_t s = 0; s < static_cast<int64_t>(lengths.size()); ++s)
+      out.layout.places.push_back({s / spec_.sequences, s % spec_.sequences, 0});
+    return out;
+  }
+  std::optional<Laid> best;
+  for (const BatchShape& shape : shapes_) {
+    std::optional<LineLayout> layout = lay_out(lengths, shape, spec_);
+    if (!layout || (best && layout_cost(best->layout, best->shape, spec_) <= layout_cost(*layout, shape, spec_)))
+      continue;
+    best = Laid{shape, std::move(*layout)};
+  }
+  internal_check(best.has_value(), "Batches: no shape holds a step of {} sequences", sequences.size());
+  return std::move(*best);
 }
 
 int64_t Batches::group_at(int64_t epoch, int64_t i) const {
@@ -241,52 +292,67 @@ std::vector<int64_t> Batches::groups_of_step(int64_t step, const std::optional<W
 Batch Batches::at(int64_t step) const {
   internal_check(step >= 0, "Batches::at({})", step);
   const std::vector<Sequence> sequences = laid_out(groups_of_step(step, window_of(step)));
-  const int64_t T = padded_length(sequences);
-  const Shape shape{DType::kI32, {spec_.micro_batches, spec_.sequences, T}};
-  Batch batch{.tokens = HostArray(shape),
+  auto [layout_shape, layout] = lay(sequences);
+  int64_t documents = 0;
+  for (const Sequence& sequence : sequences) documents += static_cast<int64_t>(sequence.size());
+  const int64_t B = layout_shape.lines, T = layout_shape.length, S = std::max(layout_shape.sequences, documents);
+  const Shape shape{DType::kI32, {layout_shape.micro_batches, B, T}};
+  Batch batch{.shape = layout_shape,
+              .used = layout.used,
+              .tokens = HostArray(shape),
               .targets = HostArray(shape),
               .positions = HostArray::zeros(shape),
               .segments = HostArray::zeros(shape),
-              .preferences = HostArray::zeros({DType::kI32, {spec_.micro_batches, spec_.sequences}}),
-              .sources = std::vector<std::string>(spec_.micro_batches * spec_.sequences)};
+              .rows = HostArray::zeros(shape),
+              .preferences = HostArray::zeros({DType::kI32, {S}}),
+              .sources = std::vector<std::string>(S)};
+  batch.shape.sequences = S;
   auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
   auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
-  auto preferences = batch.preferences.as<int32_t>();
+  auto rows = batch.rows.as<int32_t>(), preferences = batch.preferences.as<int32_t>();
   const int64_t K = examples_.classes_per_row();
   std::span<int32_t> token_types;
   std::span<float> classes;
   if (K > 0) {
     batch.token_types = HostArray::zeros(shape);
     token_types = batch.token_types.as<int32_t>();
-    batch.classes = HostArray::zeros({DType::kF32, {spec_.micro_batches, spec_.sequences, K}});
+    batch.classes = HostArray::zeros({DType::kF32, {S, K}});
     classes = batch.classes.as<float>();
   }
   std::fill(tokens.begin(), tokens.end(), spec_.pad_id);
   std::fill(targets.begin(), targets.end(), kIgnore);
+  int64_t row = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
-    int64_t at = static_cast<int64_t>(s) * T;
-    int32_t segment = 0;
+    const Place& place = layout.places[s];
+    int64_t at = (place.micro_batch * B + place.line) * T + place.start;
     for (const Document& document : sequences[s]) {
+      const int64_t number = row++;
       if (skips(document.example)) continue;
       const auto length = static_cast<size_t>(document.length());
-      ++segment;
       for (size_t i = 0; i < length; ++i, ++at) {
         tokens[at] = document[i].id();
         positions[at] = static_cast<int32_t>(i);
-        segments[at] = segment;
+        rows[at] = static_cast<int32_t>(number + 1);
         if (K > 0) token_types[at] = document[i].second() ? 1 : 0;
         if (i + 1 < length) targets[at] = document[i + 1].label();
         batch.trained_tokens += targets[at] != kIgnore;
       }
       batch.real_tokens += document.length();
       const std::span<const float> taught = examples_.classes(document.example);
-      std::copy(taught.begin(), taught.end(), classes.begin() + static_cast<std::ptrdiff_t>(s) * K);
+      std::copy(taught.begin(), taught.end(), classes.begin() + static_cast<std::ptrdiff_t>(number) * K);
       batch.trained_tokens += !taught.empty();
-      preferences[s] = static_cast<int32_t>(examples_.preference(document.example));
-      std::string& source = batch.sources[s];
-      if (!source.empty()) source += kPackedBeside;
-      source += examples_.source(document.example);
-      if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) source += kOtherReply;
+      preferences[number] = static_cast<int32_t>(examples_.preference(document.example));
+      batch.sources[number] = examples_.source(document.example);
+      if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[number] += kOtherReply;
+    }
+  }
+  // Documents of a line are numbered as they stand in it.
+  for (size_t line = 0; line < rows.size(); line += static_cast<size_t>(T)) {
+    int32_t segment = 0;
+    for (size_t t = line; t < line + static_cast<size_t>(T); ++t) {
+      if (rows[t] == 0) continue;
+      if (t == line || rows[t] != rows[t - 1]) ++segment;
+      segments[t] = segment;
     }
   }
   examples_.check();
@@ -294,11 +360,16 @@ Batch Batches::at(int64_t step) const {
 }
 
 std::string format_batches(const Batches& batches, std::string_view per) {
-  const std::vector<int64_t>& lengths = batches.lengths();
-  return fmt::format("{} steps{} of {} rows, {}", with_commas(batches.steps_per_epoch()), per,
-                     batches.spec().groups_per_step(),
-                     batches.spec().packing ? fmt::format("packed up to {}", lengths.back())
-                                            : fmt::format("padded to {}", fmt::join(lengths, " ")));
+  const BatchSpec& spec = batches.spec();
+  std::vector<std::string> shapes;
+  for (const BatchShape& shape : batches.shapes())
+    shapes.push_back(spec.lines == Lines::kOwn ? fmt::format("{}", shape.length)
+                                               : fmt::format("{} x {}", shape.lines, shape.length));
+  const std::string text =
+      fmt::format("{} steps{} of {} rows, ", with_commas(batches.steps_per_epoch()), per, spec.groups_per_step());
+  if (spec.lines == Lines::kOwn)
+    return text + fmt::format("{} {}", spec.packing ? "packed up to" : "padded to", fmt::join(shapes, " "));
+  return text + fmt::format("{}laid into {} positions", spec.packing ? "packed and " : "", fmt::join(shapes, ", "));
 }
 
 Batch BatchPrefetcher::at(int64_t step) {
@@ -314,9 +385,12 @@ double Batches::use() const {
   for (int64_t step = 0; step < steps_per_epoch(); ++step) {
     if (!window || step == window->first + window->steps) window = window_of(step);
     const std::vector<Sequence> sequences = laid_out(groups_of_step(step, window));
-    for (const Sequence& sequence : sequences)
-      for (const Document& document : sequence) real += document.length();
-    positions += padded_length(sequences) * static_cast<int64_t>(sequences.size());
+    const std::vector<int64_t> lengths = lengths_of(sequences);
+    real = std::accumulate(lengths.begin(), lengths.end(), real);
+    const Laid laid = lay(sequences);
+    const int64_t lines =
+        spec_.lines == Lines::kOwn ? static_cast<int64_t>(sequences.size()) : laid.layout.used * laid.shape.lines;
+    positions += lines * laid.shape.length;
   }
   return static_cast<double>(real) / static_cast<double>(std::max<int64_t>(positions, 1));
 }

@@ -5,7 +5,7 @@
 //
 // A group is a set of examples that stays together in a batch: one example, the examples packed into one sequence, a
 // preference pair, or a rated reply with its mismatched one. A preference pair and a rated reply take two sequences,
-// the other groups one.
+// the other groups one. The sequences of a step are laid into lines (layout.h).
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,32 @@
 
 #include "base/arrays/host_array.h"
 #include "data/batches/batch_spec.h"
+#include "data/batches/layout.h"
 #include "data/store/examples.h"
 
 namespace fettle {
 
-// One optimizer step's rows: A micro-batches of B sequences of T positions, int32 arrays [A, B, T]. Where the examples
-// run out, the last sequences are filler.
+// One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Documents are numbered
+// from 1 to S in the step's order; the number depends on the step alone, not on the layout. Where the examples run out,
+// numbers are left over.
 struct Batch {
+  BatchShape shape;            // shape.sequences is S; with packing, as many as the step has documents
+  int64_t used = 1;            // the first micro-batches, which have the step's documents; the others are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
   HostArray positions;         // 0.. within each document; 0 in padding
-  HostArray segments;          // document number in the sequence from 1; 0 in padding
-  HostArray preferences;       // [A, B]: each sequence's Preference as a number; 0 where it has none
+  HostArray segments;          // document number in the line from 1; 0 in padding
+  HostArray rows;              // document number in the step from 1; 0 in padding
+  HostArray preferences;       // [S]: each document's Preference as a number; 0 where it has none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
-  HostArray classes;           // labelled rows only: f32 [A, B, classes a row]; 0 in filler and rows without a label
+  HostArray classes;           // labelled rows only: f32 [S, classes a row]; 0 in filler and rows without a label
   int64_t trained_tokens = 0;  // targets other than kIgnore, over the whole batch; for labelled rows: rows with a label
   int64_t real_tokens = 0;     // tokens that are not padding
-  std::vector<std::string> sources;  // [A * B] where each sequence came from; "" for filler
+  std::vector<std::string> sources;  // [S] where each document came from; "" for filler
 };
 
-// Texts in Batch::sources: the separator between packed rows, and the remark after a prompt with another row's reply.
-inline constexpr std::string_view kPackedBeside = ", ", kOtherReply = " with another row's reply";
+// The remark in Batch::sources after a prompt with another row's reply.
+inline constexpr std::string_view kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
@@ -59,12 +64,14 @@ class Batches {
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
   int64_t examples() const;
-  int64_t groups() const;                       // in an epoch
-  const std::vector<int64_t>& lengths() const;  // all values of T that at() may return, ascending
+  int64_t groups() const;                                            // in an epoch
+  const std::vector<BatchShape>& shapes() const { return shapes_; }  // that at() may return, smaller lengths first
+  const BatchShape& fullest() const;                                 // the shape with the largest micro-batches
   DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
-  // Returns the share of an epoch's positions that are real tokens; filler sequences are not counted.
+  // Returns the share of an epoch's positions that are real tokens. Micro-batches that are not used, and with
+  // Lines::kOwn the lines of filler, do not count.
   double use() const;
 
  private:
@@ -93,16 +100,24 @@ class Batches {
   using Sequence = std::vector<Document>;
   std::vector<Sequence> laid_out(const std::vector<int64_t>& groups) const;
   Document mismatched(int64_t example, int64_t other) const;
-  int64_t padded_length(const std::vector<Sequence>& sequences) const;
+  void choose_shapes();
+  std::vector<int64_t> lengths_of(const std::vector<Sequence>& sequences) const;  // skipped documents have none
+  struct Laid {
+    BatchShape shape;
+    LineLayout layout;
+  };
+  Laid lay(const std::vector<Sequence>& sequences) const;
 
   Examples examples_;
   BatchSpec spec_;
+  std::vector<BatchShape> shapes_;
   std::set<int64_t> skipped_;  // examples
   // With packing, group i holds the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// "8 steps an epoch of 4 rows, padded to 16 32", as `train`, `eval` and `data` all report it; `per` is " an epoch" or
+// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions", as `train`, `eval` and `data` all report it; `per`
+// is " an epoch" or
 // "".
 std::string format_batches(const Batches& batches, std::string_view per);
 

@@ -88,18 +88,19 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
   const Tensor head = f.sharding.constrain(convert(head_VD, f.compute), {"act_vocab", ""});
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};
-  const Tensor weights_B1 = options.row_weights ? expand(options.row_weights, 1) : Tensor{};
   const bool head_grad = options.differentiable && options.head_trained;
   if (head_grad) carries.push_back(full(0, head_VD.shape().with_dtype(DType::kF32)));
+  std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)};
+  if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
   const ScanStep out =
-      scan(t / chunk, carries, {to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)},
+      scan(t / chunk, carries, chunks,
            [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
              const ChunkLoss c = chunk_loss(scores, xs[1]);
-             const Tensor counted = weights_B1 ? c.losses_BC * weights_B1 : c.losses_BC;
+             const Tensor counted = options.weights_BT ? c.losses_BC * xs[2] : c.losses_BC;
              ScanStep step{{carried[0] + reduce_sum(counted, {0, 1})}, {c.losses_BC, c.correct_BC}};
              if (!options.differentiable) return step;
-             Tensor slope = weights_B1 ? c.dlogits_BCV * expand(weights_B1, 2) : c.dlogits_BCV;
+             Tensor slope = options.weights_BT ? c.dlogits_BCV * expand(xs[2], 2) : c.dlogits_BCV;
              if (const double cap = f.config.logit_softcap; cap != 0)
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);

@@ -14,7 +14,7 @@ struct TokenLoss {
 struct LossOptions {
   bool differentiable = false;  // makes `sum` differentiable; its gradient is computed together with the value
   bool head_trained = false;    // also makes it differentiable with respect to the head
-  Tensor row_weights;           // f32 [B]: factor on the losses of each row in `sum`; null: 1
+  Tensor weights_BT;            // f32: factor on the loss of each token in `sum`; null: 1
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 

@@ -14,6 +14,7 @@ constexpr PartOfBatch kParts[] = {{BatchPart::kTokens, "tokens", &Batch::tokens}
                                   {BatchPart::kTargets, "targets", &Batch::targets},
                                   {BatchPart::kPositions, "positions", &Batch::positions},
                                   {BatchPart::kSegments, "segments", &Batch::segments},
+                                  {BatchPart::kRows, "rows", &Batch::rows},
                                   {BatchPart::kTokenTypes, "token_types", &Batch::token_types},
                                   {BatchPart::kClasses, "classes", &Batch::classes},
                                   {BatchPart::kPreferences, "preferences", &Batch::preferences}};
@@ -26,20 +27,25 @@ const PartOfBatch& find(BatchPart part) {
 
 }  // namespace
 
-std::vector<BatchArray> batch_arrays(const Run& run, const Dims& sequences, int64_t length) {
-  LogicalAxes axes(sequences.size(), "");
-  axes.back() = "batch";
+std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent) {
+  Dims places{shape.lines, shape.length};
+  LogicalAxes axes{"batch", "length"};
+  if (extent == BatchExtent::kStep) {
+    places.insert(places.begin(), shape.micro_batches);
+    axes.insert(axes.begin(), "");
+  }
   std::vector<BatchArray> out;
   for (const BatchPart part : run.stage->batch) {
     const PartOfBatch& found = find(part);
-    BatchArray array{part, found.name, {DType::kI32, sequences}, axes, found.from};
+    BatchArray array{part, found.name, {DType::kI32, places}, axes, found.from};
+    if (!by_position(part)) {
+      array.shape.dims = {shape.sequences};
+      array.axes = {""};
+    }
     if (part == BatchPart::kClasses) {
       array.shape.dtype = DType::kF32;
       array.shape.dims.push_back(run.labels()->classes_per_row());
       array.axes.push_back("");
-    } else if (part != BatchPart::kPreferences) {
-      array.shape.dims.push_back(length);
-      array.axes.push_back("length");
     }
     out.push_back(std::move(array));
   }

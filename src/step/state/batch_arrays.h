@@ -17,8 +17,12 @@ struct BatchArray {
   LogicalAxes axes;
   HostArray Batch::*from;
 };
-// `sequences` are the dims before the positions: [A, B] for a training step, [B] for an evaluation. `length`: positions
-// of a sequence.
-std::vector<BatchArray> batch_arrays(const Run& run, const Dims& sequences, int64_t length);
+// The arrays of a training step, [A, B, T], or of one micro-batch, [B, T].
+enum class BatchExtent { kStep, kMicroBatch };
+std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
+
+// The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes that are
+// `counted` have it.
+inline const std::string kUsedMicroBatches = "batch/used";
 
 }  // namespace fettle

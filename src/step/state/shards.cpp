@@ -48,7 +48,7 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
 
   const ModelConfig& c = run.model.config;
   const int64_t rows = run.batch.sequences;
-  for (const BatchArray& array : batch_arrays(run, {run.batch.micro_batches, rows}, length))
+  for (const BatchArray& array : batch_arrays(run, padded_shape(run.batch, length), BatchExtent::kStep))
     add("batch", array.name, array.name, array.shape, array.axes);
   const std::string kind = "activations of a layer and micro-batch";
   add(kind, "residual stream", "residual stream", {run.compute, {rows, length, c.hidden_size}},

@@ -187,26 +187,48 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   return state;
 }
 
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch,
-                                                 bool flat) {
+namespace {
+
+DeviceBuffer upload_part(const Devices& devices, const Run& run, const BatchArray& array, const std::byte* bytes) {
+  HostArray shaped(array.shape);
+  std::memcpy(shaped.data(), bytes, static_cast<size_t>(shaped.bytes()));
+  const Partition partition = run.sharding.partition(array.axes, array.shape.dims, "the batch");
+  return DeviceBuffer::upload(devices.client(), shaped, layout_of(partition, array.shape.dims, run.sharding.mesh()));
+}
+
+}  // namespace
+
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch) {
   std::map<std::string, DeviceBuffer> out;
-  const Dims& dims = batch.tokens.shape().dims;
-  for (const BatchArray& array : batch_arrays(run, flat ? Dims{dims[0] * dims[1]} : Dims{dims[0], dims[1]}, dims[2])) {
+  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kStep)) {
     const HostArray& from = batch.*array.from;
-    HostArray shaped(array.shape);
-    internal_check(from.bytes() == shaped.bytes(), "upload_batch: {} has {}, but the program wants {}", array.name,
+    internal_check(from.shape() == array.shape, "upload_batch: {} has {}, but the program wants {}", array.name,
                    from.shape().to_string(), array.shape.to_string());
-    std::memcpy(shaped.data(), from.data(), from.bytes());
-    const Partition partition = run.sharding.partition(array.axes, array.shape.dims, "the batch");
-    const Layout layout = layout_of(partition, array.shape.dims, run.sharding.mesh());
-    out.emplace("batch/" + array.name, DeviceBuffer::upload(devices.client(), shaped, layout));
+    out.emplace("batch/" + array.name, upload_part(devices, run, array, from.data()));
+  }
+  if (batch.shape.counted)
+    out.emplace(kUsedMicroBatches,
+                replicate(devices, HostArray::from<int32_t>({DType::kI32, {}}, {static_cast<int32_t>(batch.used)})));
+  return out;
+}
+
+std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
+                                                       int64_t micro_batch) {
+  std::map<std::string, DeviceBuffer> out;
+  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kMicroBatch)) {
+    const HostArray& from = batch.*array.from;
+    const int64_t bytes = array.shape.bytes(), parts = by_position(array.part) ? batch.shape.micro_batches : 1;
+    internal_check(from.bytes() == parts * bytes, "upload_micro_batch: {} has {}, but the program wants {}", array.name,
+                   from.shape().to_string(), array.shape.to_string());
+    out.emplace("batch/" + array.name,
+                upload_part(devices, run, array, from.data() + (parts == 1 ? 0 : micro_batch * bytes)));
   }
   return out;
 }
 
 StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
                      const Batch& batch, double learning_rate) {
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch, false);
+  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch);
   for (const auto& [name, value] : run.optimizer.scalars(state.step + 1, learning_rate))
     inputs.emplace(name, replicate(devices, static_cast<float>(value)));
   const auto seed = static_cast<uint32_t>(mix_bits(run.seed, static_cast<uint64_t>(state.step)));

@@ -30,8 +30,10 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
 // DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
-// Uploads the batch and returns its arrays by program input name: [A, B, T], or [A B, T] when `flat`.
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch, bool flat);
+// Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one [B, T].
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch);
+std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
+                                                       int64_t micro_batch);
 
 struct StepOutcome {
   double loss = 0;

@@ -1,0 +1,59 @@
+// Defines lay_out, which places the sequences of a step in lines, and choose_shapes, which decides how large the arrays
+// of micro-batches are.
+//
+// A line is one row of a micro-batch's arrays. Sequences that share a line stand one after another and do not see each
+// other. A sequence is never divided.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "data/batches/batch_spec.h"
+
+namespace fettle {
+
+// The shape of a step's arrays: [micro_batches, lines, length].
+struct BatchShape {
+  int64_t micro_batches = 1;  // A
+  int64_t lines = 1;          // B, over all devices
+  int64_t length = 0;         // T
+  int64_t sequences = 1;      // S: the numbers of sequences go up to this
+  bool counted = false;       // a step may use fewer micro-batches, and its program is told how many
+
+  bool operator==(const BatchShape&) const = default;
+};
+
+// The shape with a line for each sequence of a step of `spec`.
+BatchShape padded_shape(const BatchSpec& spec, int64_t length);
+// The shape of a step of which every row is as long as rows may be. No other shape has larger micro-batches.
+BatchShape fullest_shape(const BatchSpec& spec);
+
+struct Place {
+  int64_t micro_batch = 0, line = 0, start = 0;  // `start`: the sequence's first position in the line
+  auto operator<=>(const Place&) const = default;
+};
+
+struct LineLayout {
+  int64_t used = 0;           // micro-batches
+  std::vector<Place> places;  // of each sequence
+};
+
+// Places sequences of these lengths into arrays of this shape, longest first, each where it first fits. With a
+// grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when they do not fit. The result is a
+// pure function of the arguments; sequences of length 0 take no room.
+std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec);
+
+// The largest number of shapes that choose_shapes returns.
+inline constexpr size_t kMostShapes = 4;
+
+// Chooses the shapes with which the steps in `samples` (each the lengths of its sequences) take the fewest positions.
+// No micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds any step
+// whose sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple. spec.lines is
+// not kOwn.
+std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
+                                      int64_t longest, int64_t most);
+// Returns what a step with this layout costs, in positions of one device.
+int64_t layout_cost(const LineLayout& layout, const BatchShape& shape, const BatchSpec& spec);
+
+}  // namespace fettle
