@@ -108,8 +108,8 @@ if (($# == 0)); then
   esac
 fi
 for name in "$@"; do
-  [[ $name == cuda || $name == rocm || $name == nvidia ]] ||
-    die "nothing is pinned for $name; there are cuda, rocm, and nvidia (what the cuda plugin needs on a GPU)"
+  declare -F "install_$name" >/dev/null ||
+    die "nothing is pinned for $name; there are" $(compgen -A function install_ | sed 's/^install_/  /')
   [[ ! -e $(stamp_of "$name") ]] || continue
   rm -rf "$staging"
   mkdir -p "$staging"

@@ -98,9 +98,4 @@ std::vector<Trial> attention_trials(const MeshAxes& mesh) {
   return out;
 }
 
-std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh) {
-  if (composite == "attention") return attention_trials(mesh);
-  return {};
-}
-
 }  // namespace fettle

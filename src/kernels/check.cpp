@@ -44,6 +44,13 @@ std::set<std::string_view> composites() {
   return out;
 }
 
+// A device whose bodies were checked is checked again when kernels of another composite are added.
+std::string bodies_subject() {
+  std::string out = "bodies";
+  for (const std::string_view composite : composites()) out.append(" ").append(composite);
+  return out;
+}
+
 // The verdicts of earlier runs, one file each. The file's name is a hash of the trials and the devices; its text is
 // "agrees" or the fault.
 class Findings {
@@ -163,9 +170,9 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
   const Findings findings(devices);
   const MeshAxes mesh = devices.flat_mesh();
   const RunTrial run = run_on(devices);
-  if (!arithmetic_is_waived() && !findings.read("bodies")) {
+  if (!arithmetic_is_waived() && !findings.read(bodies_subject())) {
     check_bodies(devices.title(), mesh, run);
-    findings.write("bodies", kAgrees);
+    findings.write(bodies_subject(), kAgrees);
   }
   auto verdict_of = [&](const KernelRow* kernel) {
     try {

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
+#include "config/keys.h"
 #include "correct/runtime_programs.h"
 #include "runtime/client.h"
 #include "runtime/vendors/vendor.h"
@@ -40,6 +42,23 @@ TEST(Client, MakesTheDevicesAskedFor) {
     EXPECT_EQ(client.devices()[i].process_index, client.process_index());
   }
   EXPECT_EQ(Client(Plugin::load("cpu")).devices().size(), 1u);
+}
+
+TEST(Vendor, EachRowIsComplete) {
+  std::set<std::string_view> names;
+  const std::string_view help = find_key("plugin")->help;
+  for (const Vendor& row : vendors()) {
+    const std::string name(row.name);
+    EXPECT_TRUE(names.insert(row.name).second) << name;
+    EXPECT_EQ(&vendor_of_file("pjrt_" + std::string(row.file_word) + "_plugin.so"), &row)
+        << name << ": another row's file_word is in this file name";
+    EXPECT_NE(row.peak_bytes, nullptr) << name;
+    EXPECT_FALSE(row.remedy.empty()) << name;
+    EXPECT_NE(help.find(name), std::string_view::npos) << name << ": src/config/keys.cpp, help of `plugin`";
+    EXPECT_NE(unknown_vendor().remedy.find(name), std::string_view::npos);
+    if (row.has_memory_options) EXPECT_FALSE(row.driver.library.empty()) << name << ": its memory is not known";
+  }
+  EXPECT_TRUE(vendors().back().device_file.empty()) << "a vendor whose device is always there hides the rows below";
 }
 
 TEST(Vendor, PeakCountsWhatEachPluginLeavesOut) {

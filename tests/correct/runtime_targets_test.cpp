@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -45,6 +46,7 @@ TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
     EXPECT_TRUE(names.insert(target.name).second) << target.name;
     const Vendor* vendor = vendor_named(target.plugin);
     ASSERT_NE(vendor, nullptr) << target.name;
+    EXPECT_EQ(vendor_of_capability(target.chip.capability), vendor) << target.name;
     EXPECT_NE(target.config.find("platform_name: \"" + std::string(vendor->target_platform) + '"'), std::string::npos);
     EXPECT_NE(target.config.find("device_memory_size: " + std::to_string(target.memory_bytes)), std::string::npos);
     // Per second, a device does more FLOPs than it moves bytes in memory, and moves more bytes in memory than over its
@@ -74,12 +76,22 @@ TEST(Target, MemoryIsBelowTheNominal) {
   }
 }
 
+// The first target of a vendor, or of another one.
+const Target& target_of(std::string_view vendor, bool of_another = false) {
+  return *std::ranges::find_if(targets(), [&](const Target& t) { return (t.plugin == vendor) != of_another; });
+}
+
+TEST(Target, EachVendorThatCompilesAheadOfTimeHasOne) {
+  for (const std::string_view vendor : vendors_with_targets())
+    EXPECT_TRUE(std::ranges::count(targets(), vendor, &Target::plugin) > 0) << vendor;
+}
+
 // The step of eight devices, compiled for absent devices.
-class AheadOfTime : public ::testing::TestWithParam<std::string> {
+class AheadOfTime : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
-    require_gpu_plugin(GetParam());
-    if (!IsSkipped() && !HasFatalFailure()) plugin = Plugin::load(GetParam());
+    require_gpu_plugin(std::string(GetParam()));
+    if (!IsSkipped() && !HasFatalFailure()) plugin = Plugin::load(std::string(GetParam()));
   }
   std::shared_ptr<const Plugin> plugin;
 };
@@ -104,21 +116,21 @@ TEST_P(AheadOfTime, EveryTargetCompilesTheStep) {
 }
 
 TEST_P(AheadOfTime, SeveralHostsAndDevicesToSpare) {
-  const Target& target = target_named(GetParam() == "cuda" ? "h100" : "mi300x");
+  const Target& target = target_of(GetParam());
   const Topology topology = Topology::create(plugin, target.config, "1x2x8");
   EXPECT_EQ(topology.device_count(), 16);
   EXPECT_GT(topology.compile(kStepText, {.num_partitions = 8}).memory_stats().peak, 0);
 }
 
 TEST_P(AheadOfTime, WrongTextBringsTheCompilersMessage) {
-  const Target& target = target_named(GetParam() == "cuda" ? "h100" : "mi300x");
+  const Target& target = target_of(GetParam());
   const Topology topology = Topology::create(plugin, target.config, "1x1x8");
   EXPECT_THROW(topology.compile("module @m { nonsense }", {.num_partitions = 8}), DeviceError);
   EXPECT_THROW(topology.compile(kStepText, {.num_partitions = 8, .env = {{"xla_no_such_flag", true}}}), DeviceError);
 }
 
 TEST_P(AheadOfTime, ATargetOfTheOtherVendorIsRefused) {
-  const Target& other = target_named(GetParam() == "cuda" ? "mi300x" : "h100");
+  const Target& other = target_of(GetParam(), true);
   EXPECT_THROW(Topology::create(plugin, other.config, "1x1x8"), DeviceError);
   EXPECT_THROW(Topology::create(plugin, "gpu_device_info {}", "1x1x8"), DeviceError);
 }
@@ -133,8 +145,8 @@ TEST_P(AheadOfTime, WithoutTheDeviceThereIsNoClient) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plugins, AheadOfTime, ::testing::Values("cuda", "rocm"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Plugins, AheadOfTime, ::testing::ValuesIn(vendors_with_targets()),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace fettle

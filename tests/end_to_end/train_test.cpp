@@ -67,7 +67,8 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
 TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   TempFolder folder;
   // Kernels are used for rows of 256 positions or more.
-  const std::vector<std::string> words = with(resumable(folder / "out"), {"packing=true", "cutoff_len=256"});
+  const std::vector<std::string> words =
+      with(resumable(folder / "out"), {"packing=true", "cutoff_len=256", "kernels=cpu_attention"});
   const Outcome whole = run_fettle(folder, words);
   ASSERT_EQ(whole.code, 0) << whole.err;
   const std::vector<std::string> losses = logged_losses(folder / "out");

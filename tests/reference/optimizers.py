@@ -1,6 +1,7 @@
 """Records the results of reference implementations of the update rules; README.md has the file format.
 
-usage: optimizers.py          (writes optimizers.json; bitsandbytes as in requirements-optimizers.txt)
+usage: optimizers.py [RECORD ...]
+Writes optimizers.json: the named records, or all; the others stay. Needs bitsandbytes (requirements-optimizers.txt).
 
 Each rule has two records: the rule alone on made-up gradients, and full tuning of the llama model. Rules that depend on
 rows and columns also have full tuning of models whose weights Fettle stores in another shape. The references are
@@ -9,7 +10,9 @@ bitsandbytes' fast quantiser on the CPU is an approximation that never gives the
 quantiser gives the nearest value, like its GPU kernels, and is used here.
 """
 
+import json
 import re
+import sys
 
 import bitsandbytes
 import torch
@@ -174,13 +177,20 @@ def main():
         steps=STEPS, learning_rate=RATE, weight_decay=DECAY, betas=BETAS, epsilon=EPSILON, shapes=SHAPES, maps=maps,
         rules={},
     )  # fmt: skip
+    path = families.HERE / "optimizers.json"
+    earlier = json.loads(path.read_text())["rules"] if sys.argv[1:] else {}
+    if unknown := set(sys.argv[1:]) - set(RECIPES):
+        sys.exit(f"no record is called {', '.join(unknown)}; wanted names among {', '.join(RECIPES)}")
     for name, keys in RECIPES.items():
+        if name in earlier and name not in sys.argv[1:]:
+            out["rules"][name] = earlier[name]
+            continue
         full = {} if name == "adafactor_relative" else dict(full=record_full(name))
         if name in FUSED:
             full["fused"] = {family: record_full(name, family) for family in ("gpt2", "phi3")}
         out["rules"][name] = dict(recipe=keys, weights=record_rule(name), **full)
         print(name, *(f"{out['rules'][name]['full']['loss'][i]:.4f}" for i in ((0, -1) if full else ())))
-    families.write_json(families.HERE / "optimizers.json", record.digits(out))
+    families.write_json(path, record.digits(out))
 
 
 if __name__ == "__main__":

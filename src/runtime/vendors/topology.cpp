@@ -34,9 +34,9 @@ Topology Topology::create(std::shared_ptr<const Plugin> plugin, const std::strin
                           const std::string& shape) {
   if (plugin->vendor().target_platform.empty()) {
     throw DeviceError(
-        "plugin {} cannot compile for devices that are not here; wanted a GPU vendor's plugin (cuda, rocm): "
-        "run `make plugins`",
-        plugin->name());
+        "plugin {} cannot compile for devices that are not here; wanted a vendor's plugin that can ({}): run `make "
+        "plugins`",
+        plugin->name(), fmt::join(vendors_with_targets(), ", "));
   }
   check_vendor(*plugin, target_config);
   const std::array options = {pjrt::named_value("target_config", std::string_view(target_config)),

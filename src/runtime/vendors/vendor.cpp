@@ -1,7 +1,10 @@
 #include "runtime/vendors/vendor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
+#include <string>
 
 namespace fettle {
 namespace {
@@ -90,13 +93,18 @@ const std::vector<Vendor>& vendors() {
 }
 
 const Vendor& unknown_vendor() {
+  static const std::string remedy = [] {
+    std::vector<std::string_view> names;
+    for (const Vendor& row : vendors()) names.push_back(row.name);
+    return fmt::format("name a PJRT plugin's .so file, or one of {}", fmt::join(names, ", "));
+  }();
   static const Vendor row = {
       .name = "",
       .file_word = "",
       .ffi_platform = "",
       .device_file = "",
       .target_platform = "",
-      .remedy = "name a PJRT plugin's .so file, or cpu, cuda or rocm",
+      .remedy = remedy,
       .staging = Staging::kWholeBox,
       .counts_devices = false,
       .has_memory_options = false,

@@ -1,0 +1,10 @@
+#include "kernels/trial.h"
+
+namespace fettle {
+
+std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh) {
+  if (composite == "attention") return attention_trials(mesh);
+  return {};
+}
+
+}  // namespace fettle
