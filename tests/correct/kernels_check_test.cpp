@@ -142,8 +142,7 @@ std::string refusal(const std::function<void(double&)>& change) {
 
 TEST(DeviceCheck, ADeviceThatComputesNothingIsRefused) {
   EXPECT_EQ(refusal([](double&) {}), "");
-  EXPECT_THAT(refusal([](double& x) { x = 0; }),
-              HasSubstr("gpu (1 device) computes nothing: "));
+  EXPECT_THAT(refusal([](double& x) { x = 0; }), HasSubstr("gpu (1 device) computes nothing: "));
   EXPECT_THAT(refusal([](double& x) { x *= 1.01; }), HasSubstr("gpu (1 device) computes wrongly"));
   EXPECT_THAT(refusal([](double& x) { x = std::nan(""); }), HasSubstr("gpu (1 device) computes wrongly"));
 }

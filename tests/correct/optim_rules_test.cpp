@@ -154,8 +154,7 @@ TEST_P(Rule, UpdatesWeightsLikeItsReference) {
   std::printf("%s: largest difference of a weight %.2g\n", name.c_str(), largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::ValuesIn(recorded_rules()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Rules, Rule, testing::ValuesIn(recorded_rules()), [](const auto& info) { return info.param; });
 
 // The parts of a fused last dim are separate dims. The rule treats them as one dim, as in the checkpoint.
 TEST_P(Rule, TreatsFusedPartsAsOneDim) {
