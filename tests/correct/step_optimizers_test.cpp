@@ -9,8 +9,10 @@
 namespace fettle {
 namespace {
 
-nlohmann::json recorded_rules() {
-  return nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/optimizers.json"))["rules"];
+const nlohmann::json& recorded_rules() {
+  static const auto rules =
+      nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/optimizers.json"))["rules"];
+  return rules;
 }
 
 // Codes of 8-bit state near a boundary, and Muon's products in bf16, fall to one side or the other.
