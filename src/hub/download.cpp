@@ -1,0 +1,370 @@
+#include "hub/download.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/seconds_since.h"
+#include "base/size_text.h"
+#include "hub/digest.h"
+#include "hub/download_progress.h"
+#include "hub/file_lock.h"
+#include "hub/http.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostAttempts = 5;  // without a new byte
+constexpr int kMostHops = 10;
+
+[[noreturn]] void throw_disk_error(const fs::path& file, int code) {
+  if (code == ENOSPC || code == EDQUOT)
+    throw DoesNotFit("{}: the disk is full; make room, or set HF_HUB_CACHE to another disk (what was fetched is kept)",
+                     file.string());
+  throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
+}
+
+// The growing file of a blob, with the checksum of what it has.
+class PartFile {
+ public:
+  PartFile(const fs::path& blob, const HubFile& wanted) : wanted_(wanted), path_(blob.string() + ".incomplete") {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) throw_disk_error(path_, errno);
+    take_over();
+  }
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+  ~PartFile() { ::close(descriptor_); }
+
+  int64_t size() const { return size_; }
+
+  // Returns false when that would be more than the file has.
+  bool append(const char* bytes, size_t count) {
+    if (static_cast<int64_t>(count) > wanted_.size - size_) return false;
+    for (size_t done = 0; done < count;) {
+      const ssize_t written = pwrite(descriptor_, bytes + done, count - done, size_ + static_cast<off_t>(done));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) {
+        error_ = written < 0 ? errno : ENOSPC;
+        return false;
+      }
+      done += static_cast<size_t>(written);
+    }
+    digest_->add(bytes, count);
+    size_ += static_cast<int64_t>(count);
+    return true;
+  }
+
+  void start_again() {
+    if (ftruncate(descriptor_, 0) != 0) throw_disk_error(path_, errno);
+    size_ = 0;
+    digest_.emplace(wanted_.etag, wanted_.size);
+  }
+
+  // Gives the file its name if its content is right.
+  bool finish(const fs::path& blob) {
+    if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
+    if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(path_, errno);
+    return true;
+  }
+
+  void remove() { ::unlink(path_.c_str()); }
+  void check() const {
+    if (error_ != 0) throw_disk_error(path_, error_);
+  }
+
+ private:
+  // Continues with the bytes that an earlier run left.
+  void take_over() {
+    digest_.emplace(wanted_.etag, wanted_.size);
+    struct stat status {};
+    if (fstat(descriptor_, &status) != 0) throw_disk_error(path_, errno);
+    if (status.st_size > wanted_.size) return start_again();
+    std::string block(size_t{1} << 20, '\0');
+    while (size_ < status.st_size) {
+      const ssize_t count = pread(descriptor_, block.data(), block.size(), size_);
+      if (count <= 0) return start_again();
+      digest_->add(block.data(), static_cast<size_t>(count));
+      size_ += count;
+      InterruptScope::check("reading what was fetched before");
+    }
+  }
+
+  const HubFile& wanted_;
+  fs::path path_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+  int error_ = 0;
+  std::optional<Digest> digest_;
+};
+
+// One file on its way. Its address must not change, because libcurl keeps it.
+struct Transfer {
+  Download wanted;
+  FileLock lock;
+  PartFile part;
+  Curl easy{curl_easy_init(), curl_easy_cleanup};
+  HeaderList headers{nullptr, curl_slist_free_all};
+  HttpReply reply{};
+  std::string url{};
+  int hops = 0, failures = 0, wrong = 0;
+  int64_t size_at_start = 0;
+  Clock::time_point not_before = Clock::now();
+  bool running = false;
+
+  Transfer(const Download& download, FileLock taken, const fs::path& blob)
+      : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
+};
+
+// Where a reply with status 206 begins; -1 when it does not say.
+int64_t start_of_range(const HttpReply& reply) {
+  const std::string text = reply.header("content-range");  // bytes 100-199/200
+  return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
+}
+
+size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
+  Transfer& transfer = *static_cast<Transfer*>(owner);
+  long status = 0;
+  curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
+  if (status != 200 && status != 206) return count;  // the text of an error
+  if (transfer.reply.status == 0) {
+    transfer.reply.status = status;
+    if (status == 200 && transfer.part.size() > 0) transfer.part.start_again();
+    if (status == 206 && start_of_range(transfer.reply) != transfer.part.size()) return 0;
+  }
+  return transfer.part.append(bytes, count) ? count : 0;
+}
+
+size_t take_transfer_header(char* bytes, size_t, size_t count, void* owner) {
+  take_header_line(static_cast<Transfer*>(owner)->reply, {bytes, count});
+  return count;
+}
+
+class Downloads {
+ public:
+  Downloads(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
+            const std::string& title)
+      : settings_(settings), folder_(folder), waiting_(std::move(files)), progress_(title) {
+    internal_check(multi_ != nullptr, "libcurl does not start");
+    int64_t bytes = 0;
+    for (const Download& one : waiting_) bytes += one.file.size;
+    progress_.start(waiting_.size(), bytes);
+  }
+  ~Downloads() {
+    for (const auto& transfer : transfers_)
+      if (transfer->running) curl_multi_remove_handle(multi_.get(), transfer->easy.get());
+  }
+
+  void run() {
+    while (!waiting_.empty() || !transfers_.empty()) {
+      InterruptScope::check("downloading; the next start continues with what was fetched");
+      take_more();
+      start_due();
+      int running = 0;
+      curl_multi_perform(multi_.get(), &running);
+      take_finished();
+      show();
+      if (!can_go_on()) curl_multi_poll(multi_.get(), nullptr, 0, 100, nullptr);
+    }
+    progress_.finish();
+  }
+
+ private:
+  // Begins with files that no other process is fetching.
+  void take_more() {
+    if (!freed_ && seconds_since(looked_) < 0.2) return;
+    looked_ = Clock::now();
+    freed_ = false;
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      if (transfers_.size() >= static_cast<size_t>(settings_.parallel)) break;
+      if (folder_.has_blob(next->file)) {
+        progress_.add(next->file.size, false);
+        next = waiting_.erase(next);
+        continue;
+      }
+      std::optional<FileLock> lock = FileLock::try_take(folder_.lock(next->file.etag));
+      if (!lock) {
+        if (transfers_.empty()) progress_.say_waiting(next->file.path);
+        ++next;
+        continue;
+      }
+      if (folder_.has_blob(next->file)) continue;  // finished between the two looks
+      transfers_.push_back(std::make_unique<Transfer>(*next, std::move(*lock), folder_.blob(next->file.etag)));
+      next = waiting_.erase(next);
+      finish_if_whole(*transfers_.back());
+    }
+    forget_done();
+  }
+
+  static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
+
+  // Whether there is something to do before bytes arrive.
+  bool can_go_on() const {
+    if (waiting_.empty() && transfers_.empty()) return true;
+    if (freed_ && !waiting_.empty()) return true;
+    return std::any_of(transfers_.begin(), transfers_.end(), [](const auto& transfer) { return is_due(*transfer); });
+  }
+
+  void start_due() {
+    for (const auto& transfer : transfers_)
+      if (is_due(*transfer)) start(*transfer);
+  }
+
+  void start(Transfer& transfer) {
+    transfer.reply = {};
+    transfer.size_at_start = transfer.part.size();
+    CURL* easy = transfer.easy.get();
+    prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // a connection for each file
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, &transfer);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, &transfer);
+    internal_check(curl_multi_add_handle(multi_.get(), easy) == CURLM_OK, "libcurl refuses a transfer");
+    transfer.running = true;
+  }
+
+  void take_finished() {
+    int left = 0;
+    while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &left)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      const CURLcode code = message->data.result;
+      char* owner = nullptr;
+      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &owner);
+      Transfer& transfer = *reinterpret_cast<Transfer*>(owner);
+      curl_easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &transfer.reply.status);
+      curl_multi_remove_handle(multi_.get(), message->easy_handle);
+      transfer.running = false;
+      finish(transfer, code);
+    }
+    forget_done();
+  }
+
+  // Decides what follows a reply, or the lack of one.
+  void finish(Transfer& transfer, CURLcode code) {
+    transfer.part.check();
+    const long status = transfer.reply.status;
+    if (transfer.part.size() > transfer.size_at_start) transfer.failures = 0;
+    if (code == CURLE_OK && is_redirect(status) && ++transfer.hops <= kMostHops) {
+      transfer.url = redirect_target(transfer.url, transfer.reply.header("location"));
+      return;
+    }
+    if (code == CURLE_OK && (status == 200 || status == 206)) {
+      if (transfer.part.size() < transfer.wanted.file.size) return retry(transfer, "the file ended too early");
+      return finish_if_whole(transfer);
+    }
+    if (code == CURLE_OK && status == 416) {
+      transfer.part.start_again();
+      return retry(transfer, "it cannot continue the file");
+    }
+    if (code == CURLE_OK && !is_transient(status))
+      throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
+                      status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
+    if (code == CURLE_WRITE_ERROR) transfer.part.start_again();  // more bytes than the file has, or other ones
+    retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
+  }
+
+  void retry(Transfer& transfer, const std::string& why) {
+    if (++transfer.failures >= kMostAttempts)
+      throw UserError("{}: {}, {} times; start again to continue (what was fetched is kept)", transfer.wanted.file.path,
+                      why, kMostAttempts);
+    debug("{}: {}; trying again", transfer.wanted.file.path, why);
+    const double wait = settings_.pause_seconds * (1 << (transfer.failures - 1));
+    transfer.not_before = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                             std::chrono::duration<double>(pause_of(transfer.reply, wait, 300)));
+    transfer.url = transfer.wanted.url;  // the address of the last redirect may have expired
+    transfer.hops = 0;
+  }
+
+  void finish_if_whole(Transfer& transfer) {
+    if (transfer.part.size() < transfer.wanted.file.size) return;
+    if (transfer.part.finish(folder_.blob(transfer.wanted.file.etag))) {
+      done_.push_back(&transfer);
+      return;
+    }
+    if (++transfer.wrong >= 2) {
+      transfer.part.remove();
+      throw UserError(
+          "{}: what {} sends has another checksum than it announces ({}...), twice; a proxy or mirror may change files: "
+          "check HF_ENDPOINT and https_proxy, or copy the model from another machine",
+          transfer.wanted.file.path, host_of(settings_.endpoint), transfer.wanted.file.etag.substr(0, 12));
+    }
+    warn("{}: the checksum is wrong; it is fetched again from the start", transfer.wanted.file.path);
+    transfer.part.start_again();
+    transfer.url = transfer.wanted.url;
+    transfer.hops = 0;
+  }
+
+  void forget_done() {
+    for (const Transfer* transfer : done_) {
+      progress_.add(transfer->wanted.file.size, true);
+      transfers_.erase(std::find_if(transfers_.begin(), transfers_.end(),
+                                    [&](const auto& other) { return other.get() == transfer; }));
+    }
+    freed_ = freed_ || !done_.empty();
+    done_.clear();
+  }
+
+  void show() {
+    int64_t partial = 0;
+    for (const auto& transfer : transfers_) partial += transfer->part.size();
+    progress_.show(partial);
+  }
+
+  const HubSettings& settings_;
+  const RepoFolder& folder_;
+  std::vector<Download> waiting_;
+  DownloadProgress progress_;
+  std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)> multi_{curl_multi_init(), curl_multi_cleanup};
+  std::vector<std::unique_ptr<Transfer>> transfers_;
+  std::vector<const Transfer*> done_;
+  Clock::time_point looked_{};
+  bool freed_ = true;  // there may be room for a further transfer
+};
+
+// Throws DoesNotFit when the disk cannot take what is missing.
+void check_room(const RepoFolder& folder, const std::vector<Download>& files) {
+  int64_t needed = 0;
+  for (const Download& one : files) {
+    std::error_code missing;
+    const auto there = fs::file_size(folder.blob(one.file.etag).string() + ".incomplete", missing);
+    needed += one.file.size - (missing ? 0 : std::min(static_cast<int64_t>(there), one.file.size));
+  }
+  std::error_code failed;
+  const fs::space_info room = fs::space(folder.path(), failed);
+  if (!failed && static_cast<int64_t>(room.available) < needed)
+    throw DoesNotFit("{} needs {} more, but its disk has {} left; make room, or set HF_HUB_CACHE to another disk",
+                     folder.path().string(), size_text(needed), size_text(static_cast<int64_t>(room.available)));
+}
+
+}  // namespace
+
+void download(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
+              const std::string& title) {
+  files.erase(std::remove_if(files.begin(), files.end(), [&](const Download& one) { return folder.has_blob(one.file); }),
+              files.end());
+  std::set<std::string> contents;  // two files may have the same one
+  files.erase(std::remove_if(files.begin(), files.end(),
+                             [&](const Download& one) { return !contents.insert(one.file.etag).second; }),
+              files.end());
+  if (files.empty()) return;
+  folder.make();
+  check_room(folder, files);
+  const InterruptScope interrupts;
+  Downloads(settings, folder, std::move(files), title).run();
+}
+
+}  // namespace fettle

@@ -1,0 +1,25 @@
+// Defines FileLock, which keeps other processes from the same work.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace fettle {
+
+// An exclusive flock(2) on a file, as Python's filelock and huggingface_hub take it. The file stays. Move-only.
+class FileLock {
+ public:
+  // Makes the file and its folder if they are missing. Returns nothing while another process has the lock. On a file
+  // system without flock, the lock is granted without effect. Throws UserError when the file cannot be made.
+  static std::optional<FileLock> try_take(const std::filesystem::path& file);
+
+  FileLock(FileLock&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+}  // namespace fettle

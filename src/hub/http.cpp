@@ -1,0 +1,244 @@
+#include "hub/http.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/seconds_since.h"
+
+namespace fettle {
+namespace {
+
+constexpr size_t kLargestBody = size_t{64} << 20;
+constexpr int kMostRedirects = 10;
+
+using Url = std::unique_ptr<CURLU, void (*)(CURLU*)>;
+
+Url parsed(const std::string& url) {
+  Url out(curl_url(), curl_url_cleanup);
+  if (curl_url_set(out.get(), CURLUPART_URL, url.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
+    throw UserError("'{}' is not an address that can be fetched", url.substr(0, url.find('?')));
+  return out;
+}
+
+std::string part_of(const Url& url, CURLUPart part) {
+  char* text = nullptr;
+  if (curl_url_get(url.get(), part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) != CURLUE_OK) return "";
+  const std::string out = text;
+  curl_free(text);
+  return out;
+}
+
+std::string in_lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// A bundle of trusted certificates that the user named for other tools.
+const char* certificates() {
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
+    if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
+  return nullptr;
+}
+
+void start_curl() {
+  static std::once_flag once;
+  std::call_once(once, [] { internal_check(curl_global_init(CURL_GLOBAL_DEFAULT) == 0, "libcurl does not start"); });
+}
+
+size_t take_header(char* bytes, size_t, size_t count, void* reply) {
+  take_header_line(*static_cast<HttpReply*>(reply), {bytes, count});
+  return count;
+}
+
+size_t take_body(char* bytes, size_t, size_t count, void* reply) {
+  std::string& body = static_cast<HttpReply*>(reply)->body;
+  if (body.size() + count > kLargestBody) return 0;
+  body.append(bytes, count);
+  return count;
+}
+
+int stop_at_interrupt(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return InterruptScope::signal() != 0 ? 1 : 0;
+}
+
+// One GET, without redirects and retries.
+HttpReply get_once(CURL* easy, const HubSettings& settings, const std::string& url) {
+  HttpReply reply;
+  HeaderList headers(nullptr, curl_slist_free_all);
+  prepare(easy, settings, url, 0, headers);
+  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+  curl_easy_setopt(easy, CURLOPT_HEADERDATA, &reply);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &reply);
+  curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, stop_at_interrupt);
+  const CURLcode code = curl_easy_perform(easy);
+  if (code == CURLE_ABORTED_BY_CALLBACK) InterruptScope::check("asking the hub");
+  if (code != CURLE_OK) throw HttpFailure(code, failure_text(code, url));
+  curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &reply.status);
+  return reply;
+}
+
+HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::string url) {
+  for (int hop = 0; hop <= kMostRedirects; ++hop) {
+    HttpReply reply = get_once(easy, settings, url);
+    if (!is_redirect(reply.status)) return reply;
+    url = redirect_target(url, reply.header("location"));
+  }
+  throw UserError("{} redirects without end", host_of(url));
+}
+
+void pause(double seconds) {
+  for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
+    InterruptScope::check("asking the hub");
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.1, seconds)));
+  }
+}
+
+}  // namespace
+
+std::string HttpReply::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+bool HttpFailure::unreachable() const {
+  return code_ == CURLE_COULDNT_RESOLVE_HOST || code_ == CURLE_COULDNT_RESOLVE_PROXY || code_ == CURLE_COULDNT_CONNECT;
+}
+
+std::string host_of(const std::string& url) {
+  const Url address = parsed(url);
+  return part_of(address, CURLUPART_HOST);
+}
+
+bool same_origin(const std::string& a, const std::string& b) {
+  const Url one = parsed(a), other = parsed(b);
+  for (const CURLUPart part : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT})
+    if (in_lower_case(part_of(one, part)) != in_lower_case(part_of(other, part))) return false;
+  return true;
+}
+
+std::string redirect_target(const std::string& from, const std::string& location) {
+  if (location.empty()) throw UserError("{} redirects to nowhere", host_of(from));
+  const Url address = parsed(from);
+  const std::string before = part_of(address, CURLUPART_SCHEME);
+  const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);
+  const std::string scheme = part_of(address, CURLUPART_SCHEME);
+  if (set != CURLUE_OK || (scheme != "https" && scheme != "http") || (before == "https" && scheme != "https"))
+    throw UserError("{} redirects to {}:, wanted {}; it is not followed", host_of(from),
+                    set == CURLUE_OK ? scheme : "an unreadable address", before == "https" ? "https" : "http or https");
+  return part_of(address, CURLUPART_URL);
+}
+
+std::string escaped(const std::string& text, bool keep_slashes) {
+  std::string out;
+  for (const unsigned char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '_' || c == '.' || c == '~' || (c == '/' && keep_slashes);
+    out += plain ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02X}", c);
+  }
+  return out;
+}
+
+bool is_redirect(long status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+bool is_transient(long status) {
+  return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
+}
+
+double pause_of(const HttpReply& reply, double otherwise, double most) {
+  std::string text = reply.header("retry-after");
+  if (text.empty()) {
+    const std::string limit = reply.header("ratelimit");  // "api";r=0;t=55
+    if (const size_t at = limit.find(";t="); at != std::string::npos) text = limit.substr(at + 3);
+  }
+  const double asked = std::strtod(text.c_str(), nullptr);  // 0 for a date
+  return std::min(std::max(asked, otherwise), most);
+}
+
+std::string failure_text(CURLcode code, const std::string& url) {
+  const std::string host = host_of(url);
+  switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST: return fmt::format("the host {} is not known here (no network?)", host);
+    case CURLE_COULDNT_RESOLVE_PROXY: return "the proxy's host is not known here; check https_proxy";
+    case CURLE_COULDNT_CONNECT: return fmt::format("{} does not accept a connection", host);
+    case CURLE_OPERATION_TIMEDOUT: return fmt::format("{} did not answer in time", host);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+      return fmt::format(
+          "the certificate of {} is not trusted here; install ca-certificates, or name your network's certificates in "
+          "SSL_CERT_FILE",
+          host);
+    case CURLE_WRITE_ERROR: return fmt::format("{} sends more than it announced", host);
+    default: return fmt::format("{}: {}", host, in_lower_case(curl_easy_strerror(code)));
+  }
+}
+
+void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers) {
+  curl_easy_reset(easy);
+  headers.reset();
+  auto add = [&](const std::string& line) {
+    curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
+    internal_check(longer != nullptr, "libcurl has no memory");
+    static_cast<void>(headers.release());
+    headers.reset(longer);
+  };
+  if (!settings.token.empty() && same_origin(url, settings.endpoint)) {
+    add("Authorization: Bearer " + settings.token);
+    if (settings.hub == Hub::kModelScope) add("Cookie: m_session_id=" + settings.token);
+  }
+  if (from > 0) add(fmt::format("Range: bytes={}-", from));
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers.get());
+  curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(easy, CURLOPT_USERAGENT, "fettle");
+#if LIBCURL_VERSION_NUM >= 0x075500
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, static_cast<long>(settings.connect_seconds));
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall_seconds));
+  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L * 1024);
+  if (const char* file = certificates()) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+}
+
+void take_header_line(HttpReply& reply, std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
+  if (line.starts_with("HTTP/")) reply.headers.clear();
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return;
+  std::string_view value = line.substr(colon + 1);
+  while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
+  reply.headers[in_lower_case(std::string(line.substr(0, colon)))] = value;
+}
+
+HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts) {
+  start_curl();
+  const Curl easy(curl_easy_init(), curl_easy_cleanup);
+  double wait = settings.pause_seconds;
+  for (int attempt = 1;; ++attempt, wait *= 2) {
+    const bool last = attempt >= attempts;
+    try {
+      HttpReply reply = get_after_redirects(easy.get(), settings, url);
+      if (last || !is_transient(reply.status)) return reply;
+      const double asked = pause_of(reply, wait, 300);
+      if (asked > 5) info("{} asks to wait {:.0f} s (status {})", host_of(url), asked, reply.status);
+      pause(asked);
+    } catch (const HttpFailure& failure) {
+      if (last || failure.unreachable()) throw;
+      debug("{}; trying again", failure.what());
+      pause(wait);
+    }
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,63 @@
+// Defines http_get and the parts of an HTTP request that it shares with downloads. Redirects are followed here, not by
+// libcurl, so that the token goes to no other host.
+#pragma once
+
+#include <curl/curl.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "hub/settings.h"
+
+namespace fettle {
+
+struct HttpReply {
+  long status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case; the last of several with one name
+  std::string body;
+
+  std::string header(const std::string& name) const;  // "" when it is missing
+};
+
+// No reply came: no network, no such host, a refused or broken connection, a stall, a certificate that is not trusted.
+class HttpFailure : public UserError {
+ public:
+  HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
+  CURLcode code() const { return code_; }
+  // Whether the host could not be reached at all.
+  bool unreachable() const;
+
+ private:
+  CURLcode code_;
+};
+
+// The host and port of an address: "cdn.example.org:8443".
+std::string host_of(const std::string& url);
+// Whether both addresses have the same scheme, host and port.
+bool same_origin(const std::string& a, const std::string& b);
+// Returns where a redirect leads. Throws UserError unless that is http or https, and for https that leads to http.
+std::string redirect_target(const std::string& from, const std::string& location);
+std::string escaped(const std::string& text, bool keep_slashes);
+
+bool is_redirect(long status);
+// Whether the same request may succeed later: 408, 429, 500, 502, 503, 504.
+bool is_transient(long status);
+// Seconds that the reply asks to wait (Retry-After, or RateLimit's t=), else `otherwise`; at most `most`.
+double pause_of(const HttpReply& reply, double otherwise, double most);
+std::string failure_text(CURLcode code, const std::string& url);
+
+using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;
+using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
+
+// One request of an easy handle. `headers` must outlive it. The token is added if the address is the endpoint's.
+void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers);
+// Adds a header line of a reply, as CURLOPT_HEADERFUNCTION passes it. A status line removes those before it.
+void take_header_line(HttpReply& reply, std::string_view line);
+
+// Returns the reply to a GET of a small body, after redirects. Failures and transient statuses are tried `attempts`
+// times. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB. An interrupt ends it.
+HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
+
+}  // namespace fettle

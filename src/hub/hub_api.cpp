@@ -1,0 +1,151 @@
+#include "hub/hub_api.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "hub/refusal.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostPages = 10000;
+constexpr size_t kMostFiles = 5000000;
+
+json parsed_body(const HttpReply& reply, const std::string& url) {
+  json value = parse_json_or_discard<json>(reply.body);
+  if (value.is_discarded())
+    throw UserError("{} answers with something other than JSON; does HF_ENDPOINT name a hub, and is a login page of the "
+                    "network in between?",
+                    url.substr(0, url.find('?')));
+  return value;
+}
+
+const json* member(const json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::string text_of(const json& object, const char* key) {
+  const json* value = member(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+int64_t size_of_entry(const json& object, const char* key) {
+  const json* value = member(object, key);
+  return value != nullptr && value->is_number_unsigned() ? value->get<int64_t>() : -1;
+}
+
+std::string api_url(const HubSettings& settings, const RepoName& repo) {
+  const char* version = settings.hub == Hub::kModelScope ? "v1/" : "";
+  return fmt::format("{}/api/{}{}/{}", settings.endpoint, version, repo.plural(), repo.id);
+}
+
+// The address of the next page in a Link header: <https://...>; rel="next".
+std::string next_page(const HttpReply& reply) {
+  const std::string link = reply.header("link");
+  const size_t rel = link.find("rel=\"next\"");
+  const size_t end = rel == std::string::npos ? rel : link.rfind('>', rel);
+  const size_t begin = end == std::string::npos ? end : link.rfind('<', end);
+  return begin == std::string::npos ? "" : link.substr(begin + 1, end - begin - 1);
+}
+
+HubFile hugging_face_file(const json& entry) {
+  HubFile file{.path = text_of(entry, "path"),
+               .size = size_of_entry(entry, "size"),
+               .oid = text_of(entry, "oid"),
+               .xet = text_of(entry, "xetHash")};
+  file.etag = file.oid;
+  if (const json* large = member(entry, "lfs"); large != nullptr && large->is_object()) {
+    file.etag = text_of(*large, "oid");
+    file.size = size_of_entry(*large, "size");
+  }
+  return file;
+}
+
+HubFile model_scope_file(const json& entry) {
+  const std::string sum = text_of(entry, "Sha256");
+  return {.path = text_of(entry, "Path"), .size = size_of_entry(entry, "Size"), .etag = sum, .oid = sum};
+}
+
+std::string revision_of(const HubSettings& settings, const RepoName& repo) {
+  if (!repo.revision.empty() && !(settings.hub == Hub::kModelScope && repo.revision == "main")) return repo.revision;
+  return settings.hub == Hub::kModelScope ? "master" : "main";
+}
+
+HttpReply ask(const HubSettings& settings, const RepoName& repo, const std::string& url, int attempts) {
+  HttpReply reply = http_get(settings, url, attempts);
+  if (reply.status != 200) throw_refusal(settings, repo, reply);
+  return reply;
+}
+
+Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, const std::string& commit) {
+  Listing out;
+  std::string url = fmt::format("{}/tree/{}?recursive=true&expand=false", api_url(settings, repo), commit);
+  for (int page = 0; !url.empty() && page < kMostPages; ++page) {
+    const HttpReply reply = ask(settings, repo, url, 5);
+    const json entries = parsed_body(reply, url);
+    if (!entries.is_array()) throw UserError("{}: found no list of files", api_url(settings, repo));
+    for (const json& entry : entries)
+      if (text_of(entry, "type") == "file") out.push_back(hugging_face_file(entry));
+    if (out.size() > kMostFiles) throw UserError("{} has too many files", page_url(settings, repo));
+    const std::string next = next_page(reply);
+    url = next.empty() ? "" : redirect_target(url, next);
+  }
+  return out;
+}
+
+Listing list_model_scope(const HubSettings& settings, const RepoName& repo, const std::string& revision) {
+  constexpr size_t kPage = 200;
+  const bool pages = repo.kind == RepoKind::kDataset;
+  Listing out;
+  for (int page = 1; page < kMostPages; ++page) {
+    std::string url = fmt::format("{}/repo/{}?Revision={}&Recursive=True", api_url(settings, repo),
+                                  pages ? "tree" : "files", escaped(revision, false));
+    if (pages) url += fmt::format("&PageNumber={}&PageSize={}", page, kPage);
+    const json reply = parsed_body(ask(settings, repo, url, 5), url);
+    const json* data = member(reply, "Data");
+    const json* files = data != nullptr && data->is_object() ? member(*data, "Files") : data;
+    if (files == nullptr || !files->is_array())
+      throw UserError("{}: found no list of files: {}", api_url(settings, repo), text_of(reply, "Message"));
+    for (const json& entry : *files)
+      if (text_of(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
+    if (!pages || files->size() < kPage || out.size() > kMostFiles) break;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string find_commit(const HubSettings& settings, const RepoName& repo, int attempts) {
+  const std::string revision = revision_of(settings, repo);
+  if (settings.hub == Hub::kModelScope) return revision;
+  const std::string url = fmt::format("{}/revision/{}", api_url(settings, repo), escaped(revision, false));
+  const std::string commit = text_of(parsed_body(ask(settings, repo, url, attempts), url), "sha");
+  if (!is_hex(commit, 40)) throw UserError("{}: found no commit; does HF_ENDPOINT name a hub?", url);
+  return commit;
+}
+
+Listing list_files(const HubSettings& settings, const RepoName& repo, const std::string& commit) {
+  Listing out = settings.hub == Hub::kModelScope ? list_model_scope(settings, repo, commit)
+                                                 : list_hugging_face(settings, repo, commit);
+  check_listing(out, page_url(settings, repo));
+  return out;
+}
+
+std::string file_url(const HubSettings& settings, const RepoName& repo, const std::string& commit,
+                     const std::string& path) {
+  if (settings.hub == Hub::kModelScope)
+    return fmt::format("{}/repo?Revision={}&FilePath={}", api_url(settings, repo), escaped(commit, false),
+                       escaped(path, false));
+  return fmt::format("{}/resolve/{}/{}", page_url(settings, repo), commit, escaped(path, true));
+}
+
+std::string page_url(const HubSettings& settings, const RepoName& repo) {
+  const bool plain = settings.hub == Hub::kHuggingFace && repo.kind == RepoKind::kModel;
+  return fmt::format("{}/{}{}", settings.endpoint, plain ? "" : repo.plural() + "/", repo.id);
+}
+
+}  // namespace fettle

@@ -1,0 +1,15 @@
+// Defines throw_refusal, which explains why a hub refuses and what the user can do.
+#pragma once
+
+#include "hub/hub_api.h"
+
+namespace fettle {
+
+// Throws HubRefusal for a reply other than 200. Asks the hub for similar names, or for the branches and tags, when the
+// name or the revision does not exist.
+[[noreturn]] void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply);
+
+// What to do where the hub cannot be reached: "run `fettle download ...` on a machine that reaches it, ...".
+std::string offline_remedy(const HubSettings& settings, const RepoName& repo);
+
+}  // namespace fettle

@@ -1,0 +1,50 @@
+// Defines RepoFolder: the folder of one repository in the cache, laid out as huggingface_hub does.
+//
+//   models--ORG--NAME/refs/REVISION             the commit that the branch or tag pointed to when it was last asked for
+//   models--ORG--NAME/blobs/ETAG                contents, by checksum; ETAG.incomplete while it is being fetched
+//   models--ORG--NAME/snapshots/COMMIT/PATH     links to blobs
+//   models--ORG--NAME/.no_exist/COMMIT/PATH     files that were looked for and that the commit lacks
+//   models--ORG--NAME/trees/COMMIT.json         the listing of the commit
+//   .locks/models--ORG--NAME/ETAG.lock          taken by whoever fetches the blob
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "hub/listing.h"
+#include "hub/repo_name.h"
+#include "hub/settings.h"
+
+namespace fettle {
+
+class RepoFolder {
+ public:
+  // Throws UserError when the settings have no cache folder. ModelScope's folders stand in models/ORG--NAME instead.
+  RepoFolder(const HubSettings& settings, const RepoName& repo);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path snapshot(const std::string& commit) const { return path_ / "snapshots" / commit; }
+  std::filesystem::path blob(const std::string& etag) const { return path_ / "blobs" / etag; }
+  std::filesystem::path lock(const std::string& etag) const;
+  std::filesystem::path tree(const std::string& commit) const { return path_ / "trees" / (commit + ".json"); }
+
+  // Returns the commit that `revision` pointed to; "" when it is unknown.
+  std::string read_ref(const std::string& revision) const;
+  void write_ref(const std::string& revision, const std::string& commit) const;
+
+  // Whether the snapshot has the whole file with this content.
+  bool holds(const std::string& commit, const HubFile& file) const;
+  // Whether the blob is there and whole. A blob of another size is removed, with a warning.
+  bool has_blob(const HubFile& file) const;
+  // Makes the snapshot's link to the blob. Where links are not possible, moves the blob there. Throws UserError.
+  void link(const std::string& commit, const HubFile& file) const;
+  void mark_missing(const std::string& commit, const std::string& path) const;
+  // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError.
+  void make() const;
+
+ private:
+  std::filesystem::path cache_, path_;
+  bool links_change_ = false;  // a snapshot may change its content: ModelScope names it by the branch
+};
+
+}  // namespace fettle

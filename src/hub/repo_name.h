@@ -1,0 +1,35 @@
+// Defines RepoName: a repository of a hub, and checks of names that become parts of paths.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace fettle {
+
+enum class RepoKind { kModel, kDataset };
+
+// A name such as Qwen/Qwen3-0.6B or gpt2, with a revision behind an @ if one is given.
+struct RepoName {
+  RepoKind kind = RepoKind::kModel;
+  std::string id;        // "Qwen/Qwen3-0.6B"
+  std::string revision;  // a branch, tag or commit; empty: the main branch
+
+  std::string plural() const { return kind == RepoKind::kModel ? "models" : "datasets"; }
+  std::string noun() const { return kind == RepoKind::kModel ? "model" : "data set"; }
+};
+
+// Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nothing when the text cannot be such a name, by
+// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; no '..' or '--'; at most 96 characters.
+// Throws UserError for a revision that check_revision refuses.
+std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
+
+// Throws UserError unless `revision` is a possible name of a branch or tag, or a commit: it becomes part of a path.
+void check_revision(const std::string& revision);
+
+// Whether `path`, which a server named, stays inside the folder that it is joined to.
+bool is_path_inside(const std::string& path);
+
+// Whether the text consists of `digits` lower-case hexadecimal digits.
+bool is_hex(const std::string& text, size_t digits);
+
+}  // namespace fettle

@@ -1,0 +1,131 @@
+#include "hub/settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The first of the variables that is set and not empty.
+std::string variable_of(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (std::string value = variable(name); !value.empty()) return value;
+  return "";
+}
+
+bool is_on(const std::string& value) {
+  std::string upper = value;
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  return upper == "1" || upper == "ON" || upper == "YES" || upper == "TRUE";
+}
+
+fs::path home() {
+  return variable("HOME");
+}
+
+// A leading ~ is the home folder.
+fs::path expanded(const std::string& text) {
+  if (text == "~") return home();
+  if (text.starts_with("~/")) return home() / text.substr(2);
+  return text;
+}
+
+fs::path cache_home() {
+  if (const std::string set = variable("XDG_CACHE_HOME"); !set.empty()) return expanded(set);
+  return home().empty() ? fs::path() : home() / ".cache";
+}
+
+// Returns the text without blanks and line breaks at its ends.
+std::string trimmed(const std::string& text) {
+  const auto blank = " \t\r\n";
+  const size_t begin = text.find_first_not_of(blank);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(blank) - begin + 1);
+}
+
+std::string checked_endpoint(std::string endpoint, const char* name) {
+  while (endpoint.ends_with('/')) endpoint.pop_back();
+  if (endpoint.find("://") == std::string::npos) endpoint = "https://" + endpoint;
+  const bool web = endpoint.starts_with("https://") || endpoint.starts_with("http://");
+  const bool plain = std::none_of(endpoint.begin(), endpoint.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
+  if (!web || !plain || endpoint.find_first_of("@?#") != std::string::npos)
+    throw UserError("{}: '{}' is not an address; set it to something like https://huggingface.co", name, endpoint);
+  return endpoint;
+}
+
+int seconds_of(const char* name, int otherwise) {
+  const std::string text = variable(name);
+  if (text.empty()) return otherwise;
+  const bool digits = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
+  if (!digits || text.size() > 6) throw UserError("{}: found '{}', wanted a number of seconds", name, text);
+  const int seconds = std::stoi(text);
+  return seconds == 0 ? otherwise : seconds;
+}
+
+std::string token_in(const fs::path& file) {
+  std::ifstream in(file);
+  std::string text;
+  return in && std::getline(in, text) ? trimmed(text) : "";
+}
+
+HubSettings hugging_face() {
+  HubSettings out{.hub = Hub::kHuggingFace};
+  const std::string endpoint = variable("HF_ENDPOINT");
+  out.endpoint = checked_endpoint(endpoint.empty() ? "https://huggingface.co" : endpoint, "HF_ENDPOINT");
+  fs::path base = expanded(variable("HF_HOME"));
+  if (base.empty() && !cache_home().empty()) base = cache_home() / "huggingface";
+  out.cache = expanded(variable_of({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}));
+  if (out.cache.empty() && !base.empty()) out.cache = base / "hub";
+  if (!is_on(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
+    out.token = trimmed(variable_of({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
+    check_token(out.token, "HF_TOKEN");
+    if (out.token.empty()) {
+      const fs::path file = expanded(variable("HF_TOKEN_PATH"));
+      out.token = token_in(file.empty() ? base / "token" : file);
+      check_token(out.token, "the token file");
+    }
+  }
+  return out;
+}
+
+HubSettings model_scope() {
+  HubSettings out{.hub = Hub::kModelScope};
+  const std::string endpoint = variable_of({"MODELSCOPE_ENDPOINT", "MODELSCOPE_DOMAIN"});
+  out.endpoint = checked_endpoint(endpoint.empty() ? "https://www.modelscope.cn" : endpoint, "MODELSCOPE_ENDPOINT");
+  out.cache = expanded(variable("MODELSCOPE_CACHE"));
+  if (out.cache.empty() && !home().empty()) out.cache = home() / ".cache" / "modelscope";
+  out.token = trimmed(variable("MODELSCOPE_API_TOKEN"));
+  check_token(out.token, "MODELSCOPE_API_TOKEN");
+  return out;
+}
+
+}  // namespace
+
+void check_token(const std::string& token, const std::string& where) {
+  const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > ' ' && c < 127; });
+  if (!plain || token.size() > 4096)
+    throw UserError("{}: it has a character that no access token has; copy the token again", where);
+}
+
+HubSettings read_hub_settings(Hub hub) {
+  HubSettings out = hub == Hub::kModelScope ? model_scope() : hugging_face();
+  out.offline = is_on(variable_of({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}));
+  out.connect_seconds = seconds_of("HF_HUB_ETAG_TIMEOUT", out.connect_seconds);
+  out.stall_seconds = seconds_of("HF_HUB_DOWNLOAD_TIMEOUT", out.stall_seconds);
+  return out;
+}
+
+Hub hub_of_environment() {
+  return is_on(variable("USE_MODELSCOPE_HUB")) ? Hub::kModelScope : Hub::kHuggingFace;
+}
+
+}  // namespace fettle

@@ -1,0 +1,35 @@
+// Defines HubSettings: where models and data sets are fetched from, and where they are kept.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace fettle {
+
+enum class Hub { kHuggingFace, kModelScope };
+
+struct HubSettings {
+  Hub hub = Hub::kHuggingFace;
+  std::string endpoint;         // "https://huggingface.co", without a slash at the end
+  std::string token;            // empty: none. It is sent to the endpoint's host only, and never shown
+  std::filesystem::path cache;  // the folder of all repositories; empty: unknown, because HOME is unset
+  bool offline = false;         // nothing is fetched
+  int connect_seconds = 10;     // longest time until a connection stands
+  int stall_seconds = 20;       // longest time without a byte
+  double pause_seconds = 1;     // pause before the first retry; it doubles with each further one
+  int parallel = 8;             // files that are fetched at a time
+};
+
+// Returns what the environment says. Hugging Face: HF_ENDPOINT, HF_TOKEN (or HUGGING_FACE_HUB_TOKEN, or the file
+// HF_TOKEN_PATH, by default $HF_HOME/token), HF_HUB_CACHE (or $HF_HOME/hub), HF_HUB_OFFLINE, HF_HUB_ETAG_TIMEOUT and
+// HF_HUB_DOWNLOAD_TIMEOUT, as huggingface_hub reads them. ModelScope: MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and
+// MODELSCOPE_CACHE. Throws UserError for values that cannot be used.
+HubSettings read_hub_settings(Hub hub);
+
+// Returns kModelScope when USE_MODELSCOPE_HUB is set to 1, as LLaMA-Factory reads it; else kHuggingFace.
+Hub hub_of_environment();
+
+// Throws UserError when `token` has a character that cannot stand in a header.
+void check_token(const std::string& token, const std::string& where);
+
+}  // namespace fettle

@@ -1,0 +1,136 @@
+#include "hub/snapshot.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "hub/download.h"
+#include "hub/hub_api.h"
+#include "hub/refusal.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The commits that this process asked for. All parts of a run see the same one.
+std::mutex asked_mutex;
+std::map<std::string, std::string> asked_commits;
+
+std::string key_of(const HubSettings& settings, const RepoName& repo) {
+  return fmt::format("{} {} {} {} {}", settings.endpoint, settings.cache.string(), repo.plural(), repo.id, repo.revision);
+}
+
+std::string main_branch(const HubSettings& settings, const RepoName& repo) {
+  return !repo.revision.empty() ? repo.revision : settings.hub == Hub::kModelScope ? "master" : "main";
+}
+
+// What a folder has, where no listing says what it should have.
+Listing list_folder(const fs::path& folder) {
+  Listing out;
+  std::error_code failed;
+  for (fs::recursive_directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed))
+    if (it->is_regular_file(failed))
+      out.push_back({.path = it->path().lexically_relative(folder).generic_string(),
+                     .size = static_cast<int64_t>(it->file_size(failed))});
+  std::sort(out.begin(), out.end(), [](const HubFile& a, const HubFile& b) { return a.path < b.path; });
+  return out;
+}
+
+}  // namespace
+
+// Returns false when the hub cannot be reached but the cache has a copy.
+bool Snapshot::ask() {
+  const std::string revision = main_branch(settings_, repo_);
+  const std::string known = cached_.read_ref(revision);
+  const bool copied = !known.empty() && fs::is_directory(cached_.snapshot(known));
+  const std::string key = key_of(settings_, repo_);
+  try {
+    std::lock_guard lock(asked_mutex);
+    std::string& asked = asked_commits[key];
+    if (asked.empty() && is_hex(revision, 40) && read_listing(cached_.tree(revision))) asked = revision;
+    const bool again = !asked.empty();
+    if (!again) asked = find_commit(settings_, repo_, copied ? 1 : 3);
+    commit_ = asked;
+    std::optional<Listing> listing;
+    if (again || settings_.hub == Hub::kHuggingFace) listing = read_listing(cached_.tree(commit_));
+    if (!listing) {
+      try {
+        listing = list_files(settings_, repo_, commit_);
+      } catch (...) {
+        asked.clear();
+        throw;
+      }
+      write_listing(cached_.tree(commit_), *listing);
+    }
+    files_ = *std::move(listing);
+    if (settings_.hub == Hub::kHuggingFace) cached_.write_ref(revision, commit_);
+    return true;
+  } catch (const HttpFailure& failure) {
+    if (copied) {
+      info("{}: {}; using the copy of commit {} in the cache", repo_.id, failure.what(), known.substr(0, 12));
+      take_cached(failure.what());
+      return false;
+    }
+    throw UserError("{} cannot be downloaded: {}. {}", repo_.id, failure.what(), "Either " + offline_remedy(settings_, repo_));
+  } catch (const HubRefusal& refusal) {
+    if (!copied || refusal.reason() != HubRefusal::Reason::kOther) throw;
+    info("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
+    take_cached(refusal.what());
+    return false;
+  }
+}
+
+void Snapshot::take_cached(const std::string& why) {
+  without_network_ = why;
+  commit_ = cached_.read_ref(main_branch(settings_, repo_));
+  if (commit_.empty() || !fs::is_directory(cached_.snapshot(commit_)))
+    throw UserError("{} is not in {}, and {}. Either {}", repo_.id, settings_.cache.string(), why,
+                    offline_remedy(settings_, repo_));
+  if (std::optional<Listing> listing = read_listing(cached_.tree(commit_)))
+    files_ = *std::move(listing);
+  else
+    files_ = list_folder(cached_.snapshot(commit_));
+}
+
+Snapshot Snapshot::open(const HubSettings& settings, const RepoName& repo) {
+  const InterruptScope interrupts;
+  Snapshot out(settings, repo);
+  if (settings.offline)
+    out.take_cached("HF_HUB_OFFLINE forbids downloads");
+  else
+    out.ask();
+  out.folder_ = out.cached_.snapshot(out.commit_);
+  return out;
+}
+
+void Snapshot::fetch(const std::vector<std::string>& paths) const {
+  std::vector<const HubFile*> missing;
+  std::vector<Download> downloads;
+  for (const std::string& path : paths) {
+    const HubFile* file = find_file(files_, path);
+    internal_check(file != nullptr, "Snapshot::fetch: {} has no file {}", repo_.id, path);
+    if (file->etag.empty() || cached_.holds(commit_, *file)) continue;
+    missing.push_back(file);
+    downloads.push_back({*file, file_url(settings_, repo_, commit_, path)});
+  }
+  if (missing.empty()) return;
+  if (!without_network_.empty())
+    throw UserError("the copy of {} in {} lacks {}{}, and {}. Either {}", repo_.id, cached_.path().string(),
+                    missing[0]->path,
+                    missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "", without_network_,
+                    offline_remedy(settings_, repo_));
+  const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
+  download(settings_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
+  for (const HubFile* file : missing) cached_.link(commit_, *file);
+}
+
+void Snapshot::mark_missing(const std::vector<std::string>& paths) const {
+  if (!without_network_.empty() || settings_.hub != Hub::kHuggingFace) return;
+  for (const std::string& path : paths)
+    if (!has(path)) cached_.mark_missing(commit_, path);
+}
+
+}  // namespace fettle
