@@ -26,9 +26,11 @@
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "inspect/data_command.h"
+#include "inspect/download_command.h"
 #include "jinja/template.h"
 #include "plan/command.h"
 #include "run/device_request.h"
+#include "run/hub_names.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
 #include "stages/stages.h"
@@ -102,7 +104,7 @@ std::string read_json_text(const std::string& line) {
 }
 
 int tokenize(const TokenizeOptions& options) {
-  const Tokenizer tokenizer = Tokenizer::open(options.model);
+  const Tokenizer tokenizer = Tokenizer::open(local_tokenizer(options.model));
   std::ifstream in = open_text(options.file);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -137,8 +139,10 @@ struct RenderOptions {
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
-    if (std::filesystem::is_directory(options.source)) {
-      config_ = TokenizerConfig::read(options.source);
+    const bool remote = !std::filesystem::exists(options.source) && options.source.find('/') != std::string::npos;
+    const std::string source = remote ? local_tokenizer(options.source) : options.source;
+    if (std::filesystem::is_directory(source)) {
+      config_ = TokenizerConfig::read(source);
     } else {
       const std::string text = read_text(options.source);
       if (!is_valid_utf8(text)) throw UserError("{}: not valid UTF-8; wanted a Jinja template", options.source);
@@ -300,6 +304,29 @@ int run(int argc, char** argv) {
     return given.starts_with('-') ? fmt::format("{} is not a number of examples", given) : "";
   });
 
+  DownloadOptions wanted;
+  CLI::App* download_command =
+      app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
+  download_command->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe: all that it names")
+      ->required();
+  download_command->add_option("--revision", wanted.revision, "branch, tag or commit");
+  download_command->add_flag("--dataset", wanted.dataset, "the name is that of a data set");
+  download_command->add_option("--subset", wanted.subset, "of a data set");
+  download_command->add_option("--split", wanted.split, "of a data set; without --subset and --split, all its rows");
+  download_command->add_flag("--no-weights", wanted.without_weights,
+                             "only config and tokenizer, as `fettle plan` needs");
+  download_command->add_option("--include", wanted.include, "fetch the files that match these patterns instead");
+  download_command->add_flag("--all", wanted.all, "fetch every file of the repository");
+  download_command->add_flag("--modelscope", wanted.modelscope, "from ModelScope");
+  add_help(*download_command, false);
+  download_command->callback([&] {
+    action = [&] {
+      if (!std::filesystem::is_regular_file(wanted.name)) return run_download(wanted, std::cout);
+      fetch_recipe(read_recipe(wanted.name, {}), std::cout);
+      return 0;
+    };
+  });
+
   CLI::App* devices = app.add_subcommand("devices", "list the devices of a plugin");
   devices->add_option("overrides", words.words, "plugin=..., device_count=...")->option_text(" ");
   add_help(*devices, true);
@@ -321,7 +348,7 @@ int run(int argc, char** argv) {
 
   TokenizeOptions text;
   CLI::App* tokenize_command = app.add_subcommand("tokenize", "print the token ids of each line of a file");
-  tokenize_command->add_option("model", text.model, "model folder")->required();
+  tokenize_command->add_option("model", text.model, "model folder, or its name on the hub")->required();
   tokenize_command->add_option("file", text.file, "text file")->required();
   tokenize_command->add_flag("--jsonl", text.jsonl, "each line is a JSON string (with --decode: print JSON strings)");
   tokenize_command->add_flag("--no-special", text.no_special,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -24,6 +25,7 @@ class HubServer {
  public:
   HubServer() {
     write_text(folder_ / "faults.json", "[]");
+    setenv("no_proxy", "127.0.0.1", 1);
     const std::string script = (source_folder() / "tests/hub/server.py").string(), root = folder_.path().string();
     const pid_t parent = getpid();
     process_ = fork();

@@ -21,23 +21,12 @@ namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::json;
-bool looks_like_hub_id(const std::string& text) {
-  if (text.empty() || text.front() == '/' || text.front() == '.' || text.front() == '~') return false;
-  const size_t slash = text.find('/');
-  return slash != std::string::npos && slash + 1 < text.size() && text.find('/', slash + 1) == std::string::npos;
-}
-
 void check_folder(const fs::path& folder) {
   std::error_code code;
   const fs::file_status status = fs::status(folder, code);
   if (status.type() == fs::file_type::not_found) {
-    const std::string text = folder.string();
-    if (looks_like_hub_id(text))
-      throw UserError(
-          "the folder '{}' does not exist: Fettle reads local model folders; download the model first (hf download {} "
-          "--local-dir {}) and give that folder as model_name_or_path",
-          text, text, text.substr(text.find('/') + 1));
-    throw UserError("the model folder '{}' does not exist; check model_name_or_path", text);
+    throw UserError("the model folder '{}' does not exist; check model_name_or_path (names on the hub are ORG/NAME)",
+                    folder.string());
   }
   if (code) throw_file_error("read", folder, code.value());
   if (status.type() != fs::file_type::directory)

@@ -25,9 +25,9 @@ class ModelRepository {
 
   // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
   // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index. Throws UserError with
-  // the remedy when the folder is missing (also when it looks like a hub id), when config.json is missing or broken
-  // (with line and column), when there are no weights, when a shard is missing, when a tensor is not in the shard that
-  // the index names, and when two shards have the same tensor.
+  // the remedy when the folder is missing, when config.json is missing or broken (with line and column), when there are
+  // no weights, when a shard is missing, when a tensor is not in the shard that the index names, and when two shards
+  // have the same tensor.
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }

@@ -9,11 +9,17 @@ std::vector<Key> model_keys() {
   return {
       {.name = "model_name_or_path",
        .member = &Recipe::model_name_or_path,
-       .help = "Folder of the base model, in Hugging Face's layout.",
+       .help = "Base model: a folder in Hugging Face's layout, or a name on the hub such as Qwen/Qwen3-0.6B, which is "
+               "downloaded. A folder of that name comes first.",
        .aliases = {"base_model", "model", "checkpointer.checkpoint_dir", "load_parameters_path"}},
+      {.name = "model_revision",
+       .member = &Recipe::model_revision,
+       .help = "Branch, tag or commit of model_name_or_path on the hub. Other names take it behind an @.",
+       .aliases = {"revision", "revision_of_model"}},
       {.name = "adapter_name_or_path",
        .member = &Recipe::adapter_name_or_path,
-       .help = "PEFT adapter folders. `train` continues the last one and the other commands apply it; those before it "
+       .help = "PEFT adapter folders, or names on the hub. `train` continues the last one and the other commands apply "
+               "it; those before it "
                "are merged into the base first.",
        .aliases = {"lora_model_dir"}},
       {.name = "train_from_scratch",
@@ -24,6 +30,16 @@ std::vector<Key> model_keys() {
        .help = "Built-in chat template; empty means the model's own.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
+      {.name = "use_modelscope",
+       .member = &Recipe::use_modelscope,
+       .help = "Names are those of ModelScope instead of Hugging Face's hub. USE_MODELSCOPE_HUB=1 does the same."},
+      {.name = "hub_token",
+       .member = &Recipe::hub_token,
+       .help = "Access token for private and gated repositories. HF_TOKEN is the safer place for it.",
+       .aliases = {"hf_hub_token", "ms_hub_token"}},
+      {.name = "cache_dir",
+       .member = &Recipe::cache_dir,
+       .help = "Folder of what was downloaded. Empty means that of the environment (HF_HUB_CACHE, HF_HOME)."},
   };
 }
 
@@ -32,7 +48,7 @@ std::vector<Key> data_keys() {
       {.name = "dataset",
        .group = Group::kData,
        .member = &Recipe::dataset,
-       .help = "Files, folders or patterns of rows, or names of entries in dataset_info.json.",
+       .help = "Files, folders or patterns of rows, names of entries in dataset_info.json, or names on the hub.",
        .aliases = {"datasets", "train_dataset", "dataset_name", "dataset.source"}},
       {.name = "eval_dataset",
        .group = Group::kData,
@@ -42,7 +58,7 @@ std::vector<Key> data_keys() {
       {.name = "dataset_dir",
        .group = Group::kData,
        .member = &Recipe::dataset_dir,
-       .help = "Folder of dataset_info.json and of its files."},
+       .help = "Folder of dataset_info.json and of its files; ONLINE if all names are those of the hub."},
       {.name = "cutoff_len",
        .group = Group::kData,
        .member = &Recipe::cutoff_len,

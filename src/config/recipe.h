@@ -19,10 +19,14 @@ namespace fettle {
 
 struct Recipe {
   // Model.
-  std::string model_name_or_path;                 // a Hugging Face model folder
-  std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from
+  std::string model_name_or_path;                 // a Hugging Face model folder, or a name on a hub
+  std::string model_revision;                     // of model_name_or_path on a hub; empty: its main branch
+  std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
+  bool use_modelscope = false;                    // names are ModelScope's; unset: as USE_MODELSCOPE_HUB says
+  std::string hub_token;                          // access token; empty: the environment's
+  std::string cache_dir;                          // where a hub's files are kept; empty: the environment's
 
   // Method.
   std::string stage = "sft";             // src/stages has the values
@@ -164,6 +168,7 @@ struct Recipe {
 
   std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
+  std::map<std::string, std::string> hub_names;  // folder that a hub's name was replaced by -> that name
 
   // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
   // `dataset`.
@@ -172,6 +177,8 @@ struct Recipe {
   // Returns whether the recipe says `mesh: auto`. Then plan/mesh_choice.h chooses the mesh. For every choice, a step
   // has per_device_train_batch_size times the number of all devices rows.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
+  // The name on a hub that `folder` replaced; else `folder`.
+  const std::string& name_of(const std::string& folder) const;
   // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
   std::string where(const std::string& key) const;
 };

@@ -10,6 +10,7 @@
 
 #include "base/local_time.h"
 #include "data/classes/label_set.h"
+#include "hub/settings.h"
 
 namespace fettle {
 
@@ -38,6 +39,7 @@ struct DataSpec {
   std::vector<std::string> sets;
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // where dataset_info.json is
+  std::optional<HubSettings> hub;              // where sets are fetched from that are not here; none: nowhere
   std::optional<int64_t> max_samples;          // rows to read of each set
   OnBadRow on_bad_row = OnBadRow::kError;
 

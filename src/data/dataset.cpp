@@ -45,7 +45,7 @@ class Loader {
     Examples all, whole;
     std::vector<int64_t> sizes;
     for (const std::string& name : names) {
-      const DataSource source = find_source(name, spec_.dataset_dir);
+      const DataSource source = find_source(name, spec_.dataset_dir, spec_.hub);
       check_kind(source);
       Examples rows = load_source(source);
       whole.append(rows);

@@ -46,7 +46,8 @@ bool same_labels(const Request& a, const Request& b) {
 }
 
 void check_base(const Request& base, const Request& tuned, const EvalSpec& spec) {
-  if (tuned.adapters().empty() && fs::weakly_canonical(spec.base_model) == fs::weakly_canonical(tuned.model_folder()))
+  if (tuned.adapters().empty() &&
+      fs::weakly_canonical(base.model_folder()) == fs::weakly_canonical(tuned.model_folder()))
     throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
                     spec.base_model_at);
   if (!has_head(base))
@@ -124,7 +125,7 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
 
 EvalSet named_set(const Request& request, const std::string& name, const std::string& wanted, const TextSide& text) {
   const DataSpec data = request.data();
-  const DataSource source = find_source(name, data.dataset_dir);
+  const DataSource source = find_source(name, data.dataset_dir, data.hub);
   const Task task = task_of(wanted, source, request);
   if (task == Task::kRows) return set_of(read_named_set(data, name, text.tokenizer(), text.vocab_size));
   EvalSet set{.name = name, .task = task};

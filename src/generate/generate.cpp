@@ -41,7 +41,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   std::vector<Asked> asked;
   auto wanted = [&] { return !data.max_samples || static_cast<int64_t>(asked.size()) < *data.max_samples; };
   for (const std::string& name : data.sets) {
-    const DataSource source = find_source(name, data.dataset_dir);
+    const DataSource source = find_source(name, data.dataset_dir, data.hub);
     for (const std::filesystem::path& file : source.files) {
       if (!wanted()) break;
       read_rows(file, [&](Row row) {

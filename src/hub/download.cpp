@@ -273,7 +273,7 @@ class Downloads {
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
-    if (code == CURLE_WRITE_ERROR) transfer.part.start_again();  // more bytes than the file has, or other ones
+    if (code == CURLE_WRITE_ERROR) return take_as_wrong(transfer, "is longer than it announces, or another part");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
   }
 
@@ -295,14 +295,20 @@ class Downloads {
       done_.push_back(&transfer);
       return;
     }
+    take_as_wrong(transfer, "has another checksum than it announces");
+  }
+
+  // Fetches the file from the start, once.
+  void take_as_wrong(Transfer& transfer, const char* how) {
+    const std::string& path = transfer.wanted.file.path;
     if (++transfer.wrong >= 2) {
       transfer.part.remove();
       throw UserError(
-          "{}: what {} sends has another checksum than it announces ({}...), twice; a proxy or mirror may change files: "
-          "check HF_ENDPOINT and https_proxy, or copy the model from another machine",
-          transfer.wanted.file.path, host_of(settings_.endpoint), transfer.wanted.file.etag.substr(0, 12));
+          "{}: what {} sends {} ({}...), twice; a proxy or mirror may change files: check HF_ENDPOINT and https_proxy, "
+          "or copy the model from another machine",
+          path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12));
     }
-    warn("{}: the checksum is wrong; it is fetched again from the start", transfer.wanted.file.path);
+    warn("{}: what {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint), how);
     transfer.part.start_again();
     transfer.url = transfer.wanted.url;
     transfer.hops = 0;
@@ -354,8 +360,9 @@ void check_room(const RepoFolder& folder, const std::vector<Download>& files) {
 
 void download(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
               const std::string& title) {
-  files.erase(std::remove_if(files.begin(), files.end(), [&](const Download& one) { return folder.has_blob(one.file); }),
-              files.end());
+  files.erase(
+      std::remove_if(files.begin(), files.end(), [&](const Download& one) { return folder.has_blob(one.file); }),
+      files.end());
   std::set<std::string> contents;  // two files may have the same one
   files.erase(std::remove_if(files.begin(), files.end(),
                              [&](const Download& one) { return !contents.insert(one.file.etag).second; }),

@@ -25,11 +25,11 @@ void DownloadProgress::show(int64_t partial) {
   shown_ = said_ = Clock::now();
   const double speed = static_cast<double>(now - before_) / std::max(1e-3, seconds_since(begun_));
   const int64_t left = speed > 1 ? static_cast<int64_t>(static_cast<double>(all_ - now) / speed) : -1;
-  const std::string line = fmt::format(
-      "{}: {} of {} ({:.0f}%) | {}/s | {}", title_, size_text(now), size_text(all_),
-      all_ == 0 ? 100.0 : 100.0 * static_cast<double>(now) / static_cast<double>(all_),
-      size_text(static_cast<int64_t>(speed), 1),
-      left < 0 ? "waiting" : fmt::format("{}:{:02}:{:02} left", left / 3600, left / 60 % 60, left % 60));
+  const std::string line =
+      fmt::format("{}: {} of {} ({:.0f}%) | {}/s | {}", title_, size_text(now), size_text(all_),
+                  all_ == 0 ? 100.0 : 100.0 * static_cast<double>(now) / static_cast<double>(all_),
+                  size_text(static_cast<int64_t>(speed), 1),
+                  left < 0 ? "waiting" : fmt::format("{}:{:02}:{:02} left", left / 3600, left / 60 % 60, left % 60));
   if (terminal) {
     live_line(line);
   } else {

@@ -16,9 +16,10 @@ constexpr size_t kMostFiles = 5000000;
 json parsed_body(const HttpReply& reply, const std::string& url) {
   json value = parse_json_or_discard<json>(reply.body);
   if (value.is_discarded())
-    throw UserError("{} answers with something other than JSON; does HF_ENDPOINT name a hub, and is a login page of the "
-                    "network in between?",
-                    url.substr(0, url.find('?')));
+    throw UserError(
+        "{} answers with something other than JSON; does HF_ENDPOINT name a hub, and is a login page of the "
+        "network in between?",
+        url.substr(0, url.find('?')));
   return value;
 }
 

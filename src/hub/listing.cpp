@@ -39,8 +39,9 @@ void sort_listing(Listing& listing) {
 }  // namespace
 
 const HubFile* find_file(const Listing& listing, const std::string& path) {
-  const auto found = std::lower_bound(listing.begin(), listing.end(), path,
-                                      [](const HubFile& file, const std::string& wanted) { return file.path < wanted; });
+  const auto found =
+      std::lower_bound(listing.begin(), listing.end(), path,
+                       [](const HubFile& file, const std::string& wanted) { return file.path < wanted; });
   return found == listing.end() || found->path != path ? nullptr : &*found;
 }
 
@@ -87,7 +88,8 @@ void check_listing(Listing& listing, const std::string& place) {
   sort_listing(listing);
   const auto twice = std::adjacent_find(listing.begin(), listing.end(),
                                         [](const HubFile& a, const HubFile& b) { return a.path == b.path; });
-  if (twice != listing.end()) throw UserError("{} lists the file {} twice; nothing is fetched from there", place, twice->path);
+  if (twice != listing.end())
+    throw UserError("{} lists the file {} twice; nothing is fetched from there", place, twice->path);
 }
 
 }  // namespace fettle

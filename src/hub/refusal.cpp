@@ -28,7 +28,8 @@ std::vector<std::string> names_in(const json& list, const char* key) {
   if (!list.is_array()) return out;
   for (const json& item : list)
     if (item.is_object() && item.contains(key) && item[key].is_string() && out.size() < 8)
-      if (const std::string name = item[key].get<std::string>(); name.size() <= 200 && read_repo_name(RepoKind::kModel, name))
+      if (const std::string name = item[key].get<std::string>();
+          name.size() <= 200 && read_repo_name(RepoKind::kModel, name))
         out.push_back(name);
   return out;
 }
@@ -81,19 +82,21 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
   const std::string local = repo.kind == RepoKind::kModel ? "a folder here" : "a file or folder here";
   if (code == "GatedRepo") {
     if (settings.token.empty())
-      throw HubRefusal(Reason::kNoAccess,
-                       fmt::format("{} is gated: only people who accepted its terms may download it. Accept them at {}, "
-                                   "then {}",
-                                   repo.id, page, token_remedy(settings)));
-    throw HubRefusal(Reason::kNoAccess,
-                     fmt::format("{} is gated, and the account of your token has not been let in{}. Accept the terms at "
-                                 "{} and wait for the owners, or give the token the right to read gated repositories",
-                                 repo.id, said.empty() ? "" : " (" + said + ")", page));
+      throw HubRefusal(
+          Reason::kNoAccess,
+          fmt::format("{} is gated: only people who accepted its terms may download it. Accept them at {}, "
+                      "then {}",
+                      repo.id, page, token_remedy(settings)));
+    throw HubRefusal(
+        Reason::kNoAccess,
+        fmt::format("{} is gated, and the account of your token has not been let in{}. Accept the terms at "
+                    "{} and wait for the owners, or give the token the right to read gated repositories",
+                    repo.id, said.empty() ? "" : " (" + said + ")", page));
   }
   if (code == "RevisionNotFound")
-    throw HubRefusal(Reason::kNoRevision, fmt::format("{} has no revision '{}'{}", repo.id,
-                                                      repo.revision.empty() ? "main" : repo.revision,
-                                                      revisions(settings, repo)));
+    throw HubRefusal(Reason::kNoRevision,
+                     fmt::format("{} has no revision '{}'{}", repo.id, repo.revision.empty() ? "main" : repo.revision,
+                                 revisions(settings, repo)));
   if (said.find("Invalid credentials") != std::string::npos || said.find("Invalid username or password") == 0)
     throw HubRefusal(Reason::kNoAccess, fmt::format("{} does not accept your token ({}); {}, or unset it",
                                                     settings.endpoint, said, token_remedy(settings)));
@@ -104,12 +107,12 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
                                  settings.token.empty() ? token_remedy(settings)
                                                         : "your token must belong to someone who may read it"));
   if (reply.status == 403)
-    throw HubRefusal(Reason::kNoAccess, fmt::format("{} does not let your token read it{}", page,
-                                                    said.empty() ? "" : ": " + said));
+    throw HubRefusal(Reason::kNoAccess,
+                     fmt::format("{} does not let your token read it{}", page, said.empty() ? "" : ": " + said));
   if (reply.status == 429)
-    throw HubRefusal(Reason::kOther, fmt::format("{} limits how often it is asked; try again later{}",
-                                                 settings.endpoint,
-                                                 settings.token.empty() ? ", or " + token_remedy(settings) : ""));
+    throw HubRefusal(Reason::kOther,
+                     fmt::format("{} limits how often it is asked; try again later{}", settings.endpoint,
+                                 settings.token.empty() ? ", or " + token_remedy(settings) : ""));
   throw HubRefusal(Reason::kOther, fmt::format("{} answers with status {}{}; try again later", page, reply.status,
                                                said.empty() ? "" : " (" + said + ")"));
 }

@@ -19,8 +19,8 @@ struct RepoName {
 };
 
 // Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nothing when the text cannot be such a name, by
-// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; no '..' or '--'; at most 96 characters.
-// Throws UserError for a revision that check_revision refuses.
+// huggingface_hub's rules: at most one slash; letters, digits, '-', '_' and '.'; no '..' or '--'; at most 96
+// characters. Throws UserError for a revision that check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
 // Throws UserError unless `revision` is a possible name of a branch or tag, or a commit: it becomes part of a path.

@@ -56,7 +56,8 @@ std::string checked_endpoint(std::string endpoint, const char* name) {
   while (endpoint.ends_with('/')) endpoint.pop_back();
   if (endpoint.find("://") == std::string::npos) endpoint = "https://" + endpoint;
   const bool web = endpoint.starts_with("https://") || endpoint.starts_with("http://");
-  const bool plain = std::none_of(endpoint.begin(), endpoint.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
+  const bool plain =
+      std::none_of(endpoint.begin(), endpoint.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
   if (!web || !plain || endpoint.find_first_of("@?#") != std::string::npos)
     throw UserError("{}: '{}' is not an address; set it to something like https://huggingface.co", name, endpoint);
   return endpoint;

@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/private_files.h"
 #include "hub/download.h"
 #include "hub/hub_api.h"
 #include "hub/refusal.h"
@@ -20,7 +21,8 @@ std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
 
 std::string key_of(const HubSettings& settings, const RepoName& repo) {
-  return fmt::format("{} {} {} {} {}", settings.endpoint, settings.cache.string(), repo.plural(), repo.id, repo.revision);
+  return fmt::format("{} {} {} {} {}", settings.endpoint, settings.cache.string(), repo.plural(), repo.id,
+                     repo.revision);
 }
 
 std::string main_branch(const HubSettings& settings, const RepoName& repo) {
@@ -63,6 +65,7 @@ bool Snapshot::ask() {
         asked.clear();
         throw;
       }
+      make_private_folder(settings_.cache);
       write_listing(cached_.tree(commit_), *listing);
     }
     files_ = *std::move(listing);
@@ -74,7 +77,8 @@ bool Snapshot::ask() {
       take_cached(failure.what());
       return false;
     }
-    throw UserError("{} cannot be downloaded: {}. {}", repo_.id, failure.what(), "Either " + offline_remedy(settings_, repo_));
+    throw UserError("{} cannot be downloaded: {}. {}", repo_.id, failure.what(),
+                    "Either " + offline_remedy(settings_, repo_));
   } catch (const HubRefusal& refusal) {
     if (!copied || refusal.reason() != HubRefusal::Reason::kOther) throw;
     info("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
@@ -119,9 +123,8 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   if (missing.empty()) return;
   if (!without_network_.empty())
     throw UserError("the copy of {} in {} lacks {}{}, and {}. Either {}", repo_.id, cached_.path().string(),
-                    missing[0]->path,
-                    missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "", without_network_,
-                    offline_remedy(settings_, repo_));
+                    missing[0]->path, missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "",
+                    without_network_, offline_remedy(settings_, repo_));
   const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
   download(settings_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
   for (const HubFile* file : missing) cached_.link(commit_, *file);

@@ -34,7 +34,8 @@ class Snapshot {
   void mark_missing(const std::vector<std::string>& paths) const;
 
  private:
-  Snapshot(const HubSettings& settings, const RepoName& repo) : settings_(settings), repo_(repo), cached_(settings, repo) {}
+  Snapshot(const HubSettings& settings, const RepoName& repo)
+      : settings_(settings), repo_(repo), cached_(settings, repo) {}
   bool ask();
   void take_cached(const std::string& why);
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "run/hub_names.h"
 
 namespace fettle {
 namespace {
@@ -32,6 +33,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .sets = recipe.dataset,
           .eval_sets = recipe.eval_dataset,
           .dataset_dir = recipe.dataset_dir,
+          .hub = hub_settings(recipe),
           .max_samples = recipe.max_samples,
           .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError,
           .template_name = recipe.template_name,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/recipe.h"
 #include "run/data_spec.h"
+#include "run/hub_names.h"
 
 namespace fettle {
 namespace {
@@ -41,6 +42,7 @@ std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,
   DataSpec rows{.sets = recipe.dataset,
                 .eval_sets = recipe.eval_dataset,
                 .dataset_dir = recipe.dataset_dir,
+                .hub = hub_settings(recipe),
                 .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError};
   if (read == ReadLabels::kIfUnnamed && (asked.count || !asked.id2label.empty())) rows.sets.clear();
   return settle_labels(asked, taught, rows);

@@ -11,6 +11,7 @@
 #include "run/batch_spec.h"
 #include "run/data_spec.h"
 #include "run/device_request.h"
+#include "run/hub_names.h"
 #include "run/labels.h"
 #include "run/quantise.h"
 #include "run/resolve.h"
@@ -58,6 +59,7 @@ Request::Request(const Recipe& recipe, Command command)
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
   }
   if (own.stage == stage_->name) return;
+  own = *recipe_;
   own.stage = stage_->name;
   recipe_ = std::make_shared<const Recipe>(own);
 }
@@ -69,8 +71,11 @@ Request::Request(const Recipe& recipe, const Request& like)
 
 void Request::open() {
   const bool weights = command_ == Command::kTrain ? !recipe_->train_from_scratch : !trains(command_);
-  repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(
-      recipe_->model_name_or_path, weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored));
+  const auto wanted = weights ? ModelRepository::Weights::kRequired : ModelRepository::Weights::kIgnored;
+  Recipe local = *recipe_;
+  fetch_models(local, wanted);
+  recipe_ = std::make_shared<const Recipe>(local);
+  repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(recipe_->model_name_or_path, wanted));
 }
 
 std::string Request::config_file() const {
@@ -86,8 +91,8 @@ const std::vector<std::string>& Request::adapters() const {
 }
 
 std::string Request::model_title() const {
-  std::string title = model_folder();
-  for (const std::string& adapter : adapters()) title += " + " + adapter;
+  std::string title = recipe_->name_of(model_folder());
+  for (const std::string& adapter : adapters()) title += " + " + recipe_->name_of(adapter);
   return title;
 }
 

@@ -51,16 +51,16 @@ struct ExportSpec {
 // share the recipe.
 class Request {
  public:
-  // Throws UserError when a key that the command needs is missing, the model folder is broken, or keys contradict the
-  // stage.
+  // Models that the recipe names on a hub are fetched (hub_names.h). Throws UserError when a key that the command needs
+  // is missing, the model folder is broken, or keys contradict the stage.
   Request(const Recipe& recipe, Command command);
 
   const Stage& stage() const { return *stage_; }
   const ModelRepository& repository() const { return *repository_; }
-  std::string config_file() const;  // the name of its config.json, for messages
-  const std::string& model_folder() const;
+  std::string config_file() const;          // the name of its config.json, for messages
+  const std::string& model_folder() const;  // a model of a hub has its folder in the hub's cache
   const std::vector<std::string>& adapters() const;
-  // The names of the model's folder and the adapters' folders: "base + adapter".
+  // The names of the model and the adapters, on the hub or of their folders: "base + adapter".
   std::string model_title() const;
   // The labels of a stage that trains labels. The first call reads them from the rows if neither recipe nor model names
   // them. A plan reads no rows when the number of labels is known.

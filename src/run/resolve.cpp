@@ -340,6 +340,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .keys = keys,
           .target = target,
           .model_folder = recipe.model_name_or_path,
+          .model_name = recipe.name_of(recipe.model_name_or_path),
           .model = make_model(config.json, config.file, num_labels_of(recipe, stage, labels)),
           .from_scratch = recipe.train_from_scratch,
           .lora = {},

@@ -72,7 +72,8 @@ struct Run {
   const Stage* stage;
   KeyValues keys;  // the recipe's keys, from which the stage reads its own
   RunTarget target;
-  std::string model_folder;  // model_name_or_path
+  std::string model_folder;  // model_name_or_path, or the folder of a hub's cache that it means
+  std::string model_name;    // model_name_or_path
   Model model;
   bool from_scratch = false;               // random weights; else those of model_folder
   std::optional<LoraOptions> lora;         // with an adapter

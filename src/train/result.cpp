@@ -51,7 +51,7 @@ NamedShapes result_shapes(const Run& run) {
 
 AdapterConfig adapter_config(const Run& run) {
   AdapterConfig config;
-  config.base_model_name_or_path = run.model_folder;
+  config.base_model_name_or_path = run.model_name;
   config.r = run.lora->rank;
   config.lora_alpha = run.lora->alpha;
   if (run.pissa) {  // the same scale at twice the rank

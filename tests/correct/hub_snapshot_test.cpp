@@ -154,7 +154,7 @@ TEST_F(HubSnapshot, AStalledConnectionIsGivenUpAndContinued) {
 }
 
 TEST_F(HubSnapshot, ASlowLinkIsNoStall) {
-  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 100000}}});
+  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 150000}}});
   const Snapshot snapshot = open();
   snapshot.fetch({"model.safetensors"});
   EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
@@ -222,7 +222,9 @@ TEST_F(HubSnapshot, WithoutANetworkTheCopyIsUsed) {
               HasSubstr("org/small: 127.0.0.1 does not accept a connection; using the copy of commit " +
                         commit.revision.substr(0, 12)));
   copy.fetch({"config.json"});
-  EXPECT_THAT(user_error([&] { copy.fetch({"README.md", "model.safetensors"}); }),
+  EXPECT_THAT(user_error([&] {
+                copy.fetch({"README.md", "model.safetensors"});
+              }),
               HasSubstr("lacks README.md and 1 more files, and 127.0.0.1 does not accept a connection"));
 
   away.offline = true;
@@ -287,8 +289,7 @@ TEST_F(HubSnapshot, ManyFilesAtATime) {
   std::vector<std::string> paths;
   for (const HubFile& file : snapshot.files()) paths.push_back(file.path);
   snapshot.fetch(paths);
-  for (int i = 0; i < 30; ++i)
-    EXPECT_EQ(fetched(snapshot, "part-" + std::to_string(i) + ".bin"), bytes_of(10000 + i));
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(fetched(snapshot, "part-" + std::to_string(i) + ".bin"), bytes_of(10000 + i));
 }
 
 TEST_F(HubSnapshot, ModelScope) {

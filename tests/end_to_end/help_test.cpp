@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Commands, CommandHelp,
                                          Command{"eval", true, {"--json"}}, Command{"generate", true, {}},
                                          Command{"chat", true, {}}, Command{"export", true, {}},
                                          Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
+                                         Command{"download", false, {"--revision", "--dataset", "--all"}},
                                          Command{"doctor", true, {"--json"}},
                                          Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
                                          Command{"render", false, {"--name", "--jsonl"}}),
@@ -112,8 +113,8 @@ TEST(Help, NamesEveryCommandAndNoKeys) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command :
-       {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "doctor", "tokenize", "render"})
+  for (const char* command : {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "download",
+                              "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
   EXPECT_THAT(help.out, HasSubstr("--help-keys"));
   EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));

@@ -41,8 +41,9 @@ class HubRefusals : public testing::Test {
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");
-      if (entry.is_regular_file() && entry.path().parent_path().filename() == "blobs")
+      if (entry.is_regular_file() && entry.path().parent_path().filename() == "blobs") {
         EXPECT_EQ(entry.path().extension(), ".incomplete") << entry.path();
+      }
     }
   }
   HubServer hub;
@@ -84,15 +85,16 @@ TEST_F(HubRefusals, NoSuchRevision) {
 TEST_F(HubRefusals, NoNetwork) {
   HubSettings settings = hub.settings();
   settings.endpoint = "http://no-such-host.invalid";
-  const std::string said =
-      user_error([&] { Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""}); });
+  const std::string said = user_error([&] { Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""}); });
   EXPECT_THAT(said, AllOf(HasSubstr("org/small-model cannot be downloaded: the host no-such-host.invalid is not known"),
                           HasSubstr("run `fettle download org/small-model`"),
                           HasSubstr("copy models--org--small-model from there to " + hub.cache().string()),
                           HasSubstr("or name a local folder")));
   EXPECT_THAT(said, Not(HasSubstr("\n")));
   settings.offline = true;
-  EXPECT_THAT(user_error([&] { Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"}); }),
+  EXPECT_THAT(user_error([&] {
+                Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
+              }),
               AllOf(HasSubstr("org/rows is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
                     HasSubstr("fettle download org/rows --dataset --revision v1")));
 }
@@ -106,7 +108,8 @@ TEST_F(HubRefusals, WrongContent) {
 
 TEST_F(HubRefusals, MoreThanWasAnnounced) {
   hub.set_faults({{{"kind", "longer"}, {"match", "model.safetensors"}, {"times", 99}}});
-  EXPECT_THAT(fetch_error(), HasSubstr("127.0.0.1 sends more than it announced, 5 times"));
+  EXPECT_THAT(fetch_error(),
+              HasSubstr("model.safetensors: what 127.0.0.1 sends is longer than it announces, or another part"));
   expect_no_weights();
 }
 
@@ -120,8 +123,8 @@ TEST_F(HubRefusals, AConnectionThatAlwaysBreaks) {
 
 TEST_F(HubRefusals, StatusOfTheCdn) {
   hub.set_faults({{{"kind", "status"}, {"status", 403}, {"at", "cdn"}, {"times", 99}}});
-  EXPECT_THAT(fetch_error(), AllOf(HasSubstr("model.safetensors: 127.0.0.1 answers with status 403"),
-                                   Not(HasSubstr("signature"))));
+  EXPECT_THAT(fetch_error(),
+              AllOf(HasSubstr("model.safetensors: 127.0.0.1 answers with status 403"), Not(HasSubstr("signature"))));
 }
 
 TEST_F(HubRefusals, RedirectsToOtherSchemes) {
@@ -142,12 +145,14 @@ TEST_F(HubRefusals, EndlessRedirects) {
 
 TEST_F(HubRefusals, ListingsThatLeaveTheFolder) {
   for (const char* path : {"../../../evil", "/etc/evil", "a/../../evil", "a//b", "", "a\\b", "a\nb", ".", "a/."}) {
-    hub.put("listing.json", json::array({{{"type", "file"}, {"path", path}, {"size", 1}, {"oid", std::string(40, 'a')}}}).dump());
+    hub.put("listing.json",
+            json::array({{{"type", "file"}, {"path", path}, {"size", 1}, {"oid", std::string(40, 'a')}}}).dump());
     EXPECT_THAT(open_error("org/small-model"), HasSubstr("with a path that leaves its folder")) << path;
   }
   hub.put("listing.json", json::array({{{"type", "file"}, {"path", "a"}, {"size", 1}, {"oid", "../../evil"}}}).dump());
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("the file \"a\" with no checksum"));
-  hub.put("listing.json", json::array({{{"type", "file"}, {"path", "a"}, {"size", -5}, {"oid", std::string(40, 'a')}}}).dump());
+  hub.put("listing.json",
+          json::array({{{"type", "file"}, {"path", "a"}, {"size", -5}, {"oid", std::string(40, 'a')}}}).dump());
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("with no size"));
 }
 
@@ -155,7 +160,8 @@ TEST_F(HubRefusals, SomethingElseThanAHub) {
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"match", "/revision/"}}});
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("answers with status 418"));
   const Environment endpoint("HF_ENDPOINT", "ftp://x");
-  EXPECT_THAT(user_error([] { read_hub_settings(Hub::kHuggingFace); }), HasSubstr("HF_ENDPOINT: 'ftp://x' is not an address"));
+  EXPECT_THAT(user_error([] { read_hub_settings(Hub::kHuggingFace); }),
+              HasSubstr("HF_ENDPOINT: 'ftp://x' is not an address"));
   const Environment timeout("HF_HUB_DOWNLOAD_TIMEOUT", "soon");
   const Environment plain("HF_ENDPOINT", std::nullopt);
   EXPECT_THAT(user_error([] { read_hub_settings(Hub::kHuggingFace); }),
@@ -200,7 +206,8 @@ TEST_F(HubRefusals, AnInterruptKeepsThePart) {
       if (it->path().extension() == ".incomplete") return static_cast<int64_t>(it->file_size(none));
     return int64_t{0};
   };
-  for (int tries = 0; part() < 1000 && tries < 1000; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int tries = 0; part() < 1000 && tries < 1000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(child, SIGINT);
   int status = 0;
   waitpid(child, &status, 0);

@@ -104,9 +104,9 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
 // this, so all data sets are read. The training sets may be gone when a model is evaluated; they are skipped then.
 bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
   std::vector<DataSource> sources;
-  for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir));
+  for (const std::string& name : data.eval_sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));
   for (const std::string& name : data.sets) try {
-      sources.push_back(find_source(name, data.dataset_dir));
+      sources.push_back(find_source(name, data.dataset_dir, data.hub));
     } catch (const UserError&) {
     }
   return scan_labels(sources).yes_or_no(labels);
@@ -114,7 +114,7 @@ bool all_say_yes_or_no(const DataSpec& data, int64_t labels) {
 
 LabelScan scan_sets(const DataSpec& data) {
   std::vector<DataSource> sources;
-  for (const std::string& name : data.sets) sources.push_back(find_source(name, data.dataset_dir));
+  for (const std::string& name : data.sets) sources.push_back(find_source(name, data.dataset_dir, data.hub));
   return scan_labels(sources);
 }
 

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
+#include "data/read/hub_rows.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -61,23 +62,47 @@ std::map<std::string, std::string> words(const std::string& where, const ordered
   return out;
 }
 
-fs::path location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
-  for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
-    if (!entry.contains(key)) continue;
-    if (!entry[key].is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, entry[key].dump());
-    fs::path path = entry[key].get<std::string>();
-    if (path.is_relative() && (names_something(dataset_dir / path) || !names_something(path)))
-      path = dataset_dir / path;
-    if (entry.contains("folder") && entry["folder"].is_string()) path /= entry["folder"].get<std::string>();
-    if (std::string_view(key) != "file_name" && !names_something(path))
-      throw UserError("{}.{}: this command does not download data sets; fetch it into {} or give its file_name", where,
-                      key, path.string());
-    return path;
-  }
-  throw UserError("{}: file_name is missing; set it to the file or folder of the rows", where);
+std::string text_of(const std::string& where, const ordered_json& entry, const char* key) {
+  if (!entry.contains(key) || entry[key].is_null()) return "";
+  if (!entry[key].is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, entry[key].dump());
+  return entry[key].get<std::string>();
 }
 
-DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir) {
+// Where the entry's rows are on this machine; nothing when they are on a hub only.
+std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
+  bool named = false;
+  for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
+    const std::string text = text_of(where, entry, key);
+    if (text.empty()) continue;
+    named = true;
+    fs::path path = text;
+    if (path.is_relative() && (names_something(dataset_dir / path) || !names_something(path)))
+      path = dataset_dir / path;
+    if (const std::string folder = text_of(where, entry, "folder"); !folder.empty()) path /= folder;
+    if (std::string_view(key) == "file_name" || names_something(path)) return path;
+  }
+  if (!named) throw UserError("{}: file_name is missing; set it to the file or folder of the rows", where);
+  return std::nullopt;
+}
+
+// The files of an entry that is on a hub. As in LLaMA-Factory, ms_hub_url counts when ModelScope is asked for, or when
+// there is no hf_hub_url.
+std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& entry, const HubPart& part,
+                                  const std::optional<HubSettings>& hub) {
+  const std::string face = text_of(where, entry, "hf_hub_url"), scope = text_of(where, entry, "ms_hub_url");
+  const bool take_scope = !scope.empty() && (face.empty() || (hub && hub->hub == Hub::kModelScope));
+  const std::string& name = take_scope ? scope : face;
+  if (name.empty() || !hub)
+    throw UserError("{}: {} cannot be fetched; download it, and give its file_name", where,
+                    entry.contains("script_url") ? "what a Python script makes" : "it");
+  const std::optional<RepoName> repo = read_repo_name(RepoKind::kDataset, name);
+  if (!repo) throw UserError("{}: '{}' is neither a folder nor a name of a data set on the hub", where, name);
+  const Hub wanted = take_scope ? Hub::kModelScope : Hub::kHuggingFace;
+  return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
+}
+
+DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir,
+                      const std::optional<HubSettings>& hub) {
   const std::string where = fmt::format("{}: {}", info.string(), name);
   if (!entry.is_object()) throw UserError("{}: found {}, wanted an object", where, entry.type_name());
   for (const auto& [key, value] : entry.items()) check_key(where, key, kKeys);
@@ -105,15 +130,14 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   for (const char* kind : {"images", "videos", "audios"})
     if (source.columns.contains(kind))
       throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
-  std::map<std::string, std::string> part;
-  for (const char* key : {"subset", "split"}) {
-    if (!entry.contains(key) || entry[key].is_null()) continue;
-    if (!entry[key].is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, entry[key].dump());
-    part[key] = entry[key].get<std::string>();
+  const HubPart part{text_of(where, entry, "subset"), text_of(where, entry, "split"), text_of(where, entry, "folder")};
+  const std::optional<fs::path> path = location(where, entry, dir);
+  if (!path) {
+    source.files = fetch_entry(where, entry, part, hub);
+    return source;
   }
   try {
-    const fs::path path = location(where, entry, dir);
-    source.files = fs::is_directory(path) ? split_files(path, part["subset"], part["split"]) : data_files(path);
+    source.files = fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path);
   } catch (const UserError& error) {
     throw UserError("{}: {}", where, error.what());
   }
@@ -132,7 +156,7 @@ std::string DataSource::tag(const std::string& what, const std::string& otherwis
   return found == tags.end() ? otherwise : found->second;
 }
 
-DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
+DataSource find_source(const std::string& name, const fs::path& dataset_dir, const std::optional<HubSettings>& hub) {
   const fs::path info = dataset_dir / "dataset_info.json";
   std::vector<std::string> names;
   if (fs::exists(info)) {
@@ -145,7 +169,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
       throw UserError("{}: is not valid JSON: {}; correct it there", info.string(), error.what());
     }
     if (!all.is_object()) throw UserError("{}: wanted an object of data sets", info.string());
-    if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir);
+    if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir, hub);
     for (const auto& item : all.items()) names.push_back(item.key());
   }
   for (const fs::path& path : {fs::path(name), dataset_dir / name}) {
@@ -154,6 +178,13 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir) {
     source.name = name;
     std::error_code none;
     source.files = fs::is_directory(path, none) ? split_files(path, "", "") : data_files(path);
+    return source;
+  }
+  const bool remote = hub && (dataset_dir == "ONLINE" || name.find('/') != std::string::npos);
+  if (const auto repo = remote ? read_repo_name(RepoKind::kDataset, name) : std::nullopt) {
+    DataSource source;
+    source.name = name;
+    source.files = fetch_split(*hub, *repo, {});
     return source;
   }
   if (name.find_first_of("*?[") != std::string::npos)

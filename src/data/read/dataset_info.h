@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "hub/settings.h"
+
 namespace fettle {
 
 // Where rows are and how to read them.
@@ -27,8 +29,10 @@ struct DataSource {
 };
 
 // `name` is a file, a folder (whose split `train` is taken, see hub_folder.h), a pattern with * or ?, or an entry of
-// dataset_dir/dataset_info.json. Throws UserError for an unknown name and for an unknown key of an entry; the message
-// suggests the nearest known one.
-DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir);
+// dataset_dir/dataset_info.json, or with `hub` the name of a data set there (ORG/NAME, also with @REVISION). The files
+// of an entry or a data set that are on a hub are fetched. Throws UserError for an unknown name and for an unknown key
+// of an entry; the message suggests the nearest known one.
+DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir,
+                       const std::optional<HubSettings>& hub = std::nullopt);
 
 }  // namespace fettle

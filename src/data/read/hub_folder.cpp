@@ -17,8 +17,8 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-using Files = std::vector<fs::path>;
-using Splits = std::map<std::string, Files>;
+using Names = std::vector<std::string>;
+using Splits = std::map<std::string, Names>;
 
 std::string lower_path(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -26,14 +26,14 @@ std::string lower_path(std::string text) {
 }
 
 std::string names_of(const Splits& splits) {
-  std::vector<std::string> names;
+  Names names;
   for (const auto& [name, files] : splits)
     if (!name.empty()) names.push_back(name);
   return names.empty() ? "not told by any name" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 // The files of one split. In `splits`, files that belong to no split are under "".
-Files choose(const fs::path& folder, const Splits& splits, const std::string& split) {
+Names choose(const fs::path& folder, const Splits& splits, const std::string& split) {
   const bool one = splits.size() == 1;
   auto found = splits.find(split.empty() ? "train" : split);
   const bool any = split.empty() || (split == "train" && splits.contains(""));
@@ -48,7 +48,7 @@ Files choose(const fs::path& folder, const Splits& splits, const std::string& sp
     for (const auto& item : splits) all += item.second.size();
     info("data: {}: the split {}, {} of {} files", folder.string(), found->first, found->second.size(), all);
   }
-  Files files = found->second;
+  Names files = found->second;
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -67,15 +67,24 @@ std::string split_of_words(const std::string& path) {
   return "";
 }
 
-Splits splits_by_name(const fs::path& folder) {
+// Returns those of the files that are below the folder `within`; all when it is empty.
+Names files_below(const Names& files, const std::string& within) {
+  Names out;
+  for (const std::string& file : files)
+    if (within.empty() || file.starts_with(within + "/")) out.push_back(file);
+  return out;
+}
+
+// `files` are below the folder `within`, whose own name tells nothing about splits.
+Splits splits_by_name(const Names& files, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
-  static const std::vector<std::string> kNoSplit = {"data", "part", "shard", "chunk", "default"};
+  static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
   Splits shards, words;
-  for (const fs::path& file : data_files(folder)) {
-    const auto shard = kShard.match(file.filename().string());
+  for (const std::string& file : files_below(files, within)) {
+    const auto shard = kShard.match(fs::path(file).filename().string());
     if (shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end())
       shards[(*shard)[1]].push_back(file);
-    words[split_of_words(file.lexically_relative(folder).string())].push_back(file);
+    words[split_of_words(within.empty() ? file : file.substr(within.size() + 1))].push_back(file);
   }
   // Files without such a word are the training split, if other files are called test or validation and none is called
   // train.
@@ -128,50 +137,60 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
 }
 
 // The files that README.md names; none when it names none.
-std::optional<Files> by_readme(const fs::path& folder, const std::string& subset, const std::string& split) {
-  const YAML::Node head = readme_head(folder);
+std::optional<Names> by_readme(const DataFolder& folder, const std::string& subset, const std::string& split) {
+  const YAML::Node head = readme_head(folder.path);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;
-  const YAML::Node config = choose_config(folder, head["configs"], subset);
-  const fs::path within = config["data_dir"].as<std::string>("");
+  const YAML::Node config = choose_config(folder.path, head["configs"], subset);
+  const fs::path within = fs::path(config["data_dir"].as<std::string>("")).lexically_normal();
   const YAML::Node patterns = config["data_files"];
-  if (!patterns)
-    return within.empty() ? std::nullopt : std::optional(choose(folder, splits_by_name(folder / within), split));
-  std::map<std::string, std::vector<std::string>> wanted;
+  if (!patterns) {
+    std::string prefix = within.generic_string();
+    while (prefix.ends_with('/')) prefix.pop_back();
+    if (prefix.empty() || prefix == ".") return std::nullopt;
+    return choose(folder.path, splits_by_name(folder.files, prefix), split);
+  }
+  std::map<std::string, Names> wanted;
   if (patterns.IsSequence() && patterns.size() > 0 && patterns[0].IsMap())
     for (const auto& item : patterns) wanted[item["split"].as<std::string>("train")] = texts(item["path"]);
   else
     wanted["train"] = texts(patterns);
   Splits splits;
   for (const auto& [name, list] : wanted)
-    for (const fs::path& file : data_files(folder)) {
-      const std::string path = file.lexically_relative(folder).generic_string();
+    for (const std::string& path : folder.files)
       if (std::any_of(list.begin(), list.end(), [&](const std::string& one) {
             return matches((within / one).lexically_normal().string(), path);
           }))
-        splits[name].push_back(file);
-    }
+        splits[name].push_back(path);
   if (splits.empty())
     throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",
-                    folder.string());
-  return choose(folder, splits, split);
+                    folder.path.string());
+  return choose(folder.path, splits, split);
 }
 
 }  // namespace
 
-Files split_files(const fs::path& folder, const std::string& subset, const std::string& split) {
+Names choose_split(const DataFolder& folder, const std::string& subset, const std::string& split) {
   try {
-    if (std::optional<Files> said = by_readme(folder, subset, split)) return *std::move(said);
+    if (std::optional<Names> said = by_readme(folder, subset, split)) return *std::move(said);
   } catch (const YAML::Exception& error) {
     throw UserError(
         "{}:{}: its `configs` do not follow the Hugging Face Hub: each needs config_name and data_files (a path, or a "
         "list of split and path); correct them, or name the files in `dataset`",
-        (folder / "README.md").string(), std::max(1, error.mark.line + 2));
+        (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
-  const fs::path within = folder / subset;
-  if (!fs::is_directory(within))
+  if (files_below(folder.files, subset).empty())
     throw UserError("{}: there is no subset '{}': README.md does not name it, and no subfolder has this name",
-                    folder.string(), subset);
-  return choose(within, splits_by_name(within), split);
+                    folder.path.string(), subset);
+  return choose(folder.path / subset, splits_by_name(folder.files, subset), split);
+}
+
+std::vector<fs::path> split_files(const fs::path& folder, const std::string& subset, const std::string& split) {
+  DataFolder here{folder, {}};
+  for (const fs::path& file : data_files(folder))
+    here.files.push_back(file.lexically_relative(folder).generic_string());
+  std::vector<fs::path> out;
+  for (const std::string& name : choose_split(here, subset, split)) out.push_back(folder / name);
+  return out;
 }
 
 }  // namespace fettle

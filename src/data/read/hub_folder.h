@@ -1,4 +1,4 @@
-// Defines split_files: the files of one split, in a data set folder laid out as on the Hugging Face Hub.
+// Defines choose_split: the files of one split, in a data set folder laid out as on the Hugging Face Hub.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +6,12 @@
 #include <vector>
 
 namespace fettle {
+
+// A folder with the names of its data files, which need not be there yet; README.md is there if it has one.
+struct DataFolder {
+  std::filesystem::path path;
+  std::vector<std::string> files;  // inside the folder, sorted
+};
 
 // The files of `split` ("" means train, or the only split) and `subset` ("" means the default or only subset), in
 // order. The first of these rules that applies decides:
@@ -16,6 +22,8 @@ namespace fettle {
 // - without any of these, all files.
 // A subset that README.md does not name is a subfolder. Throws UserError, listing the splits or subsets, when the
 // wanted one does not exist.
+std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
+// The same for a folder with all of its files.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& folder, const std::string& subset,
                                                const std::string& split);
 

@@ -288,18 +288,11 @@ bool is_pattern(const std::filesystem::path& path) {
 
 // The data files of `folder` and its subfolders, without those that describe data sets.
 std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
-  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
-                                                                "dataset_dict.json", "state.json"};
   std::vector<std::filesystem::path> found;
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::filesystem::path& path = at->path();
-    const std::string name = path.filename().string();
     std::error_code gone;
-    if (at->is_regular_file(gone) && name[0] != '.' &&
-        std::find(kEnds.begin(), kEnds.end(), kind_of(path)) != kEnds.end() &&
-        std::find(kDescriptions.begin(), kDescriptions.end(), name) == kDescriptions.end())
-      found.push_back(path);
+    if (at->is_regular_file(gone) && is_data_file(at->path())) found.push_back(at->path());
   }
   if (error) throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
   return found;
@@ -340,6 +333,14 @@ std::string kind_of(const std::filesystem::path& file) {
   std::filesystem::path name = file.filename();
   if (const std::string end = lower_end(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
   return lower_end(name.extension().string());
+}
+
+bool is_data_file(const std::filesystem::path& file) {
+  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
+                                                                "dataset_dict.json", "state.json"};
+  const std::string name = file.filename().string();
+  return !name.empty() && name[0] != '.' && std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end() &&
+         std::find(kDescriptions.begin(), kDescriptions.end(), name) == kDescriptions.end();
 }
 
 void read_rows(const std::filesystem::path& file, const TakeRow& take) {

@@ -1,0 +1,123 @@
+#include "data/read/hub_rows.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/read/hub_folder.h"
+#include "data/read/rows.h"
+#include "hub/hub_api.h"
+#include "hub/snapshot.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kParquetBranch = "refs/convert/parquet";
+
+std::string prefix_of(const std::string& folder) {
+  std::string prefix = fs::path(folder).lexically_normal().generic_string();
+  while (prefix.ends_with('/')) prefix.pop_back();
+  return prefix.empty() || prefix == "." ? "" : prefix + "/";
+}
+
+// The data files below the prefix, named from there.
+std::vector<std::string> data_files_of(const Snapshot& snapshot, const std::string& prefix) {
+  std::vector<std::string> out;
+  for (const HubFile& file : snapshot.files())
+    if (file.path.starts_with(prefix) && is_data_file(file.path)) out.push_back(file.path.substr(prefix.size()));
+  return out;
+}
+
+std::vector<fs::path> fetched(const Snapshot& snapshot, std::vector<std::string> names, const std::string& prefix) {
+  for (std::string& name : names) name = prefix + name;
+  snapshot.fetch(names);
+  std::vector<fs::path> out;
+  for (const std::string& name : names) out.push_back(snapshot.folder() / name);
+  return out;
+}
+
+std::string script_of(const RepoName& repo) {
+  return repo.id.substr(repo.id.find('/') + 1) + ".py";
+}
+
+using Parts = std::map<std::string, std::vector<std::string>>;
+
+// Returns the name to take: the wanted one, else `otherwise`, else the only one. Throws UserError.
+std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
+                        const std::string& otherwise) {
+  if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
+  if (wanted.empty() && parts.size() == 1) return parts.begin()->first;
+  std::vector<std::string> names;
+  for (const auto& [name, files] : parts) names.push_back(name);
+  throw UserError("{} has no {} '{}'; it has {}. Name one of them with `{}` in dataset_info.json", repo.id, what,
+                  wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
+}
+
+// The branch on which the hub keeps the rows of data sets that a script makes.
+std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
+  std::map<std::string, Parts> subsets;
+  std::set<std::string> partial;
+  for (const HubFile& file : snapshot.files()) {
+    const size_t first = file.path.find('/'),
+                 second = first == std::string::npos ? first : file.path.find('/', first + 1);
+    if (second == std::string::npos || !file.path.ends_with(".parquet")) continue;
+    const std::string subset = file.path.substr(0, first);
+    std::string split = file.path.substr(first + 1, second - first - 1);
+    if (split.starts_with("partial-")) {
+      split = split.substr(8);
+      partial.insert(subset + "/" + split);
+    }
+    subsets[subset][split].push_back(file.path);
+  }
+  if (subsets.empty()) throw UserError("{}: the branch {} has no rows", repo.id, kParquetBranch);
+  Parts names;
+  for (const auto& [subset, splits] : subsets) names[subset];
+  const std::string subset = choose_part(repo, "subset", names, part.subset, "default");
+  const std::string split = choose_part(repo, "split", subsets[subset], part.split, "train");
+  if (partial.contains(subset + "/" + split))
+    warn("{}: the hub converted only the first part of the split {} to Parquet; the other rows are missing", repo.id,
+         split);
+  return fetched(snapshot, subsets[subset][split], "");
+}
+
+std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
+  if (settings.hub != Hub::kHuggingFace || !repo.revision.empty()) return std::nullopt;
+  repo.revision = kParquetBranch;
+  try {
+    return Snapshot::open(settings, repo);
+  } catch (const HubRefusal& refusal) {
+    if (refusal.reason() != HubRefusal::Reason::kNoRevision) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part) {
+  const Snapshot snapshot = Snapshot::open(settings, repo);
+  const std::string prefix = prefix_of(part.folder);
+  const std::vector<std::string> files = data_files_of(snapshot, prefix);
+  const bool script = snapshot.has(script_of(repo));
+  if (script || files.empty()) {
+    if (const std::optional<Snapshot> rows = converted(settings, repo)) return fetch_converted(*rows, repo, part);
+    if (script && files.empty())
+      throw UserError(
+          "{}: a Python script makes its rows, which Fettle does not run, and the hub has no branch {} of it; convert "
+          "it "
+          "with the datasets library and name the file in `dataset`",
+          repo.id, kParquetBranch);
+  }
+  if (files.empty())
+    throw UserError("{} has no file of rows{}; Fettle reads .json, .jsonl, .csv, .tsv, .txt, .parquet and .arrow",
+                    repo.id, prefix.empty() ? "" : " in " + prefix);
+  if (snapshot.has(prefix + "README.md")) snapshot.fetch({prefix + "README.md"});
+  return fetched(snapshot, choose_split({snapshot.folder() / prefix, files}, part.subset, part.split), prefix);
+}
+
+}  // namespace fettle

@@ -1,0 +1,24 @@
+// Defines run_download, which is `fettle download`.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace fettle {
+
+struct DownloadOptions {
+  std::string name;      // a repository of a hub
+  std::string revision;  // empty: the main branch
+  bool dataset = false, modelscope = false;
+  bool without_weights = false;      // a model's config and tokenizer only
+  bool all = false;                  // every file of the repository
+  std::vector<std::string> include;  // patterns of the files to fetch; * matches within a path, too
+  std::string subset, split;         // of a data set
+};
+
+// Fetches what Fettle reads of a model, an adapter or a data set into the hub's cache, and writes the folder to `out`.
+// Throws UserError for options that do not go together, and as Snapshot.
+int run_download(const DownloadOptions& options, std::ostream& out);
+
+}  // namespace fettle

@@ -1,0 +1,72 @@
+#include "run/hub_names.h"
+
+#include <filesystem>
+
+#include "checkpoint/fetch/fetch_model.h"
+#include "config/recipe.h"
+#include "data/read/dataset_info.h"
+#include "hub/repo_name.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Weights = ModelRepository::Weights;
+
+// The repository that the text names; none when it is a file or folder here, or cannot be a name on a hub.
+std::optional<RepoName> remote_name(const std::string& text) {
+  std::error_code ignored;
+  if (text.empty() || fs::exists(fs::symlink_status(text, ignored))) return std::nullopt;
+  return read_repo_name(RepoKind::kModel, text);
+}
+
+}  // namespace
+
+HubSettings hub_settings(const Recipe& recipe) {
+  const bool scope =
+      recipe.set_at.contains("use_modelscope") ? recipe.use_modelscope : hub_of_environment() == Hub::kModelScope;
+  HubSettings settings = read_hub_settings(scope ? Hub::kModelScope : Hub::kHuggingFace);
+  if (!recipe.hub_token.empty()) {
+    check_token(recipe.hub_token, "hub_token");
+    settings.token = recipe.hub_token;
+  }
+  if (!recipe.cache_dir.empty()) settings.cache = fs::absolute(recipe.cache_dir);
+  return settings;
+}
+
+void fetch_models(Recipe& recipe, Weights weights) {
+  const auto replace = [&](std::string& name, const std::string& revision, bool adapter) {
+    std::optional<RepoName> repo = remote_name(name);
+    if (!repo) return;
+    if (repo->revision.empty() && !revision.empty()) {
+      check_revision(revision);
+      repo->revision = revision;
+    }
+    const HubSettings settings = hub_settings(recipe);
+    const fs::path folder = adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights);
+    recipe.hub_names[folder.string()] = repo->id;
+    name = folder.string();
+  };
+  replace(recipe.model_name_or_path, recipe.model_revision, false);
+  for (std::string& adapter : recipe.adapter_name_or_path) replace(adapter, "", true);
+  replace(recipe.ref_model, "", false);
+}
+
+void fetch_recipe(const Recipe& asked, std::ostream& out) {
+  Recipe recipe = asked;
+  fetch_models(recipe, recipe.train_from_scratch ? Weights::kIgnored : Weights::kRequired);
+  for (const auto& [folder, name] : recipe.hub_names) out << folder << "\n";
+  for (const std::vector<std::string>* names : {&recipe.dataset, &recipe.eval_dataset})
+    for (const std::string& name : *names)
+      for (const fs::path& file : find_source(name, recipe.dataset_dir, hub_settings(recipe)).files)
+        out << file.string() << "\n";
+}
+
+std::string local_tokenizer(const std::string& name) {
+  Recipe recipe;
+  recipe.model_name_or_path = name;
+  fetch_models(recipe, Weights::kIgnored);
+  return recipe.model_name_or_path;
+}
+
+}  // namespace fettle

@@ -1,0 +1,138 @@
+// Data sets of a hub on this machine: which files a name means.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/read/dataset_info.h"
+#include "environment.h"
+#include "hub_server.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kRow = "{\"text\": \"a\"}\n";
+
+class HubRows : public testing::Test {
+ protected:
+  DataSource find(const std::string& name, const std::string& info = "", Hub kind = Hub::kHuggingFace) {
+    const TempFolder folder;
+    if (!info.empty()) write_text(folder / "dataset_info.json", info);
+    return find_source(name, folder.path(), hub.settings(kind));
+  }
+  // The files, named inside the repository; they must be there.
+  std::vector<std::string> names(const DataSource& source) {
+    std::vector<std::string> out;
+    for (const fs::path& file : source.files) {
+      EXPECT_TRUE(fs::is_regular_file(file)) << file;
+      const std::string path = file.string();
+      const size_t snapshot = path.find("/snapshots/") + 11;
+      out.push_back(path.substr(path.find('/', snapshot) + 1));
+    }
+    return out;
+  }
+  bool was_fetched(const std::string& name) {
+    for (const auto& request : hub.log())
+      if (request["path"].get<std::string>().find(name) != std::string::npos) return true;
+    return false;
+  }
+  HubServer hub;
+};
+
+TEST_F(HubRows, APlainNameIsItsTrainingSplit) {
+  hub.put("datasets/org/rows/data/train-00000-of-00002.jsonl", kRow);
+  hub.put("datasets/org/rows/data/train-00001-of-00002.jsonl", "{\"text\": \"b\"}\n");
+  hub.put("datasets/org/rows/data/test-00000-of-00001.jsonl", "{\"text\": \"c\"}\n");
+  hub.put("datasets/org/rows/image.png", "not rows");
+  EXPECT_THAT(names(find("org/rows")),
+              ElementsAre("data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl"));
+  EXPECT_FALSE(was_fetched("test-00000"));
+  EXPECT_FALSE(was_fetched("image.png"));
+}
+
+TEST_F(HubRows, AnEntryNamesSubsetSplitAndFolder) {
+  hub.put("datasets/org/rows/README.md",
+          "---\nconfigs:\n- config_name: en\n  data_files: en/*.jsonl\n- config_name: de\n  data_files:\n"
+          "  - split: train\n    path: de/one.jsonl\n  - split: test\n    path: de/two.jsonl\n---\n");
+  for (const char* file :
+       {"en/one.jsonl", "de/one.jsonl", "de/two.jsonl", "deep/more/train.jsonl", "deep/more/test.jsonl"})
+    hub.put(std::string("datasets/org/rows/") + file, kRow);
+  EXPECT_THAT(names(find("mine", R"({"mine": {"hf_hub_url": "org/rows", "subset": "de", "split": "test"}})")),
+              ElementsAre("de/two.jsonl"));
+  EXPECT_THAT(names(find("mine", R"({"mine": {"hf_hub_url": "org/rows", "folder": "deep/more"}})")),
+              ElementsAre("deep/more/train.jsonl"));
+  const DataSource source = find("mine", R"({"mine": {"hf_hub_url": "org/rows", "subset": "en", "ms_hub_url": "x/y",
+      "formatting": "sharegpt", "columns": {"messages": "talk"}}})");
+  EXPECT_EQ(source.formatting, "sharegpt");
+  EXPECT_EQ(source.column("messages"), "talk");
+}
+
+TEST_F(HubRows, AFileOnThisMachineComesFirst) {
+  const TempFolder folder;
+  write_text(folder / "org/rows/train.jsonl", kRow);
+  EXPECT_EQ(find_source("org/rows", folder.path(), hub.settings()).files[0], folder / "org/rows/train.jsonl");
+  write_text(folder / "dataset_info.json", R"({"mine": {"hf_hub_url": "org/rows"}})");
+  EXPECT_EQ(find_source("mine", folder.path(), hub.settings()).files[0], folder / "org/rows/train.jsonl");
+  EXPECT_TRUE(hub.log().empty());
+}
+
+TEST_F(HubRows, RowsOfAScriptComeFromTheParquetBranch) {
+  hub.put("datasets/org/made/made.py", "raise RuntimeError()");
+  hub.put("datasets/org/made/raw/train.jsonl", kRow);
+  const std::string branch = "datasets/org/made@refs%convert%parquet/";
+  hub.put(branch + "default/train/0000.parquet", "p0");
+  hub.put(branch + "default/train/0001.parquet", "p1");
+  hub.put(branch + "default/partial-test/0000.parquet", "p2");
+  hub.put(branch + "small/train_sft/0000.parquet", "p3");
+  EXPECT_THAT(names(find("org/made")), ElementsAre("default/train/0000.parquet", "default/train/0001.parquet"));
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(names(find("m", R"({"m": {"hf_hub_url": "org/made", "split": "test"}})")),
+              ElementsAre("default/partial-test/0000.parquet"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("converted only the first part of the split test"));
+  EXPECT_THAT(names(find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "small"}})")),
+              ElementsAre("small/train_sft/0000.parquet"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "large"}})"); }),
+              HasSubstr("org/made has no subset 'large'; it has default, small. Name one of them with `subset`"));
+  EXPECT_FALSE(was_fetched("made.py"));
+}
+
+TEST_F(HubRows, ARevisionFollowsAnAt) {
+  hub.put("datasets/org/rows/old.jsonl", kRow);
+  hub.put("datasets/org/rows@v2/new.jsonl", kRow);
+  EXPECT_THAT(names(find("org/rows@v2")), ElementsAre("new.jsonl"));
+}
+
+TEST_F(HubRows, ModelScopeTakesItsOwnName) {
+  hub.put("datasets/face/rows/a.jsonl", kRow);
+  hub.put("datasets/scope/rows/b.jsonl", kRow);
+  const Environment endpoint("MODELSCOPE_ENDPOINT", hub.endpoint()), cache("MODELSCOPE_CACHE", hub.cache().string());
+  const std::string both = R"({"m": {"hf_hub_url": "face/rows", "ms_hub_url": "scope/rows"}})";
+  EXPECT_THAT(names(find("m", both)), ElementsAre("a.jsonl"));
+  EXPECT_THAT(names(find("m", both, Hub::kModelScope)), ElementsAre("b.jsonl"));
+  EXPECT_THAT(names(find("m", R"({"m": {"ms_hub_url": "scope/rows"}})")), ElementsAre("b.jsonl"));
+}
+
+TEST_F(HubRows, OnlyNamesWithASlashAreLookedForOnTheHub) {
+  hub.put("datasets/rows/train.jsonl", kRow);
+  EXPECT_THAT(user_error([&] { find("rows", R"({"row": {"file_name": "x"}})"); }), HasSubstr("did you mean 'row'?"));
+  EXPECT_TRUE(hub.log().empty());
+  EXPECT_EQ(find_source("rows", "ONLINE", hub.settings()).files.size(), 1u);
+}
+
+TEST_F(HubRows, WhatCannotBeRead) {
+  hub.put("datasets/org/pictures/train/a.png", "x");
+  EXPECT_THAT(user_error([&] { find("org/pictures"); }), HasSubstr("org/pictures has no file of rows"));
+  hub.put("datasets/org/made/made.py", "x");
+  EXPECT_THAT(user_error([&] { find("org/made"); }),
+              HasSubstr("a Python script makes its rows, which Fettle does not run"));
+  EXPECT_THAT(user_error([&] { find("org/none"); }),
+              HasSubstr("'org/none' is neither a file or folder here nor a data set of"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "../up"}})"); }),
+              HasSubstr("'../up' is neither a folder nor a name of a data set on the hub"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"om_hub_url": "org/rows"}})"); }), HasSubstr("cannot be fetched"));
+}
+
+}  // namespace
+}  // namespace fettle

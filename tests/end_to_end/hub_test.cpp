@@ -1,0 +1,172 @@
+// Commands with names of a hub, which runs on this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "environment.h"
+#include "hub_server.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+class HubCommands : public testing::Test {
+ protected:
+  HubCommands() {
+    copy("llama", "models/org/llama");
+    write_text(hub.path() / "datasets/org/rows/train.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"Say a.\"}, {\"role\": \"assistant\", \"content\": "
+               "\"a\"}]}\n{\"messages\": [{\"role\": \"user\", \"content\": \"Say b.\"}, {\"role\": \"assistant\", "
+               "\"content\": \"b\"}]}\n");
+  }
+  void copy(const std::string& family, const std::string& to) {
+    for (const auto& entry : fs::directory_iterator(reference_model(family)))
+      if (entry.is_regular_file()) hub.put(to + "/" + entry.path().filename().string(), read_text(entry.path()));
+  }
+  // Files that were asked for at the hub.
+  std::vector<std::string> fetched() {
+    std::set<std::string> names;
+    for (const auto& request : hub.log()) {
+      const std::string path = request["path"];
+      if (request["place"] == "hub" && path.find("/resolve/") != std::string::npos)
+        names.insert(path.substr(path.rfind('/') + 1));
+    }
+    return {names.begin(), names.end()};
+  }
+  Outcome run(const std::vector<std::string>& words) { return Running(folder.path(), words, "", folder.path()).wait(); }
+
+  HubServer hub;
+  TempFolder folder;
+  Environment offline{"HF_HUB_OFFLINE", std::nullopt}, endpoint{"HF_ENDPOINT", hub.endpoint()},
+      cache{"HF_HUB_CACHE", hub.cache().string()}, token{"HF_TOKEN", std::nullopt},
+      token_path{"HF_TOKEN_PATH", (folder / "token").string()};
+};
+
+TEST_F(HubCommands, DownloadPrintsTheFolder) {
+  hub.put("models/org/llama/pytorch_model.bin", "never fetched");
+  hub.put("models/org/llama/consolidated.safetensors", "never fetched");
+  const Outcome outcome = run({"download", "org/llama"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const fs::path snapshot = outcome.out.substr(0, outcome.out.size() - 1);
+  EXPECT_EQ(read_text(snapshot / "model.safetensors"), read_text(reference_model("llama") / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(snapshot / "tokenizer.json"));
+  EXPECT_FALSE(fs::exists(snapshot / "pytorch_model.bin"));
+  EXPECT_FALSE(fs::exists(snapshot / "consolidated.safetensors"));
+  EXPECT_THAT(outcome.err, HasSubstr("downloaded org/llama ("));
+  EXPECT_EQ(run({"download", "org/llama@v9"}).code, 2);
+  const Outcome rows = run({"download", "org/rows", "--dataset"});
+  EXPECT_EQ(rows.code, 0) << rows.err;
+  EXPECT_THAT(rows.out, HasSubstr("datasets--org--rows/snapshots/"));
+}
+
+TEST_F(HubCommands, PlanAndDataFetchNoWeights) {
+  const Outcome plan =
+      run({"plan", "model_name_or_path=org/llama", "cutoff_len=64", "per_device_train_batch_size=1", "--shards"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  const Outcome data = run({"data", "model_name_or_path=org/llama", "dataset=org/rows", "data_cache=off"});
+  EXPECT_EQ(data.code, 0) << data.err;
+  EXPECT_THAT(fetched(), testing::Contains("config.json"));
+  EXPECT_THAT(fetched(), testing::Contains("train.jsonl"));
+  EXPECT_THAT(fetched(), Not(testing::Contains(HasSubstr("safetensors"))));
+}
+
+TEST_F(HubCommands, TrainsFromNamesAndKeepsThem) {
+  const std::string out = (folder / "out").string();
+  const Outcome outcome =
+      run({"train", "model_name_or_path=org/llama", "dataset=org/rows", "output_dir=" + out, "plugin=cpu",
+           "max_steps=1", "per_device_train_batch_size=1", "cutoff_len=64", "plot_loss=false", "data_cache=off"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto config = nlohmann::json::parse(read_text(folder / "out/adapter_config.json"));
+  EXPECT_EQ(config["base_model_name_or_path"], "org/llama");
+  EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
+  EXPECT_FALSE(fs::is_symlink(folder / "out/tokenizer.json"));
+
+  // The adapter goes to the hub, and is exported from there without asking the hub for the base again.
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+    hub.put(std::string("models/org/adapter/") + file, read_text(folder / "out" / file));
+  const Outcome exported = run({"export", "model_name_or_path=org/llama", "adapter_name_or_path=org/adapter",
+                                "export_dir=" + (folder / "merged").string(), "plugin=cpu", "cutoff_len=64"});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(fs::exists(folder / "merged/model.safetensors"));
+}
+
+TEST_F(HubCommands, AFolderOfThatNameComesFirst) {
+  fs::create_directories(folder / "org");
+  fs::copy(reference_model("llama"), folder / "org/llama", fs::copy_options::recursive);
+  write_text(folder / "text.txt", "hello\n");
+  EXPECT_EQ(run({"tokenize", "org/llama", "text.txt"}).code, 0);
+  EXPECT_TRUE(hub.log().empty());
+}
+
+TEST_F(HubCommands, TokenizersAndTemplatesOfTheHub) {
+  write_text(folder / "text.txt", "hello\n");
+  write_text(folder / "talk.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
+  const Outcome ids = run({"tokenize", "org/llama", "text.txt"});
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(ids.out, run({"tokenize", reference_model("llama").string(), "text.txt"}).out);
+  const Outcome text = run({"render", "org/llama", "talk.json"});
+  EXPECT_EQ(text.out, run({"render", reference_model("llama").string(), "talk.json"}).out) << text.err;
+}
+
+TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {
+  write_text(folder / "tune.yaml", "model_name_or_path: org/llama\ndataset: org/rows\noutput_dir: out\n");
+  const Outcome outcome = run({"download", "tune.yaml"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("models--org--llama/snapshots/"), HasSubstr("train.jsonl\n")));
+  hub.stop();
+  const Environment off("HF_HUB_OFFLINE", "1");
+  const Outcome data = run({"data", "tune.yaml", "data_cache=off"});
+  EXPECT_EQ(data.code, 0) << data.err;
+  const Outcome other = run({"data", "tune.yaml", "model_name_or_path=org/other"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("error: org/other is not in " + hub.cache().string()),
+                               HasSubstr("HF_HUB_OFFLINE forbids downloads"), HasSubstr("fettle download org/other")));
+}
+
+TEST_F(HubCommands, ModelsWithoutUsableFiles) {
+  hub.put("models/org/gguf/config.json", "{}");
+  hub.put("models/org/gguf/model-q4.gguf", "GGUF");
+  const Outcome none = run({"download", "org/gguf"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("org/gguf has no weights that Fettle reads"));
+  hub.put("models/org/broken/config.json", "{}");
+  hub.put("models/org/broken/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../../evil\"}}");
+  EXPECT_THAT(run({"download", "org/broken"}).err,
+              HasSubstr("says that 'a' is in \"../../evil\", which the repository"));
+  hub.put("models/org/adapter/adapter_config.json", "{}");
+  EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("is an adapter, not a model"));
+  EXPECT_THAT(run({"chat", "model_name_or_path=org/llama", "adapter_name_or_path=org/llama"}).err,
+              HasSubstr("org/llama is no adapter: it has no adapter_config.json"));
+  EXPECT_THAT(run({"download", "../up"}).err, HasSubstr("'../up' is not a name on a hub"));
+}
+
+TEST_F(HubCommands, ModelScopeByItsSwitch) {
+  const Environment scope("MODELSCOPE_ENDPOINT", hub.endpoint()), place("MODELSCOPE_CACHE", (folder / "ms").string()),
+      nothing("HF_ENDPOINT", "http://127.0.0.1:9");
+  const Outcome data = run({"data", "model_name_or_path=org/llama", "dataset=org/rows", "use_modelscope=true"});
+  EXPECT_EQ(data.code, 0) << data.err;
+  EXPECT_TRUE(fs::exists(folder / "ms/models/org--llama/snapshots/master/config.json"));
+  const Environment on("USE_MODELSCOPE_HUB", "1");
+  EXPECT_EQ(run({"download", "org/llama"}).code, 0);
+}
+
+TEST_F(HubCommands, KeysOfTheRecipe) {
+  hub.put("models/org/llama@v1/config.json", "{\"model_type\": \"unknown_one\"}");
+  EXPECT_THAT(run({"data", "model_name_or_path=org/llama", "revision=v1", "dataset=org/rows"}).err,
+              HasSubstr("snapshots"));
+  hub.put("models/org/llama/.gated", "");
+  const Outcome gated = run({"data", "model_name_or_path=org/llama", "dataset=org/rows"});
+  EXPECT_THAT(gated.err, HasSubstr("error: org/llama is gated"));
+  const Outcome open = run({"data", "model_name_or_path=org/llama", "dataset=org/rows", "hf_hub_token=good",
+                            "cache_dir=" + (folder / "mine").string()});
+  EXPECT_EQ(open.code, 0) << open.err;
+  EXPECT_TRUE(fs::exists(folder / "mine/models--org--llama"));
+}
+
+}  // namespace
+}  // namespace fettle
