@@ -5,6 +5,7 @@
 #        parity.sh trackers                           TensorBoard, W&B, trackio
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
+#        parity.sh hub                                the cache of huggingface_hub
 #        parity.sh classifiers                        classifiers in Transformers and PEFT
 #        parity.sh models [FAMILY ...] [options]      Transformers + PEFT, see parity.py
 set -euo pipefail
@@ -27,6 +28,9 @@ if [[ $what == all || $what == tokenizers ]]; then
 fi
 if [[ $what == all || $what == templates ]]; then
   "$python" "$here/data/compare_templates.py" "$program" || failed=1
+fi
+if [[ $what == all || $what == hub ]]; then
+  "$python" "$here/hub.py" "$program" || failed=1
 fi
 if [[ $what == all || $what == classifiers ]]; then
   "$python" "$here/classifiers_live.py" "$program" || failed=1
