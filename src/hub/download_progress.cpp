@@ -44,7 +44,8 @@ void DownloadProgress::say_waiting(const std::string& file) {
 }
 
 void DownloadProgress::finish() {
-  info("downloaded {}: {} in {:.1f} s", title_, size_text(all_), seconds_since(begun_));
+  if (fetched_ > 0 || done_ == 0)
+    info("downloaded {}: {} in {:.1f} s", title_, size_text(fetched_), seconds_since(begun_));
 }
 
 }  // namespace fettle

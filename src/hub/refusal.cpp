@@ -120,7 +120,7 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo) {
   const RepoFolder folder(settings, repo);
   return fmt::format(
-      "where there is a network, run `fettle download {}{}{}` and copy {} from there to {}; or name a local folder",
+      "Run `fettle download {}{}{}` where there is a network and copy {} from there to {}; or name a local folder",
       repo.id, repo.kind == RepoKind::kDataset ? " --dataset" : "",
       repo.revision.empty() ? "" : " --revision " + repo.revision, folder.path().filename().string(),
       folder.path().parent_path().string());

@@ -9,7 +9,7 @@ namespace fettle {
 // name or the revision does not exist.
 [[noreturn]] void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply);
 
-// What to do where the hub cannot be reached: "run `fettle download ...` on a machine that reaches it, ...".
+// What to do where the hub cannot be reached: "Run `fettle download ...` where there is a network ...".
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

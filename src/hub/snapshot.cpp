@@ -77,11 +77,11 @@ bool Snapshot::ask() {
       take_cached(failure.what());
       return false;
     }
-    throw UserError("{} cannot be downloaded: {}. {}", repo_.id, failure.what(),
-                    "Either " + offline_remedy(settings_, repo_));
+    throw UserError("there is no {} here, and it cannot be downloaded: {}. {}", repo_.id, failure.what(),
+                    offline_remedy(settings_, repo_));
   } catch (const HubRefusal& refusal) {
-    if (!copied || refusal.reason() != HubRefusal::Reason::kOther) throw;
-    info("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
+    if (!copied || refusal.reason() == HubRefusal::Reason::kNoRevision) throw;
+    warn("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
     take_cached(refusal.what());
     return false;
   }
@@ -91,7 +91,7 @@ void Snapshot::take_cached(const std::string& why) {
   without_network_ = why;
   commit_ = cached_.read_ref(main_branch(settings_, repo_));
   if (commit_.empty() || !fs::is_directory(cached_.snapshot(commit_)))
-    throw UserError("{} is not in {}, and {}. Either {}", repo_.id, settings_.cache.string(), why,
+    throw UserError("there is no {} here, it is not in {}, and {}. {}", repo_.id, settings_.cache.string(), why,
                     offline_remedy(settings_, repo_));
   if (std::optional<Listing> listing = read_listing(cached_.tree(commit_)))
     files_ = *std::move(listing);
@@ -122,9 +122,9 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   }
   if (missing.empty()) return;
   if (!without_network_.empty())
-    throw UserError("the copy of {} in {} lacks {}{}, and {}. Either {}", repo_.id, cached_.path().string(),
-                    missing[0]->path, missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "",
-                    without_network_, offline_remedy(settings_, repo_));
+    throw UserError("the copy of {} in {} lacks {}{}, and {}. {}", repo_.id, cached_.path().string(), missing[0]->path,
+                    missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "", without_network_,
+                    offline_remedy(settings_, repo_));
   const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
   download(settings_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
   for (const HubFile* file : missing) cached_.link(commit_, *file);

@@ -124,7 +124,7 @@ TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {
   EXPECT_EQ(data.code, 0) << data.err;
   const Outcome other = run({"data", "tune.yaml", "model_name_or_path=org/other"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, AllOf(HasSubstr("error: org/other is not in " + hub.cache().string()),
+  EXPECT_THAT(other.err, AllOf(HasSubstr("error: there is no org/other here, it is not in " + hub.cache().string()),
                                HasSubstr("HF_HUB_OFFLINE forbids downloads"), HasSubstr("fettle download org/other")));
 }
 

@@ -86,16 +86,19 @@ TEST_F(HubRefusals, NoNetwork) {
   HubSettings settings = hub.settings();
   settings.endpoint = "http://no-such-host.invalid";
   const std::string said = user_error([&] { Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""}); });
-  EXPECT_THAT(said, AllOf(HasSubstr("org/small-model cannot be downloaded: the host no-such-host.invalid is not known"),
-                          HasSubstr("run `fettle download org/small-model`"),
-                          HasSubstr("copy models--org--small-model from there to " + hub.cache().string()),
-                          HasSubstr("or name a local folder")));
+  EXPECT_THAT(
+      said,
+      AllOf(HasSubstr("there is no org/small-model here, and it cannot be downloaded: the host no-such-host.invalid "
+                      "is not known"),
+            HasSubstr("Run `fettle download org/small-model`"),
+            HasSubstr("copy models--org--small-model from there to " + hub.cache().string()),
+            HasSubstr("or name a local folder")));
   EXPECT_THAT(said, Not(HasSubstr("\n")));
   settings.offline = true;
   EXPECT_THAT(user_error([&] {
                 Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
               }),
-              AllOf(HasSubstr("org/rows is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
+              AllOf(HasSubstr("there is no org/rows here, it is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
                     HasSubstr("fettle download org/rows --dataset --revision v1")));
 }
 

@@ -94,6 +94,9 @@ std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
   } catch (const HubRefusal& refusal) {
     if (refusal.reason() != HubRefusal::Reason::kNoRevision) throw;
     return std::nullopt;
+  } catch (const UserError&) {
+    if (!settings.offline) throw;
+    return std::nullopt;  // the cache lacks the branch
   }
 }
 
