@@ -11,7 +11,6 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-using Weights = ModelRepository::Weights;
 
 // The repository that the text names; none when it is a file or folder here, or cannot be a name on a hub.
 std::optional<RepoName> remote_name(const std::string& text) {
@@ -34,7 +33,7 @@ HubSettings hub_settings(const Recipe& recipe) {
   return settings;
 }
 
-void fetch_models(Recipe& recipe, Weights weights) {
+void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
   const auto replace = [&](std::string& name, const std::string& revision, bool adapter) {
     std::optional<RepoName> repo = remote_name(name);
     if (!repo) return;
@@ -54,7 +53,8 @@ void fetch_models(Recipe& recipe, Weights weights) {
 
 void fetch_recipe(const Recipe& asked, std::ostream& out) {
   Recipe recipe = asked;
-  fetch_models(recipe, recipe.train_from_scratch ? Weights::kIgnored : Weights::kRequired);
+  fetch_models(recipe,
+               recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired);
   for (const auto& [folder, name] : recipe.hub_names) out << folder << "\n";
   for (const std::vector<std::string>* names : {&recipe.dataset, &recipe.eval_dataset})
     for (const std::string& name : *names)
@@ -65,7 +65,7 @@ void fetch_recipe(const Recipe& asked, std::ostream& out) {
 std::string local_tokenizer(const std::string& name) {
   Recipe recipe;
   recipe.model_name_or_path = name;
-  fetch_models(recipe, Weights::kIgnored);
+  fetch_models(recipe, ModelRepository::Weights::kIgnored);
   return recipe.model_name_or_path;
 }
 

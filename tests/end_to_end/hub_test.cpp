@@ -19,6 +19,9 @@ class HubCommands : public testing::Test {
  protected:
   HubCommands() {
     copy("llama", "models/org/llama");
+    hub.put("models/org/llama/chat_template.jinja",
+            "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}");
     write_text(hub.path() / "datasets/org/rows/train.jsonl",
                "{\"messages\": [{\"role\": \"user\", \"content\": \"Say a.\"}, {\"role\": \"assistant\", \"content\": "
                "\"a\"}]}\n{\"messages\": [{\"role\": \"user\", \"content\": \"Say b.\"}, {\"role\": \"assistant\", "
@@ -110,7 +113,7 @@ TEST_F(HubCommands, TokenizersAndTemplatesOfTheHub) {
   EXPECT_EQ(ids.code, 0) << ids.err;
   EXPECT_EQ(ids.out, run({"tokenize", reference_model("llama").string(), "text.txt"}).out);
   const Outcome text = run({"render", "org/llama", "talk.json"});
-  EXPECT_EQ(text.out, run({"render", reference_model("llama").string(), "talk.json"}).out) << text.err;
+  EXPECT_EQ(text.out, "<user>hi</s>") << text.err;
 }
 
 TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {

@@ -264,7 +264,8 @@ TEST_F(DataErrors, DatasetInfo) {
   expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"), "use alpaca, sharegpt or openai");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
-  expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"), "this command does not download data sets");
+  expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"),
+              "mine: it cannot be fetched; download it, and give its file_name");
   expect_says(info(R"({"mine": {}})"), "file_name is missing");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "num_samples": -1}})"),
               "num_samples: found -1, wanted a count above 0");

@@ -219,7 +219,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if parts[:2] == ["api", "v1"]:
             return self.answer_model_scope(parts[2:], query)
         if parts[:2] == ["api", "resolve-cache"]:
-            return self.answer_file(parts[2], "/".join(parts[3:5]), parts[5], "/".join(parts[6:]), cached=True)
+            at = next(at for at in range(4, len(parts)) if len(parts[at]) == 40)
+            return self.answer_file(parts[2], "/".join(parts[3:at]), parts[at], "/".join(parts[at + 1:]), cached=True)
         if parts[0] == "api" and len(parts) == 2 and parts[1] in ("models", "datasets"):
             return self.reply_json([{"id": name} for name in self.names(parts[1]) if query.get("search", "") in name])
         if parts[0] == "api" and len(parts) >= 3:
