@@ -1,0 +1,65 @@
+// Defines MemoryPool: large blocks of memory in huge pages, whose pages are used again after a block is freed.
+//
+// A training step on the CPU asks for the same large blocks each time. The C library returns such blocks to the
+// operating system, which then clears each page again: a sixth of a step's time. The pool keeps them, and asks for huge
+// pages. It never holds more memory than its blocks had at their largest total.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace fettle {
+
+// Thread-safe. A forked child must not use the pool before exec.
+class MemoryPool {
+ public:
+  // Reserves addresses, not memory. When that fails, the pool has no room.
+  explicit MemoryPool(size_t reserve);
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when there is no room or the
+  // operating system refuses memory.
+  //
+  // A plugin frees a step's temporaries shortly after it has reported the step's end. So when a large block of a size
+  // that was freed before would raise `most`, the call waits up to 0.1 s for another thread to free one.
+  void* allocate(size_t bytes, size_t alignment);
+  // Returns whether `block` comes from this pool.
+  bool owns(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_) < reserve_; }
+  void release(void* block);
+  size_t size_of(const void* block) const;
+
+  struct Use {
+    size_t blocks;  // bytes of the blocks in use
+    size_t most;    // the largest value of `blocks` so far
+    size_t held;    // bytes of pages that may hold memory
+  };
+  Use use() const;
+
+ private:
+  size_t offset_of(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_); }
+  void await_release(std::unique_lock<std::mutex>& lock, size_t size);
+  bool open(size_t end);
+  void add_free(size_t offset, size_t size);
+  void drop_free(size_t offset, size_t size);
+  void touch(size_t offset, size_t size);
+  void return_pages(size_t limit);
+
+  char* base_ = nullptr;
+  size_t reserve_ = 0, opened_ = 0;  // [0, opened_) can be read and written
+  mutable std::mutex mutex_;
+  std::condition_variable released_;
+  std::set<size_t> recurring_;                   // sizes of large blocks that were freed
+  std::map<size_t, size_t> free_, taken_;        // size by offset
+  std::set<std::pair<size_t, size_t>> by_size_;  // free ranges: size, offset
+  std::vector<bool> held_pages_;                 // by huge page
+  Use use_{};
+};
+
+}  // namespace fettle
