@@ -9,6 +9,7 @@
 #include "adapters/dora.h"
 #include "base/error.h"
 #include "graph/ops.h"
+#include "models/blocks/layers.h"
 
 namespace fettle {
 namespace {
@@ -232,11 +233,11 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
 }
 
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key) {
+    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules) {
   const bool drops = key != nullptr && options.dropout > 0;
   const Tensor seed = drops ? key->seed : Tensor{};
-  return [options, compute, drops, seed](const Layer& layer, const std::string& module, const Tensor& x,
-                                         const Tensor& y) -> Tensor {
+  return [options, compute, drops, seed, rules](const Layer& layer, const std::string& module, const Tensor& x,
+                                                const Tensor& y) -> Tensor {
     if (!layer.has(module + ".lora_A.weight")) return y;
     PathScope scope("lora");
     Tensor input = x;
@@ -245,10 +246,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
       input = dropout(x, options.dropout, bit_xor(seed, use));
     }
     auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
-      const Tensor weight = convert(layer[module + part], compute);
-      return dot_general(
-          value, weight,
-          {.lhs_contracting = {value.rank() - 1}, .rhs_contracting = {in_first ? 0 : weight.rank() - 1}});
+      return product(rules, value, layer[module + part], {.transposed = in_first});
     };
     const Tensor change = times(times(input, ".lora_A.weight"), ".lora_B.weight") * options.scale();
     Tensor out = y + change;
@@ -265,7 +263,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 }
 
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key) {
-  forward.adapt = lora_adapt(options, forward.compute, key);
+  forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding);
   forward.expert_lora = expert_lora(options);
 }
 

@@ -76,8 +76,9 @@ struct DropoutKey {
 // Adds the adapter, also that of experts, to the forward pass. Without a key, nothing is dropped.
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr);
 // Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped.
+// `rules` outlive the function; without them, products do not know how their inputs are split.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key);
+    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr);
 
 // Returns a uniform u32 for each element. It depends only on the key and the element's global index.
 Tensor random_bits(const Dims& dims, const Tensor& key_u32);

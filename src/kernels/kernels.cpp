@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/linear_kernel.h"
 
 namespace fettle {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
+    KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
 };
 
 }  // namespace

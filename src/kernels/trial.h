@@ -31,5 +31,6 @@ std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
 
 // By composite.
 std::vector<Trial> attention_trials(const MeshAxes& mesh);
+std::vector<Trial> linear_trials(const MeshAxes& mesh);
 
 }  // namespace fettle

@@ -91,8 +91,8 @@ void MemoryPool::return_pages(size_t limit) {
 }
 
 void MemoryPool::await_release(std::unique_lock<std::mutex>& lock, size_t size) {
-  if (size < kWaits || !recurring_.contains(size)) return;
-  released_.wait_for(lock, std::chrono::milliseconds(100), [&] { return use_.blocks + size <= use_.most; });
+  if (size < kWaits || large_.insert(size).second) return;
+  released_.wait_for(lock, std::chrono::milliseconds(50), [&] { return use_.blocks + size <= use_.most; });
 }
 
 // The smallest free range that suffices, so that a step's blocks come to lie where those of the last step lay.
@@ -124,7 +124,6 @@ void MemoryPool::release(void* block) {
   use_.blocks -= size;
   add_free(offset, size);
   if (size < kWaits) return;
-  recurring_.insert(size);
   released_.notify_all();
 }
 

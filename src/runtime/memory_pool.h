@@ -27,8 +27,8 @@ class MemoryPool {
   // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when there is no room or the
   // operating system refuses memory.
   //
-  // A plugin frees a step's temporaries shortly after it has reported the step's end. So when a large block of a size
-  // that was freed before would raise `most`, the call waits up to 0.1 s for another thread to free one.
+  // A plugin frees a step's temporaries shortly after it has reported the step's end. So when a large block is not the
+  // first of its size and would raise `most`, the call waits up to 50 ms for another thread to free one.
   void* allocate(size_t bytes, size_t alignment);
   // Returns whether `block` comes from this pool.
   bool owns(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_) < reserve_; }
@@ -55,7 +55,7 @@ class MemoryPool {
   size_t reserve_ = 0, opened_ = 0;  // [0, opened_) can be read and written
   mutable std::mutex mutex_;
   std::condition_variable released_;
-  std::set<size_t> recurring_;                   // sizes of large blocks that were freed
+  std::set<size_t> large_;                       // sizes of large blocks so far
   std::map<size_t, size_t> free_, taken_;        // size by offset
   std::set<std::pair<size_t, size_t>> by_size_;  // free ranges: size, offset
   std::vector<bool> held_pages_;                 // by huge page

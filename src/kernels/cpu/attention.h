@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "base/arrays/shape.h"
+#include "kernels/cpu/threads.h"
 
 namespace fettle::cpu {
 
@@ -26,9 +26,6 @@ struct AttentionProblem {
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // [B, T, N, H], [B, T, K, H] twice
   const BlockOps* ops = nullptr;                        // null: the best of this CPU
 };
-
-// Calls task(0) ... task(count - 1) once each, on any threads and in any order. Returns when all calls have returned.
-using ParallelFor = std::function<void(int64_t count, const std::function<void(int64_t)>& task)>;
 
 // Returns the bytes of scratch memory, aligned to 64 bytes, that the calls below need. They depend only on the dims and
 // the dtype.

@@ -1,10 +1,9 @@
-// The FFI handlers of cpu_attention. Tasks run on the plugin's threads and on the calling thread.
+// The FFI handlers of cpu_attention.
 #include <algorithm>
-#include <atomic>
-#include <memory>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/plugin_threads.h"
 #include "runtime/ffi.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -14,33 +13,6 @@ namespace {
 namespace ffi = xla::ffi;
 using Ints = ffi::Buffer<ffi::S32>;
 using Floats = ffi::Buffer<ffi::F32>;
-
-// Counts the tasks that have not begun and those that have not ended. A pool thread may start after all tasks are
-// taken, even after the call has returned.
-struct Tasks {
-  int64_t count;
-  const std::function<void(int64_t)>* task;
-  std::atomic<int64_t> next{0}, ended{0};
-
-  void run() {
-    for (int64_t i; (i = next.fetch_add(1)) < count;) {
-      (*task)(i);
-      if (ended.fetch_add(1) + 1 == count) ended.notify_all();
-    }
-  }
-};
-
-// The calling thread runs tasks too, and waits only for tasks that other threads have begun. So it never waits for a
-// free thread.
-ParallelFor in_threads(ffi::ThreadPool& pool) {
-  return [&pool](int64_t count, const std::function<void(int64_t)>& task) {
-    auto tasks = std::make_shared<Tasks>(count, &task);
-    const int64_t helpers = std::min(count, pool.num_threads()) - 1;
-    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([tasks] { tasks->run(); });
-    tasks->run();
-    for (int64_t ended; (ended = tasks->ended.load()) < count;) tasks->ended.wait(ended);
-  };
-}
 
 std::optional<AttentionProblem> problem_of(float scale, float softcap, bool causal, ffi::AnyBuffer q, ffi::AnyBuffer k,
                                            ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes) {
@@ -76,7 +48,7 @@ ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool
                    ffi::Result<Floats> log_sum, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
   if (!problem) return wrong_operands();
-  attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), in_threads(pool));
+  attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
 
@@ -87,7 +59,7 @@ ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool poo
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
   if (!problem) return wrong_operands();
   attention_backward(*problem, o.untyped_data(), log_sum.typed_data(), d_o.untyped_data(), dq->untyped_data(),
-                     dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), in_threads(pool));
+                     dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
 

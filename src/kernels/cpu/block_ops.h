@@ -52,6 +52,10 @@ struct BlockOps {
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                     int64_t row_words, Word* to);
+  // Packs the `width` first elements of each of `rows` rows as a column each: words along the width become rows of
+  // `row_words` words, a multiple of 16. An odd width is padded.
+  void (*pack_turned)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
+                      Word* to);
   // c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k], or
   // a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
   void (*product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,

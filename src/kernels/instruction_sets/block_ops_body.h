@@ -234,6 +234,78 @@ void pack_down(const void* from, DType, int64_t stride, int64_t rows, int64_t wi
 }
 #endif
 
+// Transposes kLanes rows of kLanes words: in stage s, rows that are s apart exchange their halves of 2 s words.
+inline void turn(Ints (&rows)[kLanes]) {
+#pragma GCC unroll 8
+  for (int s = 1; s < kLanes; s *= 2) {
+    Ints low{}, high{};
+#pragma GCC unroll 16
+    for (int j = 0; j < kLanes; ++j) {
+      low[j] = (j & s) != 0 ? kLanes + j - s : j;
+      high[j] = (j & s) != 0 ? kLanes + j : j + s;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if ((i & s) != 0) continue;
+      const Ints first = rows[i], second = rows[i + s];
+      rows[i] = __builtin_shuffle(first, second, low);
+      rows[i + s] = __builtin_shuffle(first, second, high);
+    }
+  }
+}
+
+// The word of elements `i` and, with pairs, i + 1 of a row.
+inline uint32_t word_at(const void* row, DType dtype, int64_t i, int64_t width) {
+#ifdef FETTLE_PAIRS
+  (void)dtype;
+  const uint16_t* elements = static_cast<const uint16_t*>(row);
+  return elements[i] | (i + 1 < width ? static_cast<uint32_t>(elements[i + 1]) << 16 : 0);
+#else
+  (void)width;
+  Word word;
+  word.f32 = element(row, dtype, i);
+  return word.pair;
+#endif
+}
+
+// The kLanes words from element `i` of a row on.
+inline Ints words_at(const void* row, DType dtype, int64_t i) {
+#ifdef FETTLE_PAIRS
+  (void)dtype;
+  return load_ints(static_cast<const uint16_t*>(row) + i);
+#else
+  if (dtype == DType::kF32) return load_ints(static_cast<const float*>(row) + i);
+  typedef uint16_t Halves __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
+  return __builtin_convertvector(*reinterpret_cast<const Halves*>(static_cast<const uint16_t*>(row) + i), Ints) << 16;
+#endif
+}
+
+void pack_turned(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
+                 Word* to) {
+#ifdef FETTLE_PAIRS
+  constexpr int64_t kPerWord = 2;
+#else
+  constexpr int64_t kPerWord = 1;
+#endif
+  const int64_t bytes = dtype == DType::kBF16 ? 2 : 4, words = (width + kPerWord - 1) / kPerWord;
+  auto row_at = [&](int64_t r) { return static_cast<const char*>(from) + r * stride * bytes; };
+  for (int64_t r = 0; r < row_words; r += kLanes) {
+    int64_t w = 0;
+    if (r + kLanes <= rows)
+      for (; (w + kLanes) * kPerWord <= width; w += kLanes) {
+        Ints block[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) block[i] = words_at(row_at(r + i), dtype, w * kPerWord);
+        turn(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(to + (w + i) * row_words + r, block[i]);
+      }
+    for (; w < words; ++w)
+      for (int64_t i = r; i < r + kLanes; ++i)
+        to[w * row_words + i].pair = i < rows ? word_at(row_at(i), dtype, w * kPerWord, width) : 0;
+  }
+}
+
 void transpose(const Word* from, int64_t rows, int64_t columns, Word* to) {
   for (int64_t r = 0; r < rows; r += 16) {
     const int64_t end = r + 16 < rows ? r + 16 : rows;
@@ -430,6 +502,7 @@ constexpr BlockOps make_table(const char* name) {
           .pack_across = pack_f32,
           .pack_down = pack_f32,
 #endif
+          .pack_turned = pack_turned,
           .product = product,
           .transpose = transpose,
           .softmax = softmax,

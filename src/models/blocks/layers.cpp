@@ -4,17 +4,41 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "graph/composite.h"
 #include "graph/float8.h"
 #include "graph/ops.h"
 
 namespace fettle {
 
+namespace {
+
+DotDims linear_dims(const Tensor& x, const Tensor& weight, bool transposed) {
+  return {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {transposed ? 0 : weight.rank() - 1}};
+}
+
+Tensor float8_product(const Forward& f, const Tensor& x, const Tensor& weight, bool transposed) {
+  return float8_dot(x, convert(weight, f.compute), linear_dims(x, weight, transposed), *f.float8);
+}
+
+}  // namespace
+
+Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form) {
+  auto body = [form](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+    const Tensor same = convert(in[1], in[0].dtype());
+    const DType result = form.in_f32 ? DType::kF32 : in[0].dtype();
+    return {dot_general(in[0], same, linear_dims(in[0], same, form.transposed), result)};
+  };
+  if (x.rank() != 3) return body({x, weight})[0];
+  const Partition rows = rules == nullptr ? Partition{} : rules->fitting({"batch", "length", ""}, x.dims());
+  return composite("linear", {{"transposed", form.transposed}, {"in_f32", form.in_f32}}, {x, weight}, {rows, {}},
+                   body)[0];
+}
+
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form) {
   PathScope scope(module);
-  const Tensor weight = convert(layer[module + ".weight"], f.compute);
-  const int64_t in = form.transposed ? 0 : weight.rank() - 1;
-  const DotDims dims{.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {in}};
-  Tensor y = f.float8 && !form.exact ? float8_dot(x, weight, dims, *f.float8) : dot_general(x, weight, dims);
+  const Tensor& weight = layer[module + ".weight"];
+  Tensor y = f.float8 && !form.exact ? float8_product(f, x, weight, form.transposed)
+                                     : product(&f.sharding, x, weight, {.transposed = form.transposed});
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }

@@ -13,6 +13,14 @@ struct LinearForm {
   bool exact = false;       // multiplied in Forward::compute also when Forward::float8 is set
 };
 
+struct ProductForm {
+  bool transposed = false;  // the weight is [I, O..]
+  bool in_f32 = false;      // the result is f32, else of x's dtype
+};
+// Returns x_..I times weight [O.., I], which is converted to x's dtype first. For x_BTI this is the composite "linear".
+// Without `rules`, no input is split.
+Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
+
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus its bias if it has one, plus the adapter's
 // part. A fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});

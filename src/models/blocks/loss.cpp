@@ -74,8 +74,7 @@ Tensor head_of(const Model& model, const Weights& weights) {
 }
 
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD) {
-  const Tensor products = dot_general(hidden, convert(head_VD, f.compute),
-                                      {.lhs_contracting = {hidden.rank() - 1}, .rhs_contracting = {1}}, DType::kF32);
+  const Tensor products = product(&f.sharding, hidden, convert(head_VD, f.compute), {.in_f32 = true});
   return soft_cap(products, f.config.logit_softcap);
 }
 
@@ -104,7 +103,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
              if (const double cap = f.config.logit_softcap; cap != 0)
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);
-             step.ys.push_back(dot_general(dlogits, head, {.lhs_contracting = {2}, .rhs_contracting = {0}}));
+             step.ys.push_back(product(&f.sharding, dlogits, head, {.transposed = true}));
              if (head_grad)
                step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],
                                                                {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},

@@ -1,0 +1,157 @@
+#include "kernels/cpu/linear_kernel.h"
+
+#include "graph/op_table.h"
+#include "graph/ops.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/matrix_product.h"
+
+namespace fettle::cpu {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+struct LinearSite {
+  bool transposed;
+  Shape x, weight, y;  // global
+  Partition rows;      // how x is split
+  MeshAxes mesh;
+  int64_t in, out;  // sizes of I and O
+};
+
+bool is_float(const Shape& shape) {
+  return shape.dtype == DType::kF32 || shape.dtype == DType::kBF16;
+}
+
+std::optional<LinearSite> read_linear(const CompositeSite& site) {
+  LinearSite out{.transposed = std::get<bool>(site.attributes.at("transposed")),
+                 .x = site.inputs[0],
+                 .weight = site.inputs[1],
+                 .y = site.results[0],
+                 .rows = site.partitions[0],
+                 .mesh = site.mesh};
+  if (!is_float(out.x) || !is_float(out.weight) || out.x.dims.size() != 3) return std::nullopt;
+  out.rows.dims.resize(3);
+  if (!out.rows.dims[2].empty()) return std::nullopt;
+  // Devices along an axis that splits no rows would compute the same product.
+  if (out.x.elements() / shard_of(out.x, out.rows, site.mesh).elements() != site.mesh.size()) return std::nullopt;
+  out.in = out.x.dims[2];
+  out.out = out.weight.elements() / out.in;
+  return out;
+}
+
+// What one call multiplies: sizes of one device's product and how its operands lie.
+struct ProductCall {
+  int64_t m, n, k;
+  bool a_turned, b_turned;
+  std::vector<Partition> in;
+  Shape result;
+  Partition out;
+};
+
+Tensor call(const LinearSite& site, const ProductCall& p, const Tensor& a, const Tensor& b,
+            const std::function<Tensors(const VjpArgs&)>& gradient = {}) {
+  const int64_t devices = site.mesh.size();
+  const int64_t workspace = product_workspace({.m = p.m,
+                                               .n = p.n,
+                                               .k = p.k,
+                                               .a = {.dtype = a.dtype(), .turned = p.a_turned},
+                                               .b = {.dtype = b.dtype(), .turned = p.b_turned}});
+  return custom_call(
+      {.kernel = kLinearKernel,
+       .target = kProductTarget,
+       .attributes = {{"m", p.m}, {"n", p.n}, {"k", p.k}, {"a_turned", p.a_turned}, {"b_turned", p.b_turned}},
+       .results = {p.result, {DType::kU8, {workspace}}},
+       .in = p.in,
+       .out = {p.out, {}},
+       .cost = {.flops = 2 * devices * p.m * p.n * p.k,
+                .bytes = a.shape().bytes() + b.shape().bytes() + p.result.bytes()},
+       .gradient = gradient},
+      {a, b})[0];
+}
+
+// dx = dy w
+Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& weight) {
+  return call(site,
+              {.m = rows,
+               .n = site.in,
+               .k = site.out,
+               .a_turned = false,
+               .b_turned = site.transposed,
+               .in = {site.rows, {}},
+               .result = site.x,
+               .out = site.rows},
+              dy, weight);
+}
+
+// dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its rows.
+Tensor weight_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& x) {
+  const int64_t devices = site.mesh.size();
+  Shape result{devices == 1 ? site.weight.dtype : DType::kF32, site.weight.dims};
+  Partition split;
+  if (devices > 1) {
+    result.dims.insert(result.dims.begin(), devices);
+    split.dims.resize(result.dims.size());
+    for (const auto& axes : site.rows.dims) split.dims[0].insert(split.dims[0].end(), axes.begin(), axes.end());
+  }
+  ProductCall p{.m = site.out,
+                .n = site.in,
+                .k = rows,
+                .a_turned = true,
+                .b_turned = false,
+                .in = {site.rows, site.rows},
+                .result = result,
+                .out = split};
+  if (site.transposed) std::swap(p.m, p.n);
+  const Tensor sums = site.transposed ? call(site, p, x, dy) : call(site, p, dy, x);
+  return devices == 1 ? sums : convert(reduce_sum(sums, {0}), site.weight.dtype);
+}
+
+Tensors linear_gradient(const LinearSite& site, int64_t rows, const VjpArgs& args) {
+  Tensors out(args.operands.size());
+  Tensor dy = args.cotangents[0];
+  if (!dy) return out;
+  const Tensor &x = args.operands[0], &weight = args.operands[1];
+  if (dy.dtype() != x.dtype()) dy = convert(dy, x.dtype());
+  if (args.active[0]) out[0] = input_gradient(site, rows, dy, weight);
+  if (args.active[1]) out[1] = weight_gradient(site, rows, dy, x);
+  return out;
+}
+
+}  // namespace
+
+bool linear_pays(const CompositeSite& site) {
+  constexpr int64_t kFewest = 64;
+  const Shape& x = site.inputs[0];
+  return x.elements() / x.dims.back() >= kFewest && &block_ops(x.dtype) != usable_block_ops(x.dtype).front();
+}
+
+std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
+  const std::optional<LinearSite> found = read_linear(composite);
+  if (!found) return std::nullopt;
+  return [read = *found](const Tensors& inputs) -> Tensors {
+    LinearSite site = read;
+    // A bf16 weight of an f32 product is widened while it is packed. An f32 one is rounded, as in the body.
+    const Tensor weight = site.x.dtype == DType::kBF16 ? convert(inputs[1], DType::kBF16) : inputs[1];
+    site.weight = weight.shape();
+    const int64_t rows = shard_of(site.x, site.rows, site.mesh).elements() / site.in;
+    Partition out = site.rows;
+    out.dims.resize(site.y.dims.size());
+    auto gradient = [site, rows](const VjpArgs& args) {
+      Tensors grads = linear_gradient(site, rows, args);
+      grads.resize(2);
+      return grads;
+    };
+    return {call(site,
+                 {.m = rows,
+                  .n = site.out,
+                  .k = site.in,
+                  .a_turned = false,
+                  .b_turned = !site.transposed,
+                  .in = {site.rows, {}},
+                  .result = site.y,
+                  .out = out},
+                 inputs[0], weight, gradient)};
+  };
+}
+
+}  // namespace fettle::cpu

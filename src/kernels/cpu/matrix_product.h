@@ -1,0 +1,36 @@
+// Defines matrix products on the CPU: c = a b, from operands that lie row by row or turned.
+//
+// b is packed into panels of a few vectors' width first. Elements are rounded once, when c is stored. Each element is a
+// sum in a fixed order, whatever the number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "base/arrays/shape.h"
+#include "kernels/cpu/threads.h"
+
+namespace fettle::cpu {
+
+struct BlockOps;
+
+// One operand: [rows, columns], or [columns, rows] when `turned`.
+struct ProductOperand {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;  // f32 or bf16
+  bool turned = false;
+};
+
+// c [m, n] = a [m, k] times b [k, n]. Arrays are dense and row-major.
+struct MatrixProduct {
+  int64_t m = 0, n = 0, k = 0;
+  ProductOperand a, b;
+  DType result = DType::kF32;     // of c: f32 or bf16
+  const BlockOps* ops = nullptr;  // null: the best of this CPU for the operands' dtypes
+};
+
+// Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. They depend only on the sizes and
+// the dtypes.
+int64_t product_workspace(const MatrixProduct& product);
+void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel);
+
+}  // namespace fettle::cpu

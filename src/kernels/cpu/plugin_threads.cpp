@@ -1,0 +1,37 @@
+#include "kernels/cpu/plugin_threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+namespace fettle::cpu {
+namespace {
+
+// Counts the tasks that have not begun and those that have not ended. A pool thread may start after all tasks are
+// taken, even after the call has returned.
+struct Tasks {
+  int64_t count;
+  const std::function<void(int64_t)>* task;
+  std::atomic<int64_t> next{0}, ended{0};
+
+  void run() {
+    for (int64_t i; (i = next.fetch_add(1)) < count;) {
+      (*task)(i);
+      if (ended.fetch_add(1) + 1 == count) ended.notify_all();
+    }
+  }
+};
+
+}  // namespace
+
+ParallelFor plugin_threads(xla::ffi::ThreadPool& pool) {
+  return [&pool](int64_t count, const std::function<void(int64_t)>& task) {
+    auto tasks = std::make_shared<Tasks>(count, &task);
+    const int64_t helpers = std::min(count, pool.num_threads()) - 1;
+    for (int64_t i = 0; i < helpers; ++i) pool.Schedule([tasks] { tasks->run(); });
+    tasks->run();
+    for (int64_t ended; (ended = tasks->ended.load()) < count;) tasks->ended.wait(ended);
+  };
+}
+
+}  // namespace fettle::cpu

@@ -1,0 +1,12 @@
+// Defines ParallelFor: how the CPU's kernels share work among threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace fettle::cpu {
+
+// Calls task(0) ... task(count - 1) once each, on any threads and in any order. Returns when all calls have returned.
+using ParallelFor = std::function<void(int64_t count, const std::function<void(int64_t)>& task)>;
+
+}  // namespace fettle::cpu

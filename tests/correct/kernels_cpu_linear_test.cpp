@@ -1,0 +1,98 @@
+// Matrix products on the CPU with each instruction set of this machine, compared with sums in double precision.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "base/arrays/trial_numbers.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/matrix_product.h"
+
+namespace fettle::cpu {
+namespace {
+
+const ParallelFor kInTurn = [](int64_t count, const std::function<void(int64_t)>& task) {
+  for (int64_t i = 0; i < count; ++i) task(i);
+};
+// Backwards, in two threads.
+const ParallelFor kAtOnce = [](int64_t count, const std::function<void(int64_t)>& task) {
+  std::thread odd([&] {
+    for (int64_t i = count - 1; i >= 0; --i)
+      if (i % 2 == 1) task(i);
+  });
+  for (int64_t i = count - 1; i >= 0; --i)
+    if (i % 2 == 0) task(i);
+  odd.join();
+};
+
+struct Case {
+  int64_t m, n, k;
+  bool a_turned, b_turned;
+  DType a, b;
+};
+
+HostArray run(const Case& c, const HostArray& a, const HostArray& b, const BlockOps* ops, const ParallelFor& parallel) {
+  const MatrixProduct p{.m = c.m,
+                        .n = c.n,
+                        .k = c.k,
+                        .a = {a.data(), c.a, c.a_turned},
+                        .b = {b.data(), c.b, c.b_turned},
+                        .result = c.a,
+                        .ops = ops};
+  const int64_t bytes = product_workspace(p);
+  EXPECT_EQ(bytes % 64, 0);
+  // Bytes behind the workspace and the result, which nothing may write.
+  constexpr int64_t kFence = 256;
+  std::vector<uint8_t> scratch(bytes + kFence + 64, 0xab);
+  const auto start = reinterpret_cast<uintptr_t>(scratch.data());
+  uint8_t* const workspace = scratch.data() + ((start + 63) / 64 * 64 - start);
+  HostArray out(Shape{c.a, {c.m * c.n + kFence}});
+  std::fill_n(reinterpret_cast<uint8_t*>(out.data()), out.shape().bytes(), uint8_t{0xab});
+  multiply(p, out.data(), workspace, parallel);
+  for (int64_t i = 0; i < kFence; ++i) EXPECT_EQ(workspace[bytes + i], 0xab) << i;
+  const auto* behind = reinterpret_cast<const uint8_t*>(out.data()) + c.m * c.n * byte_size(c.a);
+  for (int64_t i = 0; i < kFence; ++i) EXPECT_EQ(behind[i], 0xab) << i;
+  return out;
+}
+
+std::vector<double> expected(const Case& c, const HostArray& a, const HostArray& b) {
+  const std::vector<double> x = doubles(a), y = doubles(b);
+  std::vector<double> out(c.m * c.n);
+  for (int64_t i = 0; i < c.m; ++i)
+    for (int64_t j = 0; j < c.n; ++j)
+      for (int64_t q = 0; q < c.k; ++q)
+        out[i * c.n + j] += x[c.a_turned ? q * c.m + i : i * c.k + q] * y[c.b_turned ? j * c.k + q : q * c.n + j];
+  return out;
+}
+
+TEST(CpuProduct, IsTheSumOfProducts) {
+  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1}, std::array<int64_t, 3>{7, 83, 51},
+                              std::array<int64_t, 3>{50, 8, 96}, std::array<int64_t, 3>{127, 130, 17},
+                              std::array<int64_t, 3>{13, 64, 531}};
+  uint32_t seed = 1;
+  for (const DType a_type : {DType::kF32, DType::kBF16})
+    for (const DType b_type : {DType::kF32, DType::kBF16})
+      for (const auto& [m, n, k] : kSizes)
+        for (const bool a_turned : {false, true})
+          for (const bool b_turned : {false, true}) {
+            const Case c{m, n, k, a_turned, b_turned, a_type, b_type};
+            const HostArray a = trial_numbers({a_type, {m * k}}, ++seed), b = trial_numbers({b_type, {k * n}}, ++seed);
+            const std::vector<double> wanted = expected(c, a, b);
+            for (const BlockOps* ops : usable_block_ops(a_type == b_type ? a_type : DType::kF32)) {
+              SCOPED_TRACE(testing::Message() << ops->name << ' ' << m << 'x' << n << 'x' << k << ' ' << a_turned
+                                              << b_turned << ' ' << stablehlo_name(a_type) << stablehlo_name(b_type));
+              const HostArray got = run(c, a, b, ops, kInTurn);
+              std::vector<double> values = doubles(got);
+              values.resize(wanted.size());
+              EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? 1e-6 : 4e-3);
+              // The same bits, whatever the order and the number of threads.
+              const HostArray again = run(c, a, b, ops, kAtOnce);
+              EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0);
+            }
+          }
+}
+
+}  // namespace
+}  // namespace fettle::cpu

@@ -1,0 +1,128 @@
+// The CPU's matrix products equal their composite's body in whole programs: values and gradients, in loops under each
+// rematerialisation policy, with frozen and trained weights, on one device and on eight.
+#include <gtest/gtest.h>
+
+#include "environment.h"
+#include "graph/autodiff/grad.h"
+#include "graph/ops.h"
+#include "graph_run.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels_anywhere.h"
+#include "models/blocks/layers.h"
+
+namespace fettle {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+constexpr int64_t kLayers = 3, kLength = 20, kWide = 37, kNarrow = 11;
+
+struct Setting {
+  std::string name;
+  DType dtype = DType::kF32, weight = DType::kF32;
+  bool trained = true;
+  MeshAxes mesh = {};
+};
+
+struct Ran {
+  std::map<std::string, Value> values;
+  std::vector<KernelUse> kernels;
+};
+
+// Each layer is x + (x down^T) up, with `up` in the transposed form.
+Ran run_layers(const Setting& s, Remat remat, const ChooseKernel& choose) {
+  GraphRun run(s.mesh, choose);
+  const ShardingRules rules{s.mesh};
+  const Partition rows = rules.partition({"batch", "length", ""}, {8, kLength, kWide}, "x");
+  const Tensor x = run.input(random_value({s.dtype, {8, kLength, kWide}}, 1), rows);
+  const Tensor weights = run.input(random_value({DType::kF32, {8, kLength, kWide}}, 2), rows);
+  const Tensor down = run.input(random_value({s.weight, {kLayers, kNarrow, kWide}}, 3, -0.3, 0.3));
+  const Tensor up = run.input(random_value({s.weight, {kLayers, kNarrow, kWide}}, 4, -0.3, 0.3));
+  const ScanStep out = scan(kLayers, {x}, {down, up},
+                            [&](const Tensor&, const Tensors& carries, const Tensors& w) -> ScanStep {
+                              const Tensor low = product(&rules, carries[0], w[0]);
+                              return {{carries[0] + tanh(product(&rules, tanh(low), w[1], {.transposed = true}))}, {}};
+                            },
+                            {.remat = remat});
+  const Tensor last = convert(out.carries[0], DType::kF32);
+  Tensors wanted{x};
+  if (s.trained) wanted.insert(wanted.end(), {down, up});
+  const Tensors grads = grad(reduce_sum(last * weights, {0, 1, 2}), wanted);
+  run.output("last", last);
+  for (size_t i = 0; i < grads.size(); ++i) run.output("gradient" + std::to_string(i), grads[i]);
+  return {run.run(), run.program().kernels()};
+}
+
+ChooseKernel chooser(int64_t devices) {
+  return choose_among(kernels_anywhere(cpu_devices(devices).client().plugin()));
+}
+
+void expect_near(const Ran& got, const Ran& wanted, double bound) {
+  for (const auto& [name, value] : wanted.values) {
+    double error = 0, length = 0;
+    for (size_t e = 0; e < value.elements.size(); ++e) {
+      const double difference = got.values.at(name).elements[e] - value.elements[e];
+      error += difference * difference;
+      length += value.elements[e] * value.elements[e];
+    }
+    EXPECT_GT(length, 1e-6) << name << " tells nothing";
+    EXPECT_LT(std::sqrt(error / length), bound) << name;
+  }
+}
+
+const MeshAxes kFsdp{{{"fsdp", 8}}};
+
+class CpuLinear : public testing::TestWithParam<Setting> {};
+
+TEST_P(CpuLinear, EqualsTheBody) {
+  const Setting& s = GetParam();
+  for (const Remat remat : {Remat::kNone, Remat::kDots, Remat::kFull}) {
+    SCOPED_TRACE(static_cast<int>(remat));
+    const Ran body = run_layers(s, remat, {}), kernel = run_layers(s, remat, chooser(s.mesh.size()));
+    EXPECT_TRUE(body.kernels.empty());
+    ASSERT_EQ(kernel.kernels.size(), 1u);
+    // Two products of a layer, forward and for dx, and for each trained weight; the forward pass again.
+    EXPECT_EQ(kernel.kernels[0].calls, kLayers * (4 + (s.trained ? 2 : 0) + (remat == Remat::kFull ? 2 : 0)));
+    expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, CpuLinear,
+                         testing::Values(Setting{.name = "f32"}, Setting{.name = "frozen", .trained = false},
+                                         Setting{.name = "bf16_weights", .weight = DType::kBF16},
+                                         Setting{.name = "bf16", .dtype = DType::kBF16, .weight = DType::kBF16},
+                                         Setting{.name = "bf16_of_f32_weights", .dtype = DType::kBF16},
+                                         Setting{.name = "eight_devices", .mesh = kFsdp},
+                                         Setting{.name = "eight_devices_bf16", .dtype = DType::kBF16, .mesh = kFsdp}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CpuLinear, EightDevicesEqualOne) {
+  const Ran one = run_layers({.name = "one"}, Remat::kFull, chooser(1));
+  const Ran eight = run_layers({.name = "eight", .mesh = kFsdp}, Remat::kFull, chooser(8));
+  EXPECT_EQ(eight.kernels[0].cost.flops, one.kernels[0].cost.flops);
+  expect_near(eight, one, 2e-6);
+}
+
+TEST(CpuLinear, TheSameBitsEachTime) {
+  const Setting s{.name = "again", .dtype = DType::kBF16};
+  const Ran first = run_layers(s, Remat::kFull, chooser(1));
+  for (int again = 0; again < 3; ++again) {
+    const Ran second = run_layers(s, Remat::kFull, chooser(1));
+    for (const auto& [name, value] : first.values) EXPECT_EQ(second.values.at(name).elements, value.elements) << name;
+  }
+}
+
+// Tensor parallelism splits weights, and few rows do not pay for packing the weight.
+TEST(CpuLinear, LeavesOthersToTheBody) {
+  const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
+  EXPECT_TRUE(run_layers(split, Remat::kFull, chooser(8)).kernels.empty());
+  chooser(1);
+  const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
+  const size_t calls = cpu::usable_block_ops(DType::kF32).size() > 1 ? 1 : 0;
+  EXPECT_EQ(run_layers({.name = "rows"}, Remat::kFull, choose).kernels.size(), calls);
+  const Environment portable("FETTLE_MAX_CPU_ISA", "portable");
+  EXPECT_TRUE(run_layers({.name = "portable"}, Remat::kFull, choose).kernels.empty());
+}
+
+}  // namespace
+}  // namespace fettle
