@@ -389,7 +389,7 @@ std::vector<Key> hardware_keys() {
        .member = &Recipe::kernels,
        .help =
            "Faster replacements of parts of the step: auto takes all that the devices compute right, off none, else a "
-           "list of names (`cpu_attention`).",
+           "list of names (`cpu_attention`, `cpu_linear`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

@@ -9,7 +9,7 @@ namespace fettle::cpu {
 namespace {
 
 constexpr int64_t kPanel = 64;      // columns of a panel; a multiple of what the tables multiply at once
-constexpr int64_t kDepth = 256;     // words along k that are multiplied at once
+constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 120;  // at most; a multiple of kRowStep
 constexpr int64_t kRowStep = 6;
 constexpr int64_t kTilePanels = 2;
