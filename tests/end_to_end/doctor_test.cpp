@@ -39,7 +39,7 @@ TEST(Doctor, MeasuresTheDevicesOfTheHost) {
   const Checks checks = checks_of(run);
   for (const char* name : {"fettle", "plugin", "libraries", "devices", "memory", "arithmetic", "matmul f32",
                            "matmul bf16", "memory rate", "host copies", "device copies", "training step", "composites",
-                           "kernel cpu_attention", "cache disk", "output disk"})
+                           "kernel cpu_attention", "kernel cpu_linear", "cache disk", "output disk"})
     EXPECT_EQ(verdict(checks, name), "ok") << name << run.out;
   EXPECT_EQ(checks.at("devices")["figures"]["count"], 2);
   for (const auto& [check, key] : {std::pair{"matmul f32", "flops_per_s"},

@@ -13,6 +13,7 @@ constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
 constexpr int64_t kTileRows = 120;  // at most; a multiple of kRowStep
 constexpr int64_t kRowStep = 6;
 constexpr int64_t kTilePanels = 2;
+constexpr int64_t kSmall = 1'000'000;  // multiplications that take about as long as waking a thread
 
 int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -105,7 +106,12 @@ int64_t product_workspace(const MatrixProduct& product) {
   return (a + b) * static_cast<int64_t>(sizeof(Word));
 }
 
-void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFor& parallel) {
+void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFor& threads) {
+  const bool small = p.m * p.n * p.k < kSmall;
+  const ParallelFor in_turn = [](int64_t count, const std::function<void(int64_t)>& task) {
+    for (int64_t i = 0; i < count; ++i) task(i);
+  };
+  const ParallelFor& parallel = small ? in_turn : threads;
   const Plan plan = plan_of(p);
   Word* const packed_b = static_cast<Word*>(workspace);
   Word* const packed_a = packed_b + plan.b_words();

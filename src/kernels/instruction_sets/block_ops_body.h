@@ -127,7 +127,7 @@ template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate) {
   Floats sum[kRows][kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Floats{};
@@ -135,14 +135,14 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     Floats right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + i * b_row + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
       const Word* left = kTransposed ? a + i * a_row + r : a + r * a_row + i;
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add(left, right[v], sum[r][v]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
@@ -151,12 +151,16 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
 // The largest numbers of vectors and rows whose sums fit into registers together with the right operand's vectors.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
 constexpr int kPanelRows = 6;
+constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // with one vector
 
 template <int kVectors, bool kTransposed>
 void columns_product(int64_t m, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
                      int64_t c_row, bool accumulate) {
   const int64_t step = kTransposed ? 1 : a_row;
   int64_t r = 0;
+  if constexpr (kVectors == 1)
+    for (; r + kTallRows <= m; r += kTallRows)
+      panel<kTallRows, kVectors, kTransposed>(k, a + r * step, a_row, b, b_row, c + r * c_row, c_row, accumulate);
   for (; r + kPanelRows <= m; r += kPanelRows)
     panel<kPanelRows, kVectors, kTransposed>(k, a + r * step, a_row, b, b_row, c + r * c_row, c_row, accumulate);
   a += r * step;
