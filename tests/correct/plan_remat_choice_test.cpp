@@ -102,7 +102,7 @@ Run run_of(const std::vector<std::string>& words) {
 std::vector<std::string> policies(const Run& run, int64_t room) {
   std::vector<std::string> names;
   for (const RematCandidate& one :
-       choose_remat(run, 40, {room, ""}, [](const RematPolicy&) { return int64_t{1}; }).candidates)
+       choose_remat(run, fullest_shape(run.batch), {room, ""}, [](const RematPolicy&) { return int64_t{1}; }).candidates)
     names.push_back(one.policy);
   return names;
 }
@@ -117,7 +117,8 @@ TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
 }
 
 TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
-  const RematChoice choice = choose_remat(run_of({}), 40, {}, [](const RematPolicy&) -> int64_t {
+  const auto run = run_of({});
+  const RematChoice choice = choose_remat(run, fullest_shape(run.batch), {}, [](const RematPolicy&) -> int64_t {
     ADD_FAILURE() << "nothing is compiled";
     return 0;
   });

@@ -41,11 +41,11 @@ TEST(DataSpec, HoldsWhatTheRecipeSays) {
 TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
   Recipe recipe;
   auto packs = [&](const Stage& stage) {
-    return batch_spec(recipe, stage, 64, MeshAxes{}, BatchUse::kTraining).packing;
+    return batch_spec(recipe, stage, ModelConfig{}, 64, MeshAxes{}, BatchUse::kTraining).packing;
   };
   EXPECT_TRUE(packs(pt_stage()));
   EXPECT_FALSE(packs(sft_stage()));
-  EXPECT_FALSE(batch_spec(recipe, pt_stage(), 64, MeshAxes{}, BatchUse::kEvaluation).packing);
+  EXPECT_FALSE(batch_spec(recipe, pt_stage(), ModelConfig{}, 64, MeshAxes{}, BatchUse::kEvaluation).packing);
   recipe.set_at["packing"] = "recipe.yaml:2";
   EXPECT_FALSE(packs(pt_stage()));
   recipe.packing = true;
