@@ -7,7 +7,8 @@ set(FETTLE_FOLDERS "" CACHE INTERNAL "folders declared so far")
 
 function(fettle_folder name)
   cmake_parse_arguments(ARG "COLD" "MODULE" "LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp ${CMAKE_SOURCE_DIR}/src/${name}/*/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/${name}/*/*/*.cpp)
   if(ARG_MODULE)
     list(FILTER sources EXCLUDE REGEX "/${name}/${ARG_MODULE}/")
   endif()

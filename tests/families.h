@@ -6,9 +6,11 @@
 
 namespace fettle {
 
-inline const std::vector<std::string> kFamilies{"llama",       "llama2",     "mistral",     "qwen2",   "qwen3",
-                                                "gpt2",        "gemma2",     "gemma3",      "phi3",    "starcoder2",
-                                                "gpt_bigcode", "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe"};
+inline const std::vector<std::string> kFamilies{
+    "llama",   "llama2",     "mistral",     "qwen2",          "qwen3",       "gpt2",     "gemma2",       "gemma3",
+    "phi3",    "starcoder2", "gpt_bigcode", "baichuan7b",     "baichuan13b", "mixtral",  "qwen3_moe",    "gemma",
+    "olmo2",   "olmo3",      "smollm3",     "granite",        "seed_oss",    "ernie4_5", "glm",          "glm4",
+    "cohere2", "gpt_neox",   "ministral3",  "gemma3_wrapped", "mistral3",    "gpt_oss",  "qwen3_5_text", "qwen3_5"};
 
 // Encoders, which can only classify: folders of classifiers.py.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};

@@ -54,9 +54,9 @@ FrozenAndTrained freeze_params(const Model& model, const FreezeOptions& options)
     }
     const bool wanted = named(options.modules, "all") || named(options.modules, module);
     for (const auto& [first, last] : {std::pair{int64_t{0}, begin}, {begin, end}, {end, all}}) {
-      if (first == last) continue;
       Param part = param;
-      part.layers = {first, last - first, all};
+      part.layers = param.layers.within(first, last);
+      if (!part.stacked()) continue;
       (wanted && first == begin ? out.trained : out.frozen).push_back(part);
     }
   }

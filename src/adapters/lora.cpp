@@ -75,9 +75,8 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
 namespace {
 
 // Returns the LoRA weights of one linear layer.
-std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& options, const std::string& module) {
-  const std::string name = model.family->layer_prefix + module;
-  const Param& base = model.linear(module);
+std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& options, const Param& base) {
+  const std::string name = base.hf_name.substr(0, base.hf_name.rfind('.'));
   const auto in = model.family->fan_in_fan_out ? 0 : static_cast<std::ptrdiff_t>(base.dims.size()) - 1;
   const Param a{.hf_name = name + ".lora_A.weight",
                 .dims = {options.rank, base.dims[in]},
@@ -107,12 +106,13 @@ std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& opt
 // Returns the LoRA weights of one of options.parameters.
 std::vector<Param> expert_lora_weights(const Model& model, const LoraOptions& options, const std::string& parameter) {
   const ModelConfig& c = model.config;
-  const LayerRange layers{0, c.num_hidden_layers, c.num_hidden_layers};
+  const auto experts = std::ranges::find_if(model.params, [](const Param& param) { return param.has_experts(); });
+  const LayerSet& layers = experts->layers;
   const std::string name = model.family->layer_prefix + lora_of_parameter(options, parameter);
   const bool down = parameter == kDown;
-  const int64_t in = down ? c.intermediate_size : c.hidden_size;
+  const int64_t in = down ? c.expert_size : c.hidden_size;
   // The outputs of gate_up are the gate's and then up's, and tp splits each. B is therefore not split by tp.
-  const int64_t out = down ? c.hidden_size : 2 * c.intermediate_size;
+  const int64_t out = down ? c.hidden_size : 2 * c.expert_size;
   return {{.hf_name = name + ".lora_A.weight",
            .dims = {c.num_experts, options.rank, in},
            .axes = {"experts", "rank", down ? "mlp" : "embed"},
@@ -134,7 +134,7 @@ std::vector<Param> expert_lora_weights(const Model& model, const LoraOptions& op
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   for (const std::string& module : options.modules)
-    for (Param& param : linear_lora_params(model, options, module)) params.push_back(std::move(param));
+    for (Param& param : linear_lora_params(model, options, model.linear(module))) params.push_back(std::move(param));
   for (Param& param : expert_lora_params(model, options)) params.push_back(std::move(param));
   return params;
 }
@@ -149,10 +149,11 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base) {
   if (base.role == Role::kLinear)
     for (const std::string& module : options.modules)
-      if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, module);
-  const std::string& parameter = base.role == Role::kExpertDown ? kDown : kGateUp;
+      if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, base);
+  const std::string& parameter =
+      base.role == Role::kExpertDown || base.hf_name.ends_with("down_proj") ? kDown : kGateUp;
   const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
-  return base.of_experts() && adapted ? expert_lora_weights(model, options, parameter) : std::vector<Param>{};
+  return base.has_experts() && adapted ? expert_lora_weights(model, options, parameter) : std::vector<Param>{};
 }
 
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {

@@ -53,8 +53,9 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 // sharded as the base's input, B and the magnitude as its output. The stack also has slots for layers without LoRA
 // weights; their values have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
-// Returns the LoRA weights that change one parameter of the base: A, B and, with DoRA, the magnitude; empty when there
-// are none. An expert's gate and up share A and B; the outputs of B are the gate's, then up's.
+// Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
+// magnitude; empty when there are none. An expert's gate and up share A and B; the outputs of B are the gate's, then
+// up's.
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base);
 // Returns whether the layer (i32) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);

@@ -108,6 +108,7 @@ std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>&
   };
   return [weights, prefix, held, gathered](Layer& layer) {
     for (const QuantisedWeight& weight : weights) {
+      if (!weight.base.layers.contains(layer.lowest)) continue;
       std::vector<Tensor> parts;
       for (const Param& part : weight.parts) parts.push_back(gathered(layer[part.hf_name.substr(prefix.size())], part));
       layer.weights[weight.base.hf_name.substr(prefix.size())] = convert(dequantise(weight, parts), held);

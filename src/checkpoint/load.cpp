@@ -197,14 +197,15 @@ void check_weights(const ModelRepository& repository, const Model& model) {
   const std::vector<std::string>& others = model.family->classifier.others;
   auto is_ignored = [&](const std::string& name) {
     return std::ranges::any_of(model.family->ignored, [&](const std::string& known) {
+      if (known.ends_with('*')) return name.starts_with(known.substr(0, known.size() - 1));
       return known.starts_with('*') ? name.ends_with(known.substr(1)) : name == known;
     });
   };
   for (const std::string& name : repository.names()) {
-    const bool harmless =
-        is_ignored(name) || (model.classifies() && std::ranges::any_of(others, [&](const std::string& other) {
-                               return name.starts_with(other);
-                             }));
+    const bool harmless = is_ignored(name) || carries(*model.family, name) ||
+                          (model.classifies() && std::ranges::any_of(others, [&](const std::string& other) {
+                             return name.starts_with(other);
+                           }));
     if (!used.contains(name) && !harmless)
       throw UserError(
           "{}: tensor '{}' does not belong to a {} model with this config.json; the weights and the config belong to "

@@ -37,7 +37,7 @@ class ModelRepository {
   const std::vector<std::string>& names() const { return names_; }  // sorted
   // A tensor is found under its name or under another name that checkpoints use for it. Other names are the name
   // without its first part, when the base model was saved alone ("encoder.layer..." for "bert.encoder.layer..."), and
-  // `gamma` and `beta` for the weight and bias of a LayerNorm.
+  // `gamma` and `beta` for the weight and bias of a LayerNorm, and "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
   // Throws UserError with the folder and similar names when there is no such tensor.
   StoredTensor find(std::string_view name) const;

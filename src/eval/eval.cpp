@@ -13,6 +13,7 @@
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
 #include "eval/row_sets.h"
+#include "models/config.h"
 #include "run/preflight.h"
 
 namespace fettle {
@@ -98,7 +99,7 @@ struct TextSide {
 
 // 0 if config.json has none; resolve() refuses that later.
 int64_t vocab_size_of(const Request& request) {
-  const nlohmann::json size = request.repository().config().value("vocab_size", nlohmann::json());
+  const nlohmann::json size = text_level(request.repository().config()).value("vocab_size", nlohmann::json());
   return size.is_number_integer() ? size.get<int64_t>() : 0;
 }
 

@@ -33,11 +33,10 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
   std::map<std::string, std::string> of_params;  // keyed by the parameter's stored name
-  if (names == TensorNames::kOfParams)
-    for (const Param& param : model.params)
-      for (int64_t i = 0; i < param.stored_count(); ++i)
-        if (const std::string name = param.stored_name(i); repository.contains(name))
-          of_params[repository.find(name).entry->name] = name;
+  for (const Param& param : model.params)
+    for (int64_t i = 0; i < param.stored_count(); ++i)
+      if (const std::string name = param.stored_name(i); repository.contains(name))
+        of_params[repository.find(name).entry->name] = name;
   for (const TensorFile& file : repository.files())
     for (const TensorEntry& entry : file.entries()) {
       const auto param = of_params.find(entry.name);
@@ -45,20 +44,20 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
       const std::string& name = param == of_params.end() ? entry.name : param->second;
       const auto at = quantised.find(name);
       if (at == quantised.end() && parts.contains(entry.name)) continue;
-      BaseTensor tensor{name, entry.shape, {&file, &entry}};
+      BaseTensor tensor{names == TensorNames::kOfParams ? name : entry.name, name, entry.shape, {&file, &entry}};
       if (at != quantised.end()) {
         tensor.quantised = at->second;
         tensor.shape.dims = at->second->stored_dims();
         if (model.config.quantisation) tensor.shape.dtype = model.config.dtype;
       }
-      index_[tensor.name] = all_.size();
+      index_[tensor.param] = all_.size();
       all_.push_back(std::move(tensor));
     }
 }
 
 void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
   index_[name] = all_.size();
-  all_.push_back({name, stored.entry->shape.with_dtype(model_.config.dtype), stored});
+  all_.push_back({name, name, stored.entry->shape.with_dtype(model_.config.dtype), stored});
 }
 
 const BaseTensor& BaseTensors::find(const std::string& name) const {
@@ -104,7 +103,7 @@ void ValueReader::quantise() {
 
 void ValueReader::take_stored(const BaseTensors& tensors) {
   const StoredQuantised stored =
-      find_quantised(find_in(tensors.repository_), tensor_.name, *tensor_.quantised, format_);
+      find_quantised(find_in(tensors.repository_), tensor_.param, *tensor_.quantised, format_);
   stored.codes.file->with_bytes(*stored.codes.entry,
                                 [&](std::span<const std::byte> bytes) { codes_.assign(bytes.begin(), bytes.end()); });
   const HostArray absmax = stored.absmax.file->read(*stored.absmax.entry);

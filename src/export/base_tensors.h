@@ -12,8 +12,9 @@
 namespace fettle {
 
 struct BaseTensor {
-  std::string name;
-  Shape shape;  // shape of the floats, also for a quantised weight
+  std::string name;   // under which it is written
+  std::string param;  // its name among the parameters' tensors; `name` when no parameter uses it
+  Shape shape;        // shape of the floats, also for a quantised weight
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
 };

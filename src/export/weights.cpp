@@ -64,7 +64,7 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const Adapter
                   ModelWriter& writer, MergeCount& count) {
   const auto& [file, entry] = from.stored;
   const Dims& dims = from.shape.dims;
-  const bool merges = merge != nullptr && merge->adds_to(from.name);
+  const bool merges = merge != nullptr && merge->adds_to(from.param);
   if (!merges && dtype == entry->shape.dtype && from.quantised == nullptr) {
     if (entry->dense()) {
       file->with_bytes(*entry, [&](std::span<const std::byte> bytes) { writer.write(from.name, bytes); });
@@ -79,7 +79,7 @@ void write_tensor(const BaseTensors& base, const BaseTensor& from, const Adapter
   const int64_t rows = dims.empty() ? 1 : dims[0], columns = rows == 0 ? 0 : from.shape.elements() / rows;
   const int64_t block = std::max<int64_t>(1, kBlockBytes / std::max<int64_t>(1, columns * 4));
   TensorMerge added;
-  if (merges) added = merge->merge_of(from.name, [&](const Box& box, float* out) { reader.read(box, out); });
+  if (merges) added = merge->merge_of(from.param, [&](const Box& box, float* out) { reader.read(box, out); });
   bool changed = false;
   for (int64_t first = 0; first < rows && columns > 0; first += block) {
     Box box{Dims(dims.size(), 0), dims};

@@ -19,13 +19,24 @@ Run for_one_row(Run run) {
   return run;
 }
 
-Shape cache_shape(const Run& run, int64_t capacity) {
-  const ModelConfig& c = run.model.config;
-  return {run.compute, {c.num_hidden_layers, 1, capacity, c.num_key_value_heads, c.head_dim}};
+std::vector<CacheArray> cache_arrays(const Run& run) {
+  return run.model.family->cache(run.model.config);
 }
 
-Partition cache_partition(const Run& run, const Shape& shape) {
-  return run.sharding.partition({"layers", "batch", "", "act_kv_heads", ""}, shape.dims, "the key-value cache");
+std::string input_of(const CacheArray& array) {
+  return "cache/" + array.name;
+}
+
+Shape cache_shape(const Run& run, const CacheArray& array, int64_t capacity) {
+  Shape shape{array.dtype.value_or(run.compute), {array.layers.count()}};
+  for (const int64_t dim : array.dims) shape.dims.push_back(dim < 0 ? capacity : dim);
+  return shape;
+}
+
+Partition cache_partition(const Run& run, const CacheArray& array, const Shape& shape) {
+  LogicalAxes axes = array.axes;
+  axes.insert(axes.begin(), "layers");
+  return run.sharding.partition(axes, shape.dims, "the cache of " + array.name);
 }
 
 // Returns how many positions the next piece of `left` tokens takes: the next piece length, with padding, when that fits
@@ -41,27 +52,32 @@ int64_t piece_length(int64_t left, int64_t room) {
 }
 
 // Inputs: the weights, tokens i32 [1, length], filled (i32: positions in the cache), last (i32: place of the piece's
-// last real token), total where rope depends on it (i32 [1]: tokens of the whole sequence), cache/keys and cache/values
+// last real token), total where rope depends on it (i32 [1]: tokens of the whole sequence), the arrays of the cache
 // (donated). Outputs: the cache, and the logits f32 [V] after the last real token.
 Program build_piece(const Run& run, int64_t length, int64_t capacity) {
   Program program(run.sharding.mesh());
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);
-  const Shape shape = cache_shape(run, capacity);
-  const Partition partition = cache_partition(run, shape);
-  const Tensor keys = program.input("cache/keys", shape, partition);
-  const Tensor values = program.input("cache/values", shape, partition);
+  Cache cache{cache_arrays(run), {}, {}, {}};
+  std::vector<Partition> partitions;
+  for (const CacheArray& array : cache.kinds) {
+    const Shape shape = cache_shape(run, array, capacity);
+    partitions.push_back(cache_partition(run, array, shape));
+    cache.arrays.push_back(program.input(input_of(array), shape, partitions.back()));
+  }
   const Tensor filled = program.input("filled", {DType::kI32, {}}), last = program.input("last", {DType::kI32, {}});
   Forward f = make_forward(run, weights);
   f.tokens = program.input("tokens", {DType::kI32, {1, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0) + filled, 0);
   if (run.model.config.rope_turn() > 0) f.lengths = program.input("total", {DType::kI32, {1}});
-  f.cache = KvCache{keys, values, filled};
+  cache.filled = filled;
+  cache.real = last + 1.0;
+  f.cache = cache;
   const Tensor hidden_BTD = run.model.family->forward(f);
   const Tensor zero = constant(0, DType::kI32);
   const Tensor hidden_D = reshape(dynamic_slice(hidden_BTD, {zero, last, zero}, {1, 1, hidden_BTD.dim(2)}), {-1});
-  program.output("cache/keys", f.cache->keys, partition, "cache/keys");
-  program.output("cache/values", f.cache->values, partition, "cache/values");
+  for (size_t i = 0; i < cache.kinds.size(); ++i)
+    program.output(input_of(cache.kinds[i]), f.cache->arrays[i], partitions[i], input_of(cache.kinds[i]));
   program.output("logits", logits(f, hidden_D, head_of(run.model, weights)));
   return program;
 }
@@ -69,10 +85,14 @@ Program build_piece(const Run& run, int64_t length, int64_t capacity) {
 Program build_growth(const Run& run, int64_t from, int64_t to) {
   Program program(run.sharding.mesh());
   BuildScope scope(program.block());
-  const Shape small = cache_shape(run, from), large = cache_shape(run, to);
-  for (const char* name : {"cache/keys", "cache/values"}) {
-    const Tensor old = program.input(name, small, cache_partition(run, small));
-    program.output(name, pad(old, {0, 0, 0, 0, 0}, {0, 0, to - from, 0, 0}), cache_partition(run, large));
+  for (const CacheArray& array : cache_arrays(run)) {
+    if (!array.has_positions()) continue;
+    const Shape small = cache_shape(run, array, from), large = cache_shape(run, array, to);
+    const Tensor old = program.input(input_of(array), small, cache_partition(run, array, small));
+    Dims none(small.dims.size(), 0), more = none;
+    for (size_t d = 0; d < array.dims.size(); ++d)
+      if (array.dims[d] < 0) more[d + 1] = to - from;
+    program.output(input_of(array), pad(old, none, more), cache_partition(run, array, large));
   }
   return program;
 }
@@ -99,26 +119,30 @@ const Executable& Generator::growth_program(int64_t from, int64_t to) {
   return growths_.emplace(std::pair{from, to}, devices_.compile(build_growth(run_, from, to))).first->second;
 }
 
-void Generator::make_room(Cache& cache, int64_t positions) {
-  if (positions <= cache.capacity()) return;
+void Generator::make_room(Kept& cache, int64_t positions) {
+  if (positions <= cache.capacity) return;
   int64_t capacity = kSmallestCapacity;
   while (capacity < positions) capacity *= 2;
   capacity = std::min(capacity, max_length());
   if (!cache.ids.empty()) {
-    Bindings inputs{{"cache/keys", &cache.keys}, {"cache/values", &cache.values}};
-    std::map<std::string, DeviceBuffer> grown = run_program(growth_program(cache.capacity(), capacity), inputs);
-    cache.keys = std::move(grown.at("cache/keys"));
-    cache.values = std::move(grown.at("cache/values"));
+    Bindings inputs;
+    for (const CacheArray& array : cache_arrays(run_))
+      if (array.has_positions()) inputs[input_of(array)] = &cache.arrays.at(input_of(array));
+    std::map<std::string, DeviceBuffer> grown = run_program(growth_program(cache.capacity, capacity), inputs);
+    for (auto& [name, buffer] : grown) cache.arrays.insert_or_assign(name, std::move(buffer));
+    cache.capacity = capacity;
     return;
   }
   cache = {};  // frees the old cache before the new one is allocated
-  const Shape shape = cache_shape(run_, capacity);
-  const Layout layout = layout_of(cache_partition(run_, shape), shape.dims, run_.sharding.mesh());
-  cache.keys = DeviceBuffer::zeros(devices_.client(), shape, layout);
-  cache.values = DeviceBuffer::zeros(devices_.client(), shape, layout);
+  for (const CacheArray& array : cache_arrays(run_)) {
+    const Shape shape = cache_shape(run_, array, capacity);
+    const Layout layout = layout_of(cache_partition(run_, array, shape), shape.dims, run_.sharding.mesh());
+    cache.arrays.insert_or_assign(input_of(array), DeviceBuffer::zeros(devices_.client(), shape, layout));
+  }
+  cache.capacity = capacity;
 }
 
-DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length, int64_t total) {
+DeviceBuffer Generator::run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total) {
   std::vector<int32_t> padded(ids.begin(), ids.end());
   padded.resize(static_cast<size_t>(length), 0);
   DeviceBuffer tokens = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1, length}}, padded));
@@ -133,11 +157,9 @@ DeviceBuffer Generator::run_piece(Cache& cache, std::span<const int32_t> ids, in
     totals = replicate(devices_, HostArray::from<int32_t>({DType::kI32, {1}}, {static_cast<int32_t>(total)}));
     inputs["total"] = &totals;
   }
-  inputs["cache/keys"] = &cache.keys;
-  inputs["cache/values"] = &cache.values;
-  std::map<std::string, DeviceBuffer> outputs = run_program(piece_program(length, cache.capacity()), inputs);
-  cache.keys = std::move(outputs.at("cache/keys"));
-  cache.values = std::move(outputs.at("cache/values"));
+  for (auto& [name, buffer] : cache.arrays) inputs[name] = &buffer;
+  std::map<std::string, DeviceBuffer> outputs = run_program(piece_program(length, cache.capacity), inputs);
+  for (auto& [name, buffer] : cache.arrays) buffer = std::move(outputs.at(name));
   cache.ids.insert(cache.ids.end(), ids.begin(), ids.end());
   return std::move(outputs.at("logits"));
 }
@@ -152,13 +174,17 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids) {
     if (id < 0 || id >= run_.model.config.vocab_size)
       throw UserError("token id {} is not in the model's vocabulary of {}; is the tokenizer from another model?", id,
                       run_.model.config.vocab_size);
-  Cache cache = std::exchange(cache_, {});  // restored only after success
+  Kept cache = std::exchange(cache_, {});  // restored only after success
   // Keys that were rotated with other rope frequencies cannot be reused.
   const auto held = static_cast<int64_t>(cache.ids.size()), turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) cache.ids.clear();
   // The last token always runs, because the caller wants its logits.
   const auto known = std::mismatch(ids.begin(), ids.end() - 1, cache.ids.begin(), cache.ids.end()).first;
-  cache.ids.resize(static_cast<size_t>(known - ids.begin()));
+  const auto kept = static_cast<size_t>(known - ids.begin());
+  const std::vector<CacheArray> arrays = cache_arrays(run_);
+  const bool goes_back = std::ranges::all_of(arrays, [](const CacheArray& array) { return array.has_positions(); });
+  if (kept < cache.ids.size() && !goes_back) cache = {};
+  cache.ids.resize(std::min(kept, cache.ids.size()));
   DeviceBuffer logits;
   for (int64_t done = static_cast<int64_t>(cache.ids.size()); done < count;) {
     const int64_t length = piece_length(count - done, max_length() - done);

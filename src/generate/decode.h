@@ -17,9 +17,9 @@ namespace fettle {
 // Generates one sequence at a time. It compiles a program at its first use, one for each combination of a piece's
 // length (1, 16, 32, ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
 //
-// The cache has dtype run.compute and shape [layers, 1, capacity, key heads, head_dim]; tp splits its heads. It
-// remembers which tokens it contains. Continuing a sequence computes only the new tokens; going back to an earlier
-// point computes nothing.
+// The cache has the arrays that the family names (Family::cache), usually keys and values. It remembers which tokens it
+// contains. Continuing a sequence computes only the new tokens. Going back to an earlier point computes nothing, unless
+// the family keeps states that cannot go back; then the whole sequence is computed again.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -38,17 +38,16 @@ class Generator {
 
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
-  int64_t capacity() const { return cache_.capacity(); }
+  int64_t capacity() const { return cache_.capacity; }
 
  private:
-  struct Cache {
-    DeviceBuffer keys, values;
-    std::vector<int32_t> ids;  // the tokens of the first positions
-
-    int64_t capacity() const { return keys.empty() ? 0 : keys.shape().dims[2]; }
+  struct Kept {
+    std::map<std::string, DeviceBuffer> arrays;  // by the program's inputs
+    int64_t capacity = 0;                        // positions
+    std::vector<int32_t> ids;                    // the tokens of the first positions
   };
-  void make_room(Cache& cache, int64_t positions);
-  DeviceBuffer run_piece(Cache& cache, std::span<const int32_t> ids, int64_t length, int64_t total);
+  void make_room(Kept& cache, int64_t positions);
+  DeviceBuffer run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total);
   const Executable& piece_program(int64_t length, int64_t capacity);
   const Executable& growth_program(int64_t from, int64_t to);
 
@@ -56,7 +55,7 @@ class Generator {
   Run run_;  // with a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
-  Cache cache_;
+  Kept cache_;
   std::map<std::pair<int64_t, int64_t>, Executable> pieces_, growths_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "inspect/data_report.h"
 #include "inspect/example_text.h"
+#include "models/config.h"
 #include "run/batch_spec.h"
 #include "sharding/rules.h"
 
@@ -16,9 +17,9 @@ namespace {
 using nlohmann::ordered_json;
 
 int64_t model_vocabulary(const nlohmann::json& config, const std::filesystem::path& file) {
-  for (const nlohmann::json* level : {&config, config.contains("text_config") ? &config.at("text_config") : &config})
-    if (level->is_object() && level->contains("vocab_size") && (*level)["vocab_size"].is_number_integer())
-      return (*level)["vocab_size"].get<int64_t>();
+  const nlohmann::json& level = text_level(config);
+  if (level.contains("vocab_size") && level["vocab_size"].is_number_integer())
+    return level["vocab_size"].get<int64_t>();
   throw UserError("{}: vocab_size is missing", file.string());
 }
 

@@ -14,11 +14,24 @@ int64_t RopeParameters::rotary_dim(int64_t head_dim) const {
   return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
 }
 
+LayerSet DeltaNet::other_layers() const {
+  LayerSet out;
+  for (int64_t layer = 0; layer < all; ++layer)
+    if (!layers.contains(layer)) out.numbers.push_back(layer);
+  out.all = out.count();
+  return out;
+}
+
 std::optional<int64_t> ModelConfig::uniform_window() const {
   if (window.empty()) return 0;
   for (int64_t w : window)
     if (w != window[0]) return std::nullopt;
   return window[0];
+}
+
+const nlohmann::json& text_level(const nlohmann::json& config) {
+  const auto inner = config.find("text_config");
+  return inner != config.end() && inner->is_object() ? *inner : config;
 }
 
 const nlohmann::json* ConfigReader::find(const std::string& key) const {
@@ -52,6 +65,17 @@ double ConfigReader::number(const std::string& key, double otherwise) const {
   if (value == nullptr) return otherwise;
   if (!value->is_number()) throw UserError("{}: '{}' is {}, wanted a number", file_, key, value->dump());
   return value->get<double>();
+}
+
+std::vector<std::string> ConfigReader::texts(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return {};
+  std::vector<std::string> out;
+  for (const nlohmann::json& each : *value) {
+    if (!value->is_array() || !each.is_string()) throw UserError("{}: '{}' is not a list of strings", file_, key);
+    out.push_back(each.get<std::string>());
+  }
+  return out;
 }
 
 std::vector<double> ConfigReader::numbers(const std::string& key) const {
@@ -126,7 +150,11 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   out.original_max_position_embeddings = integer("original_max_position_embeddings", 0);
   out.short_factor = numbers("short_factor");
   out.long_factor = numbers("long_factor");
-  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope"};
+  if (out.rope_type == "yarn") {
+    out.beta_fast = number("beta_fast", 32), out.beta_slow = number("beta_slow", 1);
+    out.truncate = flag("truncate", true);
+  }
+  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope", "yarn"};
   if (!kKnown.contains(out.rope_type))
     throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
@@ -146,16 +174,30 @@ std::optional<RopeParameters> ConfigReader::local_rope() const {
   return local;
 }
 
-RopeParameters ConfigReader::rope(double default_theta) const {
+// As Transformers' _compute_yarn_parameters.
+void ConfigReader::finish_yarn(const ConfigReader& settings, RopeParameters& rope) const {
+  const int64_t longest = integer("max_position_embeddings", 0);
+  int64_t& original = rope.original_max_position_embeddings;
+  if (original == 0) original = integer("original_max_position_embeddings", longest);
+  if (original == 0) throw UserError("{}: rope_type yarn needs original_max_position_embeddings", file_);
+  if (!settings.has("factor")) rope.factor = static_cast<double>(longest) / static_cast<double>(original);
+  const double mscale = settings.number("mscale", 0), all_dim = settings.number("mscale_all_dim", 0);
+  auto scale = [&](double times) { return rope.factor <= 1 ? 1 : 0.1 * times * std::log(rope.factor) + 1; };
+  const double usual = mscale != 0 && all_dim != 0 ? scale(mscale) / scale(all_dim) : scale(1);
+  rope.attention_factor = settings.number("attention_factor", usual);
+}
+
+RopeParameters ConfigReader::rope(double default_theta, double default_partial_factor) const {
   RopeParameters out;
   out.rope_theta = number("rope_theta", default_theta);
-  out.partial_rotary_factor = number("partial_rotary_factor", 1);
+  out.partial_rotary_factor = number("partial_rotary_factor", default_partial_factor);
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   const char* key = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!has(key)) return out;
   ConfigReader settings = inner(key);
   if (settings.has("full_attention")) settings = settings.inner("full_attention");
   out = settings.rope_settings(out);
+  if (out.rope_type == "yarn") finish_yarn(settings, out);
   if (out.rope_type != "longrope") return out;
   const int64_t longest = integer("max_position_embeddings");
   if (out.original_max_position_embeddings == 0) out.original_max_position_embeddings = longest;
@@ -187,8 +229,24 @@ std::vector<int64_t> ConfigReader::windows(int64_t layers, int64_t window,
   return out;
 }
 
+std::vector<bool> ConfigReader::flags_by_layer(const std::string& key, int64_t layers) const {
+  const nlohmann::json* list = find(key);
+  std::vector<bool> out;
+  if (list == nullptr) return out;
+  if (!list->is_array() || list->size() < static_cast<size_t>(layers))
+    throw UserError("{}: '{}' is not a list of {} layers", file_, key, layers);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const nlohmann::json& each = (*list)[static_cast<size_t>(layer)];
+    if (!each.is_boolean() && each != 0 && each != 1)
+      throw UserError("{}: '{}' contains {}; wanted 0 or 1", file_, key, each.dump());
+    out.push_back(each == true || each == 1);
+  }
+  return out;
+}
+
 void ConfigReader::read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const {
   config.num_experts = experts;
+  if (config.expert_size == 0) config.expert_size = config.intermediate_size;
   config.experts_per_token = integer("num_experts_per_tok", per_token_by_default);
   if (config.experts_per_token > experts)
     throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts", file_, config.experts_per_token,

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "base/arrays/shape.h"
+#include "models/layer_set.h"
 #include "models/quantisation.h"
 
 namespace fettle {
 
 // Source: transformers/modeling_rope_utils.py.
 struct RopeParameters {
-  std::string rope_type = "default";  // default, linear, llama3, longrope
+  std::string rope_type = "default";  // default, linear, llama3, longrope, yarn
   double rope_theta = 10000;
   double partial_rotary_factor = 1;  // share of a head's dims, from the first one, that are rotated
   double factor = 1;
@@ -25,6 +26,11 @@ struct RopeParameters {
   // long_factor for longer ones. It multiplies cos and sin by attention_factor.
   std::vector<double> short_factor, long_factor;
   double attention_factor = 1;
+  // yarn (Peng et al. 2023) divides the frequencies by `factor` where a dim turns fewer than beta_slow times in
+  // original_max_position_embeddings positions, keeps them above beta_fast, and blends in between.
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;      // yarn: the blend begins and ends at whole dims
+  bool interleaved = false;  // dims 2i and 2i + 1 turn together, not i and i + R / 2
 
   int64_t rotary_dim(int64_t head_dim) const;
 };
@@ -33,18 +39,40 @@ enum class Norm {
   kRms,         // x / rms(x) * weight
   kRmsPlusOne,  // x / rms(x) * (1 + weight)
   kLayer,       // (x - mean) / deviation * weight + bias
+  kCentred,     // (x - mean) / deviation * weight
 };
 
-// Names of the modules of a mixture of experts within a layer; {} is the expert's number.
+// Names of the modules of a mixture of experts within a layer; {} is the expert's number. Where gate_up is named,
+// gate_up and down are parameters with the weights of all experts, and gate and up are empty.
 struct ExpertNames {
-  std::string router, gate, up, down;
+  std::string router, gate, up, down, gate_up = {};
+
+  bool fused() const { return !gate_up.empty(); }
+};
+
+// The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1) after gate <= limit, -limit <= up <= limit.
+struct ClampedSwiglu {
+  double alpha = 1.702, limit = 7;
 };
 
 enum class Mlp {
   kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
   kFusedGated,  // the same, with gate and up in one gate_up_proj
   kPlain,       // c_proj(act(c_fc(x)))
-  kExperts,     // a mixture (moe.h) of gated experts, each of intermediate_size
+  kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
+};
+
+// Sizes of linear attention by a gated delta net, and the layers that have it.
+struct DeltaNet {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  int64_t width = 4;  // of the convolution
+  LayerSet layers = {};
+  int64_t all = 0;  // layers of the model
+
+  int64_t key_size() const { return key_heads * key_dim; }
+  int64_t value_size() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * key_size() + value_size(); }
+  LayerSet other_layers() const;
 };
 
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
@@ -59,24 +87,30 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t max_position_embeddings = 0;
   Norm norm = Norm::kRms;
-  double norm_eps = 1e-6;   // rms_norm_eps, norm_epsilon, layer_norm_epsilon
-  bool post_norms = false;  // norms also on the results of attention and MLP (gemma)
+  double norm_eps = 1e-6;  // rms_norm_eps, norm_epsilon, layer_norm_epsilon
   Mlp mlp = Mlp::kGated;
   std::string hidden_act = "silu";
+  std::optional<ClampedSwiglu> clamped_swiglu;  // of the experts, instead of hidden_act
   ExpertNames experts;
+  int64_t expert_size = 0;   // inner size of one expert
+  bool expert_bias = false;  // on the router and on the experts' linear layers
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  bool normalised_routes = true;    // norm_topk_prob: the weights of a token's experts sum up to 1
-  double router_aux_loss_coef = 0;  // factor of the loss that balances the experts; 0: no such loss
+  bool normalised_routes = true;      // norm_topk_prob: the weights of a token's experts sum up to 1
+  double router_aux_loss_coef = 0;    // factor of the loss that balances the experts; 0: no such loss
+  std::optional<DeltaNet> delta_net;  // of the layers with linear attention
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  std::string fused_qkv;        // the module that computes q, k and v together ("qkv_proj"), or ""
-  bool attention_bias = false;  // on q, k, v (and o unless qkv_bias_only)
-  bool qkv_bias_only = false;   // qwen2
-  bool qk_norm = false;         // norms on each head of q and k
+  double residual_scale = 1;        // factor on what attention and MLP add to the residual stream
+  double logit_scale = 1;           // factor on the logits of tokens
+  std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
+  bool attention_bias = false;      // on q, k and v
+  std::optional<bool> output_bias;  // on o; nullopt: as attention_bias
+  bool qk_norm = false;             // norms on each head of q and k
   bool mlp_bias = false;
   bool alibi = false;            // instead of rope: scores fall with the distance
   double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
+  double query_growth = 0;       // ministral3's llama_4_scaling_beta; 0: queries do not grow with the position
   double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
   double logit_softcap = 0;      // the same for the logits
   bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
@@ -85,6 +119,7 @@ struct ModelConfig {
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
   RopeParameters rope;
+  std::vector<bool> rotates;                 // for each layer, whether it has rope; empty: all have
   std::optional<RopeParameters> local_rope;  // rope of the layers with a window, when it differs
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
@@ -99,6 +134,9 @@ struct ModelConfig {
   std::optional<int64_t> uniform_window() const;
 };
 
+// Returns the part of config.json with the text model's fields: `text_config` where there is one.
+const nlohmann::json& text_level(const nlohmann::json& config);
+
 // Reads fields of config.json. Its error messages name the file and the field.
 class ConfigReader {
  public:
@@ -109,16 +147,17 @@ class ConfigReader {
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  std::vector<double> numbers(const std::string& key) const;  // elements of a list; empty when missing
-  bool has(const std::string& key) const;                     // present and not null
-  bool given(const std::string& key) const;                   // present or null; null switches a default off
+  std::vector<std::string> texts(const std::string& key) const;  // elements of a list; empty when missing
+  std::vector<double> numbers(const std::string& key) const;     // elements of a list; empty when missing
+  bool has(const std::string& key) const;                        // present and not null
+  bool given(const std::string& key) const;                      // present or null; null switches a default off
   // Throws UserError unless the field is absent, null or equal to `value`, the only implemented one.
   void refuse_unless(const std::string& key, const nlohmann::json& value) const;
   // The fields that all families share: ids, dtype, initializer_range, vocab_size, tie_word_embeddings.
   void read_common(ModelConfig& config, bool tied_by_default) const;
   // Reads rope_theta + rope_scaling (Transformers 4) or rope_parameters (5). When rope_parameters has an entry per kind
   // of layer, rope() returns that of full attention and local_rope() that of sliding attention.
-  RopeParameters rope(double default_theta = 10000) const;
+  RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
   // Returns a reader of the object at `key`, whose messages say "FILE (KEY)". Throws UserError when it is not an
   // object.
@@ -126,15 +165,19 @@ class ConfigReader {
   // Returns ModelConfig::window. The layers that layer_types calls sliding_attention get `window`; without that list,
   // those for which slides(layer) is true.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
+  // Returns a list of 0 and 1 (or booleans) with one element for each layer; empty when the field is missing.
+  std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;
   // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
   // Adds to config.dropouts each of `keys` whose value is not 0.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 
   const std::string& file() const { return file_; }
+  const nlohmann::json& json() const { return *json_; }
 
  private:
   const nlohmann::json* find(const std::string& key) const;
+  void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
   RopeParameters rope_settings(RopeParameters defaults) const;  // the fields that this reader finds, over `defaults`
   const nlohmann::json* json_;
   std::string file_;

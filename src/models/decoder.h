@@ -1,16 +1,32 @@
-// Defines the pre-norm decoder: rotary attention and an MLP, with the variations that ModelConfig names.
+// Defines the frame of decoders: an embedding, layers in a scan, a final norm and a head. Each family says what its
+// layers are: by default a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
 #pragma once
 
+#include "models/blocks/decoder_layer.h"
 #include "models/model.h"
 
 namespace fettle {
 
-std::vector<Param> decoder_params(const ModelConfig& config);
-Tensor decoder_forward(Forward& f);
+// Names of the modules outside of a layer, and the prefix of a layer's.
+struct DecoderNames {
+  std::string layer = "model.layers.{}.";
+  std::string embedding = "model.embed_tokens";
+  std::string norm = "model.norm";
+  std::string head = "lm_head";
+};
+
+// What a family says about its layers: how a layer's parameters are added to the list, and how it is computed.
+struct DecoderLayer {
+  void (*params)(ParamList& list, const ModelConfig& config) = add_pre_norm_layer;
+  Tensor (*forward)(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD,
+                    LayerCache* cache) = pre_norm_layer;
+};
+
 // Reads the fields that these families have in common.
 ModelConfig read_decoder_config(const ConfigReader& reader, bool tied_by_default = false);
-// Returns the Family of a decoder. Families differ only in their names and in how their config is read.
+// Returns the Family of a decoder.
 Family decoder_family(const std::string& model_type, const std::string& architecture,
-                      ModelConfig (*read)(const ConfigReader& reader));
+                      ModelConfig (*read)(const ConfigReader& reader), const DecoderLayer& layer = {},
+                      const DecoderNames& names = {});
 
 }  // namespace fettle

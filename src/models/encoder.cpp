@@ -7,6 +7,7 @@
 #include "graph/ops.h"
 #include "models/blocks/attention.h"
 #include "models/blocks/layers.h"
+#include "models/blocks/run_layers.h"
 
 namespace fettle {
 namespace {

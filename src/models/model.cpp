@@ -24,10 +24,14 @@ const Tensor& Layer::operator[](const std::string& name) const {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{llama_family(),       mistral_family(), qwen2_family(),    qwen3_family(),
-                                       gemma2_family(),      gemma3_family(),  phi3_family(),     starcoder2_family(),
-                                       gpt_bigcode_family(), gpt2_family(),    baichuan_family(), mixtral_family(),
-                                       qwen3_moe_family(),   bert_family(),    roberta_family(),  xlm_roberta_family()};
+  static const std::vector<Family> all{
+      llama_family(),          mistral_family(),     qwen2_family(),    qwen3_family(),        gemma_family(),
+      gemma2_family(),         gemma3_family(),      phi3_family(),     starcoder2_family(),   gpt_bigcode_family(),
+      gpt2_family(),           baichuan_family(),    mixtral_family(),  qwen3_moe_family(),    bert_family(),
+      roberta_family(),        xlm_roberta_family(), olmo2_family(),    olmo3_family(),        smollm3_family(),
+      granite_family(),        seed_oss_family(),    ernie4_5_family(), glm_family(),          glm4_family(),
+      cohere2_family(),        gpt_neox_family(),    gpt_oss_family(),  qwen3_5_text_family(), qwen3_5_family(),
+      gemma3_wrapped_family(), ministral3_family(),  mistral3_family()};
   return all;
 }
 
@@ -41,6 +45,16 @@ const Family& family_of(const nlohmann::json& config, const std::string& file) {
     known.push_back(family.model_type);
   }
   throw UserError("{}: model_type '{}' is not supported; supported are {}", file, type, fmt::join(known, ", "));
+}
+
+std::vector<CacheArray> keys_and_values(const ModelConfig& c, const LayerSet& layers) {
+  const Dims dims{1, -1, c.num_key_value_heads, c.head_dim};
+  const LogicalAxes axes{"batch", "", "act_kv_heads", ""};
+  return {{"keys", layers, dims, axes}, {"values", layers, dims, axes}};
+}
+
+bool carries(const Family& family, std::string_view tensor) {
+  return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }
 
 const Param& Model::param(const std::string& hf_name) const {

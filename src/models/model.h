@@ -4,6 +4,7 @@
 // H head_dim, F intermediate_size, V vocab_size, L layers.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -22,8 +23,7 @@ namespace fettle {
 // The token of a row whose hidden state is the input of a classifier's head.
 enum class Pooled { kFirst, kLast };
 
-// The parameters of a model and its adapter as values of a graph. Parameters of the layers are stacks [L, ...]; all
-// stacks are cut at the same layers.
+// The parameters of a model and its adapter as values of a graph. Parameters of the layers are stacks [L, ...].
 class Weights {
  public:
   struct Entry {
@@ -44,16 +44,32 @@ class Weights {
 
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
-  Tensor index;  // i32, the layer's number
+  Tensor index;        // i32, the layer's number
+  int64_t lowest = 0;  // the lowest number of the layers that share this code; they have the same parameters
   std::map<std::string, Tensor> weights;
 
   const Tensor& operator[](const std::string& name) const;
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// Keys and values of all layers so far, [L, B, S, K, H], and the number of filled positions (i32).
-struct KvCache {
-  Tensor keys, values, filled;
+// An array that generation keeps for some layers: one slice for each of `layers`.
+struct CacheArray {
+  std::string name;
+  LayerSet layers;
+  Dims dims;  // of a layer, for one row; -1: positions, of which generation adds more as it needs them
+  LogicalAxes axes;
+  std::optional<DType> dtype = {};  // nullopt: that of the activations
+
+  // Without positions, it is the state after the last token, and generation cannot go back to an earlier one.
+  bool has_positions() const { return std::ranges::find(dims, -1) != dims.end(); }
+};
+
+// What generation keeps of the tokens so far. `filled` (i32) is their number, `real` (i32) that of the new tokens;
+// those after them are padding.
+struct Cache {
+  std::vector<CacheArray> kinds;
+  std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
+  Tensor filled, real;
 };
 
 // LoRA weights of all experts of a layer. `gate_up` and `down` are prefixes of ".lora_A.weight" [E, r, in] and
@@ -92,7 +108,7 @@ struct Forward {
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
   Tensor lengths;  // i32 [B]: tokens of the whole document, where rope depends on it; null: computed from `positions`
-  std::optional<KvCache> cache;  // generation: the cache before; the forward function replaces it by the longer one
+  std::optional<Cache> cache;  // generation: the cache before; the forward function replaces it by the longer one
 };
 
 // How a family classifies sequences, as Transformers' XForSequenceClassification does.
@@ -107,20 +123,32 @@ struct ClassifierHead {
   std::vector<std::string> others = {"lm_head."};
 };
 
+// Returns the arrays "keys" and "values", [1, S, K, H], of these layers.
+std::vector<CacheArray> keys_and_values(const ModelConfig& config, const LayerSet& layers);
+
 struct Family {
   std::string model_type;
   std::string architecture;     // "LlamaForCausalLM"; for an encoder its base class, "BertModel"
   std::string layer_prefix;     // "model.layers.{}."
   bool fan_in_fan_out = false;  // linear weights are [in, out] (Conv1D)
-  ModelConfig (*read)(const ConfigReader& reader);
-  std::vector<Param> (*params)(const ModelConfig& config);
-  Tensor (*forward)(Forward& f);  // returns the last hidden states [B, T, D] after the final norm
+  std::function<ModelConfig(const ConfigReader& reader)> read;
+  std::function<std::vector<Param>(const ModelConfig& config)> params;
+  std::function<Tensor(Forward& f)> forward;  // returns the last hidden states [B, T, D] after the final norm
+  std::function<std::vector<CacheArray>(const ModelConfig& config)> cache = [](const ModelConfig& c) {
+    return keys_and_values(c, all_layers(c.num_hidden_layers));
+  };
   // Tensors of a checkpoint that are ignored because they repeat known values: buffers of older versions, a second copy
-  // of the tied head. "*" stands for any prefix.
+  // of the tied head. "*" stands for any prefix, or any end.
   std::vector<std::string> ignored = {};
   ClassifierHead classifier;
+  // Prefixes of tensors that belong to the checkpoint but not to the text model (a vision tower). They are not loaded;
+  // export and full tuning copy them.
+  std::vector<std::string> carried = {};
   bool encoder = false;  // tokens attend in both directions; it can only classify
 };
+
+// Returns whether the family carries the checkpoint's tensor along.
+bool carries(const Family& family, std::string_view tensor);
 
 const std::vector<Family>& families();
 // Returns the family of config.json's model_type. Throws UserError that lists the supported ones.

@@ -8,6 +8,10 @@ bool Param::of_experts() const {
   return role == Role::kExpertGate || role == Role::kExpertUp || role == Role::kExpertDown;
 }
 
+bool Param::has_experts() const {
+  return of_experts() || role == Role::kExpertsFused;
+}
+
 bool Param::is_lora() const {
   return role == Role::kLoraA || role == Role::kLoraB || role == Role::kLoraMagnitude;
 }
@@ -17,12 +21,12 @@ bool Param::is_embedding() const {
 }
 
 bool Param::is_bias_or_norm() const {
-  return role == Role::kBias || role == Role::kClassifierBias || role == Role::kNorm;
+  return role == Role::kBias || role == Role::kExpertBias || role == Role::kClassifierBias || role == Role::kNorm;
 }
 
 std::string Param::stack_name() const {
-  if (!stacked() || layers.count == layers.all) return hf_name;
-  return fmt::format("{}[{}:{}]", hf_name, layers.first, layers.first + layers.count);
+  if (!stacked() || layers.count() == layers.all) return hf_name;
+  return fmt::format("{}[{}:{}]", hf_name, layers.numbers.front(), layers.numbers.back() + 1);
 }
 
 Dims Param::stored_dims() const {
@@ -41,14 +45,14 @@ int64_t Param::stored_count() const {
 std::string Param::stored_name(int64_t index) const {
   std::string out = hf_name;
   auto fill = [&](int64_t number) { out.replace(out.find("{}"), 2, std::to_string(number)); };
-  if (stacked()) fill(layers.first + (of_experts() ? index / dims[0] : index));
+  if (stacked()) fill(layers.numbers[static_cast<size_t>(of_experts() ? index / dims[0] : index)]);
   if (of_experts()) fill(index % dims[0]);
   return out;
 }
 
 Shape stacked_shape(const Param& param, DType dtype) {
   Shape shape{dtype, param.dims};
-  if (param.stacked()) shape.dims.insert(shape.dims.begin(), param.layers.count);
+  if (param.stacked()) shape.dims.insert(shape.dims.begin(), param.layers.count());
   return shape;
 }
 
@@ -59,10 +63,16 @@ LogicalAxes stacked_axes(const Param& param) {
 }
 
 ParamList::ParamList(std::string layer_prefix, int64_t all_layers)
-    : prefix_(std::move(layer_prefix)), all_{0, all_layers, all_layers} {}
+    : prefix_(std::move(layer_prefix)), all_(fettle::all_layers(all_layers)) {}
 
 ParamList& ParamList::in_layers() {
   here_ = all_;
+  return *this;
+}
+
+ParamList& ParamList::in_layers(std::vector<int64_t> numbers) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  here_ = {std::move(numbers), count};
   return *this;
 }
 
@@ -72,12 +82,17 @@ ParamList& ParamList::outside() {
 }
 
 void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init) {
-  params_.push_back({.hf_name = (here_.count > 0 ? prefix_ : "") + name,
+  params_.push_back({.hf_name = (here_.count() > 0 ? prefix_ : "") + name,
                      .dims = std::move(dims),
                      .axes = std::move(axes),
                      .role = role,
                      .layers = here_,
                      .init = init});
+}
+
+void ParamList::add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role) {
+  add(name, std::move(dims), std::move(axes), role);
+  params_.back().fused = fused;
 }
 
 void ParamList::embedding(const std::string& module, int64_t rows, int64_t width, Role role) {

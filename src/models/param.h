@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/tensor.h"
+#include "models/layer_set.h"
 #include "sharding/rules.h"
 
 namespace fettle {
@@ -31,15 +32,13 @@ enum class Role {
   kExpertGate,         // weights of all experts of a layer
   kExpertUp,
   kExpertDown,
+  kExpertsFused,  // weights of all experts of a layer, in one tensor of the checkpoint
+  kExpertBias,    // biases of all experts of a layer, in one tensor
+  kCoefficients,  // learned numbers of other kinds: sinks of attention, short convolutions, decays
   kLoraA,
   kLoraB,
   kLoraMagnitude,   // DoRA's
   kQuantisedParts,  // codes of a quantised weight, and their scales
-};
-
-// Layers [first, first + count) of `all`. A count of 0: the parameter is outside of the layers.
-struct LayerRange {
-  int64_t first = 0, count = 0, all = 0;
 };
 
 // Describes one parameter. If it is in the layers, the program has one stacked parameter [L, ...]. Loading fills it
@@ -49,7 +48,7 @@ struct Param {
   Dims dims;  // dims of one layer; for experts dims[0] is their number, and a second {} in hf_name is the expert's
   LogicalAxes axes;
   Role role;
-  LayerRange layers = {};
+  LayerSet layers = {};
   Init init = Init::kNormal;
   // Fused modules (q|k|v, gate|up) have a separate dim for their parts, so that each part is split over devices by
   // itself: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim in their place. -1: dims are the
@@ -59,8 +58,9 @@ struct Param {
   Memory memory = Memory::kDevice;  // where the program parameter lies
   bool trained = false;
 
-  bool stacked() const { return layers.count > 0; }
-  bool of_experts() const;  // the checkpoint has one tensor per expert
+  bool stacked() const { return !layers.numbers.empty(); }
+  bool of_experts() const;   // the checkpoint has one tensor per expert
+  bool has_experts() const;  // the weights of a layer's experts, in one tensor or several
   bool of_classifier() const { return role == Role::kClassifier || role == Role::kClassifierBias; }
   bool is_lora() const;
   bool is_embedding() const;  // its rows are looked up by ids
@@ -69,8 +69,8 @@ struct Param {
   // How many leading dims of the program parameter number the checkpoint's tensors: 0, 1 (layers) or 2 (layers and
   // experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
-  int64_t layer_count() const { return stacked() ? layers.count : 1; }
-  // The program parameter's name: hf_name, followed by "[2:4]" when it has only some of the layers.
+  int64_t layer_count() const { return stacked() ? layers.count() : 1; }
+  // The program parameter's name: hf_name, followed by "[2:4]" (first layer, layer after the last) when it was cut.
   std::string stack_name() const;
 
   // The dims of one tensor in the checkpoint.
@@ -102,12 +102,15 @@ class ParamList {
   // The model has `all_layers` layers; names of their parameters begin with layer_prefix.
   ParamList(std::string layer_prefix, int64_t all_layers);
 
-  // After in_layers(), the added parameters belong to the layers and are named within a layer. After outside(), they
-  // are outside of the layers and have full names.
+  // After in_layers(), the added parameters belong to all layers, or to those with the given numbers, and are named
+  // within a layer. After outside(), they are outside of the layers and have full names.
   ParamList& in_layers();
+  ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();
 
   void add(const std::string& name, Dims dims, LogicalAxes axes, Role role, Init init = Init::kNormal);
+  // Adds a parameter whose dim `fused` numbers parts (see Param::fused).
+  void add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role);
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);
   void head(const std::string& module, int64_t vocab, int64_t width);
@@ -120,7 +123,7 @@ class ParamList {
 
  private:
   std::string prefix_;
-  LayerRange all_, here_;
+  LayerSet all_, here_;
   std::vector<Param> params_;
 };
 

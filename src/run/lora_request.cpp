@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "config/recipe.h"
+#include "models/layer_groups.h"
 
 namespace fettle {
 namespace {
@@ -25,6 +26,10 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
     layers.insert(layer);
   }
   if (static_cast<int64_t>(layers.size()) == model.config.num_hidden_layers) layers.clear();
+  if (!layers.empty() && !has_one_kind(model))
+    throw UserError(
+        "{}: layers_to_transform: the layers of {} differ in kind, so LoRA on some of them is not supported; remove it",
+        recipe.where("layers_to_transform"), model.family->model_type);
   return {layers.begin(), layers.end()};
 }
 

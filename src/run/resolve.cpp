@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/recipe.h"
 #include "data/classes/taught_labels.h"
+#include "models/layer_groups.h"
 #include "optim/schedule.h"
 #include "run/batch_spec.h"
 #include "run/data_spec.h"
@@ -166,6 +167,9 @@ class Resolving {
     } else {
       run_.trained = run_.model.params;
     }
+    const std::vector<LayerGroup> groups = groups_of(run_.model);
+    run_.trained = cut_at_groups(run_.trained, groups);
+    run_.frozen = cut_at_groups(run_.frozen, groups);
     if (trains_ && run_.trained.empty())
       throw UserError(
           "nothing is trained: lora_target, target_parameters and additional_target (or freeze_trainable_modules) name "
@@ -191,6 +195,12 @@ class Resolving {
       throw UserError("{}: offload_param: {} needs whole weights on the device; {}", recipe_.where("offload_param"),
                       what, remedy);
     };
+    const std::vector<LayerGroup> groups = groups_of(run_.model);
+    if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
+      throw UserError(
+          "{}: offload_param: the layers of {} differ in kind and take turns, for which it is not implemented; use "
+          "offload_optimizer, or more devices",
+          recipe_.where("offload_param"), run_.model.family->model_type);
     if (run_.pissa) refuse("pissa_init", "leave one of the two out");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
       refuse("the start of use_dora", "leave one of the two out");
@@ -211,7 +221,7 @@ class Resolving {
     run_.reference_folder = recipe_.ref_model;
     run_.reference_at = recipe_.where("ref_model");
     if (!run_.reference_folder.empty()) {
-      run_.reference = run_.model.params;
+      run_.reference = cut_at_groups(run_.model.params, groups_of(run_.model));
       if (!run_.quantised.empty())
         throw UserError(
             "{}: ref_model is held as it is, which does not go beside a base held as {}; leave ref_model out (the base "

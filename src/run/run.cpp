@@ -1,7 +1,6 @@
 #include "run/run.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "run/batch_spec.h"
 
@@ -35,9 +34,10 @@ int64_t Run::count(const std::vector<Param>& params) const {
 }
 
 std::vector<int64_t> Run::layers_of(const Param& param) const {
-  if (lora && !lora->layers.empty() && param.is_lora()) return lora->layers;
-  std::vector<int64_t> out(param.layer_count());
-  std::iota(out.begin(), out.end(), param.layers.first);
+  if (!param.stacked()) return {0};
+  std::vector<int64_t> out = param.layers.numbers;
+  if (lora && !lora->layers.empty() && param.is_lora())
+    std::erase_if(out, [&](int64_t layer) { return std::ranges::find(lora->layers, layer) == lora->layers.end(); });
   return out;
 }
 

@@ -35,18 +35,41 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
   std::vector<int64_t> out;
   for (const int64_t layer : run.layers_of(param))
-    for (int64_t expert = 0; expert < experts; ++expert) out.push_back((layer - param.layers.first) * experts + expert);
+    for (int64_t expert = 0; expert < experts; ++expert) out.push_back(param.layers.slice_of(layer) * experts + expert);
   return out;
 }
 
-// Returns the adapter's tensors, or all of the model's.
-NamedShapes result_shapes(const Run& run) {
+// Returns the name under which a full result holds the tensor: the base's own name for it in a checkpoint that is
+// carried along as a whole, else the parameter's.
+std::string written_name(const Run& run, const ModelRepository& base, const std::string& name) {
+  const bool whole = !run.model.family->carried.empty() && base.contains(name);
+  return whole ? base.find(name).entry->name : name;
+}
+
+// Returns the adapter's tensors, or all of the model's and those that it carries along.
+NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
     for (const int64_t index : stored_numbers(run, param))
-      out.emplace_back(run.lora ? adapter_key(param.stored_name(index)) : param.stored_name(index),
-                       Shape{result_dtype(run), result_dims(run, param)});
+      out.emplace_back(
+          run.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
+          Shape{result_dtype(run), result_dims(run, param)});
+  if (run.lora) return out;
+  for (const std::string& name : base.names())
+    if (carries(*run.model.family, name)) out.emplace_back(name, base.find(name).entry->shape);
   return out;
+}
+
+// Returns a regular expression for the text.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '.' ? std::string("\\.") : std::string(1, c);
+  return out;
+}
+
+std::string layer_pattern(const std::string& prefix) {
+  const size_t number = prefix.find("{}");
+  return escaped(prefix.substr(0, number)) + "\\d+" + escaped(prefix.substr(number + 2));
 }
 
 AdapterConfig adapter_config(const Run& run) {
@@ -68,6 +91,13 @@ AdapterConfig adapter_config(const Run& run) {
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
   // layer have the same last part.
+  if (!run.model.family->carried.empty()) {  // the tower may have modules of the same names
+    std::vector<std::string> modules;
+    for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
+    config.target_pattern =
+        layer_pattern(run.model.family->layer_prefix) + fmt::format("({})", fmt::join(modules, "|"));
+    return config;
+  }
   for (const std::string& module : run.lora->modules) {
     const std::string last = module.substr(module.rfind('.') + 1);
     int64_t same = 0;
@@ -82,9 +112,9 @@ AdapterConfig adapter_config(const Run& run) {
 ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository)
     : folder_(folder), run_(run), repository_(repository), dtype_(result_dtype(run)) {
   if (run.lora)
-    adapter_.emplace(begin_adapter(folder, adapter_config(run), result_shapes(run)));
+    adapter_.emplace(begin_adapter(folder, adapter_config(run), result_shapes(run, repository)));
   else
-    model_.emplace(folder, result_shapes(run), kShardBytes);
+    model_.emplace(folder, result_shapes(run, repository), kShardBytes);
 }
 
 template <typename Write>
@@ -110,7 +140,7 @@ void ResultWriter::write(const std::string& name, const HostArray& weight) {
   if (adapter_)
     adapter_->write(adapter_key(name), bytes);
   else
-    model_->write(name, bytes);
+    model_->write(written_name(run_, repository_, name), bytes);
 }
 
 void ResultWriter::add(const Param& param, const HostShards& weights) {
@@ -148,6 +178,13 @@ void ResultWriter::finish() {
         write(name, stored.file->read(*stored.entry).to(dtype_));
         stored.file->release(*stored.entry);
       }
+    for (const std::string& name : repository_.names()) {
+      if (!carries(*run_.model.family, name)) continue;
+      const StoredTensor stored = repository_.find(name);
+      const HostArray values = stored.file->read(*stored.entry);
+      model_->write(name, {values.data(), static_cast<size_t>(values.bytes())});
+      stored.file->release(*stored.entry);
+    }
     model_->finish();
   }
   copy_tokenizer_files(repository_.folder(), folder_);

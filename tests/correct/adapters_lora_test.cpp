@@ -55,7 +55,8 @@ TEST(Lora, AddsTheScaledProduct) {
   const Value x = random_value({DType::kF32, {2, 3, 5}}, 1), a = random_value({DType::kF32, {2, 5}}, 2);
   const Value b = random_value({DType::kF32, {4, 2}}, 3), y = random_value({DType::kF32, {2, 3, 4}}, 4);
   GraphRun run;
-  const Layer layer{constant(0, DType::kI32), {{"m.lora_A.weight", run.input(a)}, {"m.lora_B.weight", run.input(b)}}};
+  const Layer layer{
+      constant(0, DType::kI32), 0, {{"m.lora_A.weight", run.input(a)}, {"m.lora_B.weight", run.input(b)}}};
   run.output("y", lora_adapt({.rank = 2, .alpha = 6}, DType::kF32, nullptr)(layer, "m", run.input(x), run.input(y)));
   const Value got = run.run().at("y");
   for (int64_t row = 0; row < 6; ++row)
@@ -81,6 +82,7 @@ TEST(Lora, AnOutputOfZerosHasFiniteGradients) {
   const std::vector<Tensor> trained{run.input(a), run.input(b), run.input(f32({4}, {0, 1, 1, 1}))};
   const Tensor weight = run.input(w), input = run.input(x);
   const Layer layer{constant(0, DType::kI32),
+                    0,
                     {{"m.weight", weight},
                      {"m.lora_A.weight", trained[0]},
                      {"m.lora_B.weight", trained[1]},

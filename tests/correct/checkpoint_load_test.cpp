@@ -42,7 +42,7 @@ class Stored {
     file_.emplace(SafetensorsFile::open(folder_ / "x.safetensors"));
   }
 
-  Param stacked{"layers.{}.w", {}, {}, Role::kLinear, {0, kLayers, kLayers}}, alone{"w", {}, {}, Role::kNorm};
+  Param stacked{"layers.{}.w", {}, {}, Role::kLinear, all_layers(kLayers)}, alone{"w", {}, {}, Role::kNorm};
 
   // Loads the parameter and compares the box of every device.
   void expect_loads(const Param& param, DType dtype, const Dims& mesh, const std::vector<std::vector<int>>& axes) {
@@ -119,7 +119,7 @@ int64_t private_memory() {
 TEST(LoadRow, HoldsFewPiecesInHostMemory) {
   constexpr int64_t kMB = 1'000'000;
   const TempFolder folder;
-  Param param{"layers.{}.w", {4096, 8192}, {"", ""}, Role::kLinear, {0, kLayers, kLayers}};
+  Param param{"layers.{}.w", {4096, 8192}, {"", ""}, Role::kLinear, all_layers(kLayers)};
   NamedShapes shapes;
   for (int64_t i = 0; i < kLayers; ++i)
     shapes.emplace_back(name_of_layer(param.hf_name, i), Shape{DType::kBF16, param.dims});

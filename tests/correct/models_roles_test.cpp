@@ -46,11 +46,14 @@ TEST(Roles, FollowFromTheShape) {
   for (const Model& model : all_models())
     for (const Param& param : model.params) {
       SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
-      EXPECT_EQ(param.is_bias_or_norm(), param.stored_dims().size() == 1);
+      const bool experts_bias = param.role == Role::kExpertBias, coefficients = param.role == Role::kCoefficients;
+      EXPECT_EQ(param.is_bias_or_norm(), (param.stored_dims().size() == 1 && !coefficients) || experts_bias);
       EXPECT_FALSE(param.is_lora());
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
-      EXPECT_EQ(param.of_experts(), param.dims.size() == 3 && param.fused < 0);
-      EXPECT_EQ(param.layers.count, param.stacked() ? model.config.num_hidden_layers : 0);
+      if (!coefficients)
+        EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
+      if (!model.config.delta_net)
+        EXPECT_EQ(param.layers.count(), param.stacked() ? model.config.num_hidden_layers : 0);
       EXPECT_EQ(param.stack_name(), param.hf_name) << "the stack has all layers";
       EXPECT_FALSE(param.trained) << "no run has been resolved";
     }
@@ -61,7 +64,8 @@ TEST(Roles, OneEmbeddingAndOneHead) {
     SCOPED_TRACE(model.family->model_type);
     EXPECT_EQ(names_of(model, Role::kTokenEmbedding).size(), 1u);
     const size_t heads = model.classifies() || model.config.tie_word_embeddings ? 0 : 1;
-    EXPECT_EQ(names_of(model, Role::kHead), Names(heads, "lm_head.weight"));
+    EXPECT_EQ(names_of(model, Role::kHead),
+              Names(heads, model.family->model_type == "gpt_neox" ? "embed_out.weight" : "lm_head.weight"));
     const ClassifierHead& head = model.family->classifier;
     EXPECT_EQ(names_of(model, Role::kClassifier).size(), model.classifies() ? head.modules.size() : 0);
     EXPECT_EQ(names_of(model, Role::kClassifierBias).size(), model.classifies() && head.bias ? head.modules.size() : 0);
@@ -94,14 +98,28 @@ TEST(Roles, LinearLayers) {
               "attention.output.dense", "intermediate.dense", "output.dense"};
   Names starcoder2 = attention;
   starcoder2.insert(starcoder2.end(), {"mlp.c_fc", "mlp.c_proj"});
+  Names delta = attention;
+  for (const char* name : {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"})
+    delta.push_back(std::string("linear_attn.") + name);
+  delta.insert(delta.end(), decoder.begin() + 4, decoder.end());
   const std::map<std::string, Names> others{
       {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
+      {"glm",
+       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_up_proj",
+        "mlp.down_proj"}},
+      {"glm4",
+       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_up_proj",
+        "mlp.down_proj"}},
+      {"gpt_neox", {"attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}},
       {"baichuan", {"self_attn.W_pack", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}},
       {"starcoder2", starcoder2},
       {"gpt2", gpt},
       {"gpt_bigcode", gpt},
       {"mixtral", attention},
       {"qwen3_moe", attention},
+      {"gpt_oss", attention},
+      {"qwen3_5_text", delta},
+      {"qwen3_5", delta},
       {"bert", encoder},
       {"roberta", encoder}};
   for (const Model& model : all_models()) {
@@ -115,13 +133,15 @@ TEST(Roles, RouterAndExperts) {
       {"mixtral",
        {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
         "block_sparse_moe.experts.{}.w2"}},
-      {"qwen3_moe", {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"}}};
+      {"qwen3_moe", {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"}},
+      {"gpt_oss", {"mlp.router", "", "", ""}}};
   const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
   for (const Model& model : all_models())
     for (size_t i = 0; i < 4; ++i) {
       const auto known = named.find(model.family->model_type);
-      EXPECT_EQ(names_of(model, roles[i]),
-                known == named.end() ? Names{} : Names{"model.layers.{}." + known->second[i] + ".weight"})
+      EXPECT_EQ(names_of(model, roles[i]), known == named.end() || known->second[i].empty()
+                                               ? Names{}
+                                               : Names{"model.layers.{}." + known->second[i] + ".weight"})
           << model.family->model_type;
     }
 }

@@ -24,7 +24,8 @@ std::vector<std::string> all_models() {
 
 // Returns whether a name is one that checkpoints use for a token embedding or a head.
 bool is_named_embedding(const std::string& name) {
-  for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight"})
+  for (const char* known : {"embed_tokens.weight", "wte.weight", "word_embeddings.weight", "lm_head.weight",
+                            "embed_in.weight", "embed_out.weight"})
     if (name.ends_with(known)) return true;
   return false;
 }
@@ -44,7 +45,8 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     else
       EXPECT_DOUBLE_EQ(weight.rate, is_named_embedding(name) ? 0.1 : 1);
     EXPECT_EQ(weight.embedding, name.ends_with("_embeddings.weight") || name.ends_with("embed_tokens.weight") ||
-                                    name.ends_with(".wte.weight") || name.ends_with(".wpe.weight"));
+                                    name.ends_with("embed_in.weight") || name.ends_with(".wte.weight") ||
+                                    name.ends_with(".wpe.weight"));
   }
   EXPECT_GT(decaying, 0) << model;
   for (const Param& param : run.frozen) EXPECT_FALSE(param.trained) << model << ' ' << param.hf_name;
@@ -92,9 +94,10 @@ TEST(Roles, OfAPartOfTheLayersAreKept) {
     for (const Param& param : *params)
       if (param.role == Role::kLinear && param.hf_name.ends_with("up_proj.weight")) {
         names.insert(param.stack_name());
-        EXPECT_EQ(param.layers.count, 1);
+        EXPECT_EQ(param.layers.count(), 1);
         EXPECT_EQ(param.trained, params == &run.trained);
-        EXPECT_EQ(param.stored_name(0), "model.layers." + std::to_string(param.layers.first) + ".mlp.up_proj.weight");
+        EXPECT_EQ(param.stored_name(0),
+                  "model.layers." + std::to_string(param.layers.numbers.front()) + ".mlp.up_proj.weight");
       }
   EXPECT_EQ(names, (std::set<std::string>{"model.layers.{}.mlp.up_proj.weight[0:1]",
                                           "model.layers.{}.mlp.up_proj.weight[1:2]"}));

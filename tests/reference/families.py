@@ -14,6 +14,7 @@ import torch
 import transformers
 
 import baichuan
+import more_families
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -117,29 +118,36 @@ def make_config(family):
             **COMMON, head_dim=32, moe_intermediate_size=32, num_experts=16, num_experts_per_tok=4,
             norm_topk_prob=False,
         )  # fmt: skip
+    if family in more_families.CONFIGS:
+        return more_families.CONFIGS[family](COMMON)
     raise ValueError(f"unknown family {family}")
 
 
 FAMILIES = [
     "llama", "llama2", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "phi3", "starcoder2", "gemma3", "gpt_bigcode",
-    "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe",
+    "baichuan7b", "baichuan13b", "mixtral", "qwen3_moe", *more_families.CONFIGS,
 ]  # fmt: skip
 # Transformers uses phi3's long frequencies for a whole batch when one row is long; Fettle decides for each row.
 ROW_BY_ROW = ["phi3"]
-OF_EXPERTS = ["mixtral", "qwen3_moe"]
+OF_EXPERTS = ["mixtral", "qwen3_moe", "gpt_oss"]
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
 # Published as pytorch_model*.bin: the number of shards of our copy.
 IN_BIN = {"baichuan7b": 1, "baichuan13b": 2}
 
 
+def auto_class(family):
+    wrapped = family in more_families.WRAPPED
+    return transformers.AutoModelForImageTextToText if wrapped else transformers.AutoModelForCausalLM
+
+
 def make_model(family):
     """A random model of `family`. Matrices preserve the scale of their input; norms and biases have random, not neutral, values."""
     torch.manual_seed(1000 + FAMILIES.index(family))
     config = make_config(family)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model = auto_class(family).from_config(config, dtype=torch.float32, attn_implementation="eager")
     conv_inputs_first = family == "gpt2"
-    norm_of_zero = family.startswith("gemma")  # norms multiply by 1 + weight
+    norm_of_zero = family.startswith(("gemma", *more_families.NORMS_OF_ZERO))  # norms multiply by 1 + weight
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -147,12 +155,13 @@ def make_model(family):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
-            elif "embed_tokens" in name or "wte" in name:  # logits of a tied head should have a magnitude of a few units
+            elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # logits of a tied head should have a magnitude of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
                 value = 0.1 * noise
             else:
-                width = parameter.shape[0 if conv_inputs_first else -1]
+                inputs = 0 if conv_inputs_first else 1 if family == "gpt_oss" and parameter.ndim == 3 else -1
+                width = parameter.shape[inputs]
                 gain = 2.0 if name.startswith("lm_head") else 1.0
                 value = noise * gain / math.sqrt(width)
             parameter.copy_(value.bfloat16().float())
@@ -164,9 +173,13 @@ def stored_tensors(model):
     mixtral = model.config.model_type == "mixtral"
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
+        if any(part in name for part in more_families.TOWER):
+            continue
+        if model.config.model_type == "gpt_neox":  # Transformers renames the head while loading
+            name = name.replace("lm_head.", "embed_out.")
         stored = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
         head, _, kind = stored.rpartition(".")
-        if not head.endswith(".experts"):
+        if not head.endswith(".experts") or model.config.model_type == "gpt_oss":
             yield stored, parameter
             continue
         for expert, weight in enumerate(parameter):
@@ -286,6 +299,6 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
-    return transformers.AutoModelForCausalLM.from_pretrained(
+    return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"
     ).eval()

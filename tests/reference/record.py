@@ -16,6 +16,7 @@ import transformers
 
 import families
 import loop
+import more_families
 import schedules
 
 warnings.filterwarnings("ignore", category=FutureWarning)
@@ -53,6 +54,8 @@ def make_adapter(model, family, **options):
     keys |= dict(fan_in_fan_out=family == "gpt2")
     if family in families.OF_EXPERTS:  # PEFT's all-linear adds LoRA weights to the experts, too
         keys |= dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
+    if family in more_families.WRAPPED:  # the tower's layers have the same names
+        keys |= dict(target_modules=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp)\.\w+_proj\w*")
     return peft.get_peft_model(model, peft.LoraConfig(**keys | options))
 
 
@@ -65,7 +68,8 @@ def save_adapter(model, folder):
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text())
     config["base_model_name_or_path"] = None
-    config["target_modules"] = sorted(config["target_modules"])
+    if isinstance(config["target_modules"], list):
+        config["target_modules"] = sorted(config["target_modules"])
     families.write_json(path, dict(sorted(config.items())))
 
 
@@ -105,9 +109,11 @@ def pick_prompts(tokenizer, models):
     return found
 
 
-def summary(name, tensor):
+def summary(name, tensor, family=""):
     """Norm and first values of a weight. Leaves out key biases without rope: their gradients are only rounding noise."""
     flat = tensor.detach().float().flatten()
+    if name.endswith("query_key_value.bias") or (name.endswith("k_proj.bias") and "glm" in family):
+        flat = flat[:16]  # glm: the dims of the first head that are rotated; gpt_neox: its query part
     if name.endswith("attn.c_attn.bias"):
         flat = flat[: families.COMMON["hidden_size"]]
     return dict(shape=list(tensor.shape), count=len(flat), norm=float(flat.norm()), first=flat[:8].tolist())
@@ -123,7 +129,7 @@ def train_lora(family, folder, settings, bf16=False):
 def train_full(family):
     model = families.load_model(family)
     record = loop.train(model, families.load_rows(), loop.settings_of(family, loop.FULL))
-    return record, {name: summary(name, p) for name, p in families.stored_tensors(model)}
+    return record, {name: summary(name, p, family) for name, p in families.stored_tensors(model)}
 
 
 def record_variants(family, folder):

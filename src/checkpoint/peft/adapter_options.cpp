@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/load.h"
+#include "models/layer_groups.h"
 
 namespace fettle {
 
@@ -32,10 +33,13 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   size_t known = 0;
+  bool whole = true;  // modules with LoRA weights have them on all of their layers
+  std::set<int64_t> layers_with;
   // The tensors' names say which modules have LoRA weights.
   for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
-    for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer) {
+    const LayerSet& layers_of_module = model.linear(linear).layers;
+    for (const int64_t layer : layers_of_module.numbers) {
       const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
@@ -44,14 +48,24 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
                         module);
     }
     if (layers.empty()) continue;
-    if (!options.modules.empty() && layers != options.layers)
-      throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
-                      options.modules[0], linear);
     options.modules.push_back(linear);
-    options.layers = layers;
+    whole = whole && layers == layers_of_module.numbers;
+    layers_with.insert(layers.begin(), layers.end());
     known += layers.size() * (options.dora ? 3 : 2);
   }
-  if (static_cast<int64_t>(options.layers.size()) == model.config.num_hidden_layers) options.layers.clear();
+  if (!whole && !has_one_kind(model))
+    throw UserError(
+        "{}: only some layers have LoRA weights. For {}, whose layers differ in kind, that is not supported; merge the "
+        "adapter with PEFT",
+        file, model.family->model_type);
+  if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
+  if (!whole)
+    for (const std::string& linear : options.modules)
+      for (const int64_t layer : model.linear(linear).layers.numbers)
+        if (layers_with.contains(layer) &&
+            adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
+          throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
+                          options.modules[0], linear);
   if (!config.target_parameters.empty()) {
     options.parameters = expert_parameters(model, config.target_parameters);
     if (!options.layers.empty())
@@ -60,7 +74,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
           "supported",
           file);
     for (const Param& param : expert_lora_params(model, options))
-      for (int64_t layer = 0; layer < model.config.num_hidden_layers; ++layer)
+      for (int64_t layer = 0; layer < param.layer_count(); ++layer)
         known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
   }
   std::set<std::string> saved;

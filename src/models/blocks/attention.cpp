@@ -40,13 +40,20 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
   }
   const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
   const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMasked, DType::kF32));
-  const Tensor top = stop_gradient(expand(reduce_max(masked, {-1}), -1));
+  Tensor top = expand(reduce_max(masked, {-1}), -1), sinks;
+  if (options.sinks_N) {
+    sinks = broadcast_to(reshape(convert(options.sinks_N, DType::kF32), {1, k, 1, g, 1}), top.dims());
+    top = maximum(top, sinks);
+  }
+  top = stop_gradient(top);
   const Tensor weight = exp(masked - top);
-  const Tensor probability = convert(weight / expand(reduce_sum(weight, {-1}), -1), q_BTNH.dtype());
+  Tensor total = expand(reduce_sum(weight, {-1}), -1);
+  if (sinks) total = total + exp(sinks - top);
+  const Tensor probability = convert(weight / total, q_BTNH.dtype());
   const Tensor out_BKTGH =
       dot_general(probability, keys.v_BSKH,
                   {.lhs_batching = {0, 1}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {1}});
-  return reshape(transpose(out_BKTGH, {0, 2, 1, 3, 4}), {b, t, n, h});
+  return reshape(transpose(out_BKTGH, {0, 2, 1, 3, 4}), {b, t, n, keys.v_BSKH.dim(3)});
 }
 
 // [B, T, ...] -> [T / block, B, block, ...], and back.
@@ -148,13 +155,19 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     const Tensor own_index_T = iota({DType::kI32, {t}}, 0);
     const Tensor zero = constant(0, DType::kI32);
     const std::vector<Tensor> at{zero, f.cache->filled, zero, zero};
-    cache->keys_BSKH = dynamic_update_slice(cache->keys_BSKH, k_BTKH, at);
-    cache->values_BSKH = dynamic_update_slice(cache->values_BSKH, v_BTKH, at);
-    const int64_t s = cache->keys_BSKH.dim(1);
+    Tensor &keys_BSKH = cache->at("keys"), &values_BSKH = cache->at("values");
+    keys_BSKH = dynamic_update_slice(keys_BSKH, k_BTKH, at);
+    values_BSKH = dynamic_update_slice(values_BSKH, v_BTKH, at);
+    const int64_t s = keys_BSKH.dim(1);
     const Tensor index_T = own_index_T + f.cache->filled;
     // Rows of generation are one document without padding; keys not yet filled lie after every query.
-    const Keys keys{cache->keys_BSKH, cache->values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
+    const Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     return attend(q_BTNH, index_T, full(1, {DType::kI32, {b, t}}), keys, options);
+  }
+  if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel computes these
+    std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};
+    if (options.window) inputs.push_back(options.window);
+    return attention_body(inputs, options, f.attention_block, f.remat.scores_again);
   }
   const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
   std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};

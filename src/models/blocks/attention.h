@@ -2,8 +2,14 @@
 #pragma once
 
 #include "models/blocks/layers.h"
+#include "models/blocks/run_layers.h"
 
 namespace fettle {
+
+// Queries, keys and values by head. H of the values may differ from that of queries and keys.
+struct Heads {
+  Tensor q_BTNH, k_BTKH, v_BTKH;
+};
 
 struct AttentionOptions {
   double scale = 1;    // scores are q.k * scale
@@ -12,6 +18,7 @@ struct AttentionOptions {
   // empty.
   std::vector<double> slopes;
   bool causal = true;  // false: a query sees all keys of its document; then there is no window, cache or slopes
+  Tensor sinks_N;      // a logit per query head that takes part in the softmax and has no value; null: none
   Tensor window;       // i32 scalar: number of keys that a query sees, itself included; null: all before it
 };
 
@@ -21,11 +28,11 @@ std::vector<double> alibi_slopes(int64_t heads);
 // q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document; with a causal
 // mask, only those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
 //
-// Without a cache this is the composite "attention" of q, k, v, f.segments and, if there is one, the window, with the
-// options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its input
-// says). When T is larger than f.attention_block, the body processes queries in blocks of that size and recomputes the
-// scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does not need
-// O(n^2) memory"). With f.remat.scores_again, it also recomputes them when T is smaller.
+// Without a cache and sinks this is the composite "attention" of q, k, v, f.segments and, if there is one, the window,
+// with the options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its
+// input says). When T is larger than f.attention_block, the body processes queries in blocks of that size and
+// recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe & Staats, "Self-attention does
+// not need O(n^2) memory"). With f.remat.scores_again, it also recomputes them when T is smaller.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

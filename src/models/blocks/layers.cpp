@@ -58,13 +58,15 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D,
   const Tensor centred = x32 - expand(reduce_sum(x32, {-1}), -1) / n;
   const Tensor variance = expand(reduce_sum(centred * centred, {-1}), -1) / n;
   const Tensor normal = centred * rsqrt(variance + eps);
-  return convert(normal * convert(weight_D, DType::kF32) + convert(bias_D, DType::kF32), x.dtype());
+  const Tensor scaled = normal * convert(weight_D, DType::kF32);
+  return convert(bias_D ? scaled + convert(bias_D, DType::kF32) : scaled, x.dtype());
 }
 
 namespace {
 
 template <typename Find>
 Tensor norm_of(const ModelConfig& c, const Find& find, const std::string& name, const Tensor& x) {
+  if (c.norm == Norm::kCentred) return layer_norm(x, find(name + ".weight"), {}, c.norm_eps);
   if (c.norm == Norm::kLayer) return layer_norm(x, find(name + ".weight"), find(name + ".bias"), c.norm_eps);
   return rms_norm(x, find(name + ".weight"), c.norm_eps, c.norm == Norm::kRmsPlusOne ? 1 : 0);
 }
@@ -110,94 +112,6 @@ Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   Tensor rows = convert(take(table_VD, ids_BT), f.compute);
   if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
-}
-
-namespace {
-
-// Layers whose weights lie in the same stacks.
-struct Segment {
-  int64_t first = 0;
-  std::vector<const Param*> params;
-  std::vector<std::string> names;  // within a layer
-  std::vector<Tensor> stacks;
-};
-
-std::vector<Segment> segments_of(const Forward& f, const std::string& layer_prefix) {
-  std::map<int64_t, Segment> by_first;
-  for (const auto& [name, entry] : f.weights) {
-    if (!entry.param.stacked()) continue;
-    Segment& segment = by_first[entry.param.layers.first];
-    segment.first = entry.param.layers.first;
-    segment.params.push_back(&entry.param);
-    segment.names.push_back(entry.param.hf_name.substr(layer_prefix.size()));
-    segment.stacks.push_back(entry.value);
-  }
-  std::vector<Segment> out;
-  for (auto& [first, segment] : by_first) out.push_back(std::move(segment));
-  return out;
-}
-
-// Layers of a segment that save the same values.
-struct Part {
-  int64_t first, layers;  // within the segment
-  Remat saves;
-};
-
-std::vector<Part> parts_of(const Forward& f, const Segment& segment) {
-  const int64_t layers = segment.stacks[0].dim(0);
-  const int64_t full = f.remat.full_layers(f.config.num_hidden_layers) - segment.first;
-  if (full <= 0) return {{0, layers, f.remat.saves}};
-  if (full >= layers) return {{0, layers, Remat::kFull}};
-  return {{0, full, Remat::kFull}, {full, layers - full, f.remat.saves}};
-}
-
-}  // namespace
-
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
-  PathScope scope("layers");
-  std::vector<Tensor> carries{x_BTD};
-  if (f.cache) carries.insert(carries.end(), {f.cache->keys, f.cache->values});
-  if (f.router) carries.push_back(f.router);
-  for (const Segment& segment : segments_of(f, layer_prefix)) {
-    int64_t first = 0;  // the number of the loop's first layer
-    auto one_layer = [&](const Tensor& nth, const std::vector<Tensor>& carried,
-                         const std::vector<Tensor>& slices) -> ScanStep {
-      const Tensor index = first == 0 ? nth : nth + static_cast<double>(first);
-      Layer layer{index, {}};
-      for (size_t i = 0; i < segment.names.size(); ++i)
-        layer.weights[segment.names[i]] = f.fetch ? f.fetch(*segment.params[i], slices[i]) : slices[i];
-      if (f.unpack) f.unpack(layer);
-      if (!f.cache) {
-        if (f.router) f.router = carried.back();
-        const Tensor x = body(layer, carried[0], nullptr);
-        ScanStep step{{f.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
-        if (f.router) step.carries.push_back(f.router);
-        return step;
-      }
-      const Tensor zero = constant(0, DType::kI32);
-      const std::vector<Tensor> at{index, zero, zero, zero, zero};
-      Dims one = carried[1].dims();
-      one[0] = 1;
-      const Dims layer_dims(one.begin() + 1, one.end());
-      LayerCache cache{reshape(dynamic_slice(carried[1], at, one), layer_dims),
-                       reshape(dynamic_slice(carried[2], at, one), layer_dims)};
-      const Tensor x = body(layer, carried[0], &cache);
-      return {{x, dynamic_update_slice(carried[1], reshape(cache.keys_BSKH, one), at),
-               dynamic_update_slice(carried[2], reshape(cache.values_BSKH, one), at)},
-              {}};
-    };
-    for (const Part& part : parts_of(f, segment)) {
-      first = segment.first + part.first;
-      const ScanOptions options{.remat = part.saves, .first = part.first};
-      carries = scan(part.layers, carries, segment.stacks, one_layer, options).carries;
-    }
-  }
-  if (f.cache) {
-    f.cache->keys = carries[1];
-    f.cache->values = carries[2];
-  }
-  if (f.router) f.router = carries.back();
-  return carries[0];
 }
 
 }  // namespace fettle

@@ -27,6 +27,7 @@ Tensor linear(const Forward& f, const Layer& layer, const std::string& module, c
 
 // Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
+// `bias_D` may be null.
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
 // Applies the norm of the config's kind, in a layer or outside of the layers. Its weights are `name`.weight and, for
 // LayerNorm, `name`.bias.
@@ -46,13 +47,5 @@ Tensor log_sigmoid(const Tensor& x);
 // Returns the embeddings of the ids times the model's embedding scale, in f.compute and with the residual stream's
 // sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
-
-// Runs `body(layer, x, layer index, cache)` over all layers as one scan, which carries x_BTD. With f.cache, the body
-// gets the layer's keys and values [B, S, K, H] and returns them with the new positions.
-struct LayerCache {
-  Tensor keys_BSKH, values_BSKH;
-};
-using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body);
 
 }  // namespace fettle

@@ -27,7 +27,7 @@ class DeviceDims {
     add("act_groups", mesh.size_of("dp") * mesh.size_of("fsdp"), x_BTD.dim(0));
     add("length", mesh.size_of("sp"), x_BTD.dim(1));
     add("act_experts", mesh.size_of("ep"), f.config.num_experts);
-    add("act_mlp", mesh.size_of("tp"), f.config.intermediate_size);
+    add("act_mlp", mesh.size_of("tp"), f.config.expert_size);
     rows_ = x_BTD.dim(0) / sizes_[0], length_ = x_BTD.dim(1) / sizes_[1], width_ = x_BTD.dim(2);
   }
 
@@ -255,11 +255,13 @@ Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t 
 }
 
 // A linear layer of each expert: its weights and, with LoRA, those of lora_A and lora_B. `out` and `in` are sizes on
-// one device.
+// one device. The rows of weights are [out, in], or [in, out] (in_first).
 struct ExpertLinear {
   int64_t out, in;
   Tensor weights, a, b;
   int64_t rank = 0;
+  bool in_first = false;
+  Tensor bias;  // rows of [out]; null: none
 };
 
 class ExpertLinears {
@@ -270,17 +272,35 @@ class ExpertLinears {
   // The layer gate or up, whose outputs tp splits. The two share lora_B: `half` is 0 for the gate's part and 1 for
   // up's.
   ExpertLinear hidden(const std::string& module, int64_t half) const {
-    const int64_t inner = f_.config.intermediate_size;
+    const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
     const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
     add_lora(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
     return out;
   }
+  // The fused layer gate_up [E, D, F, 2], whose outputs are pairs of the gate's and up's.
+  ExpertLinear gate_up() const {
+    const std::string& name = f_.config.experts.gate_up;
+    const int64_t outputs = 2 * f_.config.expert_size, d = f_.config.hidden_size, e = f_.config.num_experts;
+    ExpertLinear out{outputs / devices_.size(3), d, {}, {}, {}, 0, true, {}};
+    out.weights = rows_of_experts(devices_, reshape(part(name), {e, d, outputs}), 2);
+    if (layer_.has(name + "_bias"))
+      out.bias = rows_of_experts(devices_, reshape(part(name + "_bias"), {e, outputs, 1}), 1);
+    if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
+    add_lora(out, f_.expert_lora->gate_up, 0, by_expert(part(f_.expert_lora->gate_up + ".lora_B.weight")), 1);
+    return out;
+  }
   // The layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
-    ExpertLinear out{
-        f_.config.hidden_size, f_.config.intermediate_size / devices_.size(3), rows(module + ".weight", 2), {}, {}};
+    const bool fused = f_.config.experts.fused();
+    const int64_t d = f_.config.hidden_size, t = devices_.size(3);
+    ExpertLinear out{d, f_.config.expert_size / t, rows(fused ? module : module + ".weight", fused ? 1 : 2), {}, {}};
+    out.in_first = fused;
+    // Each device of tp adds its share of the bias.
+    if (layer_.has(module + "_bias"))
+      out.bias = rows_of_experts(devices_,
+                                 expand(convert(layer_[module + "_bias"], DType::kF32) / static_cast<double>(t), 2), 0);
     if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
     add_lora(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
     return out;
@@ -305,6 +325,15 @@ class ExpertLinears {
   const DeviceDims& devices_;
 };
 
+// Returns act(gate) * up of one block of tokens.
+Tensor gated(const ModelConfig& c, const Tensor& gate, const Tensor& up) {
+  if (!c.clamped_swiglu) return activation(c.hidden_act, gate) * up;
+  const auto [alpha, limit] = *c.clamped_swiglu;
+  const Tensor most = constant(limit, gate.dtype()), low = minimum(gate, most);
+  const Tensor linear = maximum(minimum(up, most), constant(-limit, gate.dtype()));
+  return low * logistic(low * alpha) * (linear + 1.0);
+}
+
 }  // namespace
 
 Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
@@ -312,8 +341,17 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
 }
 
 void add_expert_params(ParamList& list, const ModelConfig& c) {
-  const int64_t e = c.num_experts, d = c.hidden_size, inner = c.intermediate_size;
+  const int64_t e = c.num_experts, d = c.hidden_size, inner = c.expert_size;
   list.add(c.experts.router + ".weight", {e, d}, {"", "embed"}, Role::kRouter);
+  if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
+  if (c.experts.fused()) {
+    list.add_fused(c.experts.gate_up, {e, d, inner, 2}, {"experts", "embed", "mlp", ""}, 2, Role::kExpertsFused);
+    list.add(c.experts.down, {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertsFused);
+    if (!c.expert_bias) return;
+    list.add_fused(c.experts.gate_up + "_bias", {e, inner, 2}, {"experts", "mlp", ""}, 1, Role::kExpertBias);
+    list.add(c.experts.down + "_bias", {e, d}, {"experts", "embed"}, Role::kExpertBias, Init::kZeros);
+    return;
+  }
   list.add(c.experts.gate + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertGate);
   list.add(c.experts.up + ".weight", {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertUp);
   list.add(c.experts.down + ".weight", {e, d, inner}, {"experts", "embed", "mlp"}, Role::kExpertDown);
@@ -331,32 +369,47 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
   const ExpertLinears linears(f, layer, devices);
-  const ExpertLinear gate = linears.hidden(c.experts.gate, 0), up = linears.hidden(c.experts.up, 1),
-                     down = linears.down(c.experts.down);
+  const bool fused = c.experts.fused();
+  const ExpertLinear gate = fused ? linears.gate_up() : linears.hidden(c.experts.gate, 0);
+  const ExpertLinear up = fused ? ExpertLinear{} : linears.hidden(c.experts.up, 1);
+  const ExpertLinear down = linears.down(c.experts.down);
   const Tensor zeros = devices.constrain(full(0, {DType::kF32, devices.with(kAll, {n, d})}), kAll);
-  const ScanStep sums =
-      scan(blocks.count, {zeros}, {blocks.tokens_Z, blocks.weights_Z, blocks.expert_1},
-           [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& block) -> ScanStep {
-             const Tensor ids = devices.broadcast_to_devices(block[0], kOfExperts, kAll);
-             const Tensor routed = devices.broadcast_to_devices(block[1], kOfExperts, kAll);
-             const Tensor expert = devices.broadcast_to_devices(block[2], kOfExperts, kAll);
-             auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype) {
-               const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
-               const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {5}};
-               return devices.constrain(dot_general(x, weight, contract, dtype), kAll);
-             };
-             auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
-               const Tensor y = product(x, linear.weights, {linear.out, linear.in}, dtype);
-               if (!linear.a) return y;
-               const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
-               return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_lora->scale;
-             };
-             const Tensor x = devices.constrain(take(tokens, ids), kAll);
-             const Tensor hidden = activation(c.hidden_act, times(x, gate, f.compute)) * times(x, up, f.compute);
-             const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
-             return {{devices.constrain(add_rows(carried[0], ids, y), kAll)}, {}};
-           },
-           {.limit = blocks.used});
+  const ScanStep sums = scan(
+      blocks.count, {zeros}, {blocks.tokens_Z, blocks.weights_Z, blocks.expert_1},
+      [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& block) -> ScanStep {
+        const Tensor ids = devices.broadcast_to_devices(block[0], kOfExperts, kAll);
+        const Tensor routed = devices.broadcast_to_devices(block[1], kOfExperts, kAll);
+        const Tensor expert = devices.broadcast_to_devices(block[2], kOfExperts, kAll);
+        auto product = [&](const Tensor& x, const Tensor& rows, const Dims& dims, DType dtype, bool in_first = false) {
+          const Tensor weight = reshape(take(rows, expert), devices.with(kAll, dims));
+          const DotDims contract{{0, 1, 2, 3}, {0, 1, 2, 3}, {5}, {in_first ? 4 : 5}};
+          return devices.constrain(dot_general(x, weight, contract, dtype), kAll);
+        };
+        auto times = [&](const Tensor& x, const ExpertLinear& linear, DType dtype) {
+          const Dims dims = linear.in_first ? Dims{linear.in, linear.out} : Dims{linear.out, linear.in};
+          Tensor y = product(x, linear.weights, dims, dtype, linear.in_first);
+          if (linear.bias)
+            y = y + convert(reshape(take(linear.bias, expert), devices.with(kAll, {1, linear.out})), dtype);
+          if (!linear.a) return y;
+          const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
+          return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_lora->scale;
+        };
+        const Tensor x = devices.constrain(take(tokens, ids), kAll);
+        Tensor of_gate = times(x, gate, f.compute), of_up;
+        if (fused) {
+          Dims one = of_gate.dims(), pairs = one;
+          pairs.back() = one.back() /= 2;
+          pairs.push_back(2);
+          const Tensor both = reshape(of_gate, pairs);
+          of_gate = reshape(slice(both, 6, 0, 1), one), of_up = reshape(slice(both, 6, 1, 2), one);
+        } else {
+          of_up = times(x, up, f.compute);
+        }
+        const Tensor hidden = gated(c, of_gate, of_up);
+        const Tensor y = times(hidden, down, DType::kF32) * expand(routed, -1);
+        return {{devices.constrain(add_rows(carried[0], ids, y), kAll)}, {}};
+      },
+      {.limit = blocks.used});
   const Tensor out = devices.constrain(reduce_sum(sums.carries[0], {2, 3}), kData);
   return f.sharding.constrain(devices.join(convert(out, f.compute)), {"batch", "length", "act_embed"});
 }

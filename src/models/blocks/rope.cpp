@@ -1,5 +1,6 @@
 #include "models/blocks/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -7,6 +8,25 @@
 
 namespace fettle {
 namespace {
+
+// Returns the dim that turns `turns` times in the positions of the original context, as a real number.
+double dim_that_turns(const RopeParameters& rope, int64_t rotary_dim, double turns) {
+  const double context = static_cast<double>(rope.original_max_position_embeddings);
+  return static_cast<double>(rotary_dim) * std::log(context / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.rope_theta));
+}
+
+void stretch_yarn(std::vector<double>& frequencies, const RopeParameters& rope, int64_t rotary_dim) {
+  double low = dim_that_turns(rope, rotary_dim, rope.beta_fast),
+         high = dim_that_turns(rope, rotary_dim, rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(rotary_dim - 1));
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double divided = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] *= divided / rope.factor + (1 - divided);
+  }
+}
 
 // Returns one frequency for each two rotated dims [R / 2]; `divisors` (longrope) may be empty.
 std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rotary_dim,
@@ -29,6 +49,7 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
     }
     out.push_back(frequency);
   }
+  if (rope.rope_type == "yarn") stretch_yarn(out, rope, rotary_dim);
   return out;
 }
 
@@ -50,16 +71,24 @@ Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& pos
   }
   const Tensor positions = reshape(convert(positions_BT, DType::kF32), {b, t, 1, 1});
   const Tensor angles = positions * frequencies;
-  const Rope plain{cosine(angles), sine(angles)};
+  const Rope plain{cosine(angles), sine(angles), rope.interleaved};
   if (rope.attention_factor == 1) return plain;
-  return {plain.cos * rope.attention_factor, plain.sin * rope.attention_factor};
+  return {plain.cos * rope.attention_factor, plain.sin * rope.attention_factor, rope.interleaved};
 }
 
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH) {
   const int64_t half = rope.cos.dim(3), head_dim = x_BTNH.dim(3);
   const Tensor x = convert(x_BTNH, DType::kF32);
-  const Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
-  std::vector<Tensor> parts{first * rope.cos - second * rope.sin, second * rope.cos + first * rope.sin};
+  Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
+  if (rope.interleaved) {
+    const Dims one{x.dim(0), x.dim(1), x.dim(2), half};
+    const Tensor pairs = reshape(slice(x, 3, 0, 2 * half), {one[0], one[1], one[2], half, 2});
+    first = reshape(slice(pairs, 4, 0, 1), one), second = reshape(slice(pairs, 4, 1, 2), one);
+  }
+  const Tensor turned = first * rope.cos - second * rope.sin, across = second * rope.cos + first * rope.sin;
+  std::vector<Tensor> parts{turned, across};
+  if (rope.interleaved)
+    parts = {reshape(concatenate({expand(turned, 4), expand(across, 4)}, 4), {x.dim(0), x.dim(1), x.dim(2), 2 * half})};
   if (2 * half < head_dim) parts.push_back(slice(x, 3, 2 * half, head_dim));
   return convert(concatenate(parts, 3), x_BTNH.dtype());
 }

@@ -9,12 +9,14 @@ namespace fettle {
 // Cosines and sines [B, T, 1, R / 2] in f32. R = rope.rotary_dim(head_dim) dims of a head are rotated.
 struct Rope {
   Tensor cos, sin;
+  bool interleaved = false;
 };
 
 // longrope has factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each row's
 // document; when it is null, each row's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
-// Rotates the first R dims of x and leaves the rest: dims i and i + R / 2 turn by angle i.
+// Rotates the first R dims of x and leaves the rest: dims i and i + R / 2 turn by angle i; interleaved, dims 2i and
+// 2i + 1.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 }  // namespace fettle

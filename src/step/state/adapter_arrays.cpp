@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/load.h"
 #include "graph/ops.h"
+#include "models/layer_groups.h"
 #include "programs/signature.h"
 
 namespace fettle {
@@ -40,6 +41,13 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
 
 namespace {
 
+// Returns the stacks of the base that have LoRA weights.
+std::vector<Param> adapted_bases(const Run& run) {
+  std::vector<Param> whole;
+  for (const std::string& module : run.lora->modules) whole.push_back(run.model.linear(module));
+  return cut_at_groups(whole, groups_of(run.model));
+}
+
 // Adds frozen/<base parameter> as an input of the program and binds its buffer.
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
@@ -52,10 +60,9 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
   Program program(run.sharding.mesh());
   BuildScope scope(program.block());
   Bindings inputs;
-  for (const std::string& module : run.lora->modules) {
-    const Param& base = run.model.linear(module);
-    const auto held =
-        std::ranges::find_if(run.quantised, [&](const auto& one) { return one.base.hf_name == base.hf_name; });
+  for (const Param& base : adapted_bases(run)) {
+    const auto held = std::ranges::find_if(run.quantised,
+                                           [&](const auto& one) { return one.base.stack_name() == base.stack_name(); });
     const bool quantised = held != run.quantised.end();
     std::vector<Tensor> stacks;
     for (const Param& part : quantised ? held->parts : std::vector<Param>{base})
@@ -76,15 +83,14 @@ constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 
 void start_pissa(Devices& devices, const Run& run, TrainState& state) {
   const int64_t iterations = run.pissa_iterations < 0 ? kManyIterations : run.pissa_iterations;
-  for (const std::string& module : run.lora->modules) {
-    const Param& base = run.model.linear(module);
+  for (const Param& base : adapted_bases(run)) {
     const std::vector<Param> pair = lora_params_of(run.model, *run.lora, base);
     const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.lora->rank;
     if (run.lora->rank > std::min(in, out))
       throw UserError(
           "pissa_init: {} is {} by {}, so it has fewer than {} singular values; lower lora_rank or remove it from "
           "lora_target",
-          module, out, in, run.lora->rank);
+          base.hf_name, out, in, run.lora->rank);
     const int64_t width = std::min({2 * run.lora->rank + kMoreVectors, in, out});
     Program program(run.sharding.mesh());
     BuildScope scope(program.block());
@@ -113,8 +119,7 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
 }  // namespace
 
 void subtract_start(Devices& devices, const Run& run, TrainState& state) {
-  for (const std::string& module : run.lora->modules) {
-    const Param& base = run.model.linear(module);
+  for (const Param& base : adapted_bases(run)) {
     Program program(run.sharding.mesh());
     BuildScope scope(program.block());
     Bindings inputs;

@@ -1,0 +1,56 @@
+// Defines the parts of a decoder's layer, from which families put their layers together. A part has two functions: one
+// that adds its parameters to the list, and one that computes it.
+#pragma once
+
+#include <optional>
+
+#include "models/blocks/attention.h"
+#include "models/blocks/rope.h"
+
+namespace fettle {
+
+// What all layers of one forward pass share.
+class Decoder {
+ public:
+  explicit Decoder(Forward& f);
+
+  Forward& f;
+  const ModelConfig& config;
+
+  Tensor norm(const Layer& layer, const std::string& name, const Tensor& x) const;
+
+  // Attention in three steps. A family may change the heads between them.
+  Heads project(const Layer& layer, const Tensor& x_BTD) const;  // self_attn.q_proj, k_proj, v_proj, or fused
+  Heads rotate(const Layer& layer, const Heads& heads) const;    // by the layer's rope, if it has one
+  // Returns the values that the queries see, [B, T, N H].
+  Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
+  // The same, after the linear layer `output`.
+  Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache,
+                const std::string& output = "self_attn.o_proj") const;
+  // All three steps, with norms on the heads of q and k where the config has them.
+  Tensor attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const;
+
+  // Returns the norm of all heads together: x_BTNH as vectors of N H values.
+  Tensor norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x_BTNH) const;
+
+  Tensor mlp(const Layer& layer, const Tensor& x_BTD) const;
+
+ private:
+  // The settings that differ from layer to layer are chosen inside the loop over the layers.
+  Tensor window_of(const Layer& layer) const;  // null when no layer has a window
+  Rope rope_of(const Layer& layer, const Tensor& window) const;
+
+  Tensor widths_, rotated_;  // by layer; null: all layers are alike
+  Rope rope_;
+  std::optional<Rope> local_rope_;
+};
+
+void add_norm(ParamList& list, const ModelConfig& config, const std::string& module, int64_t size);
+void add_attention(ParamList& list, const ModelConfig& config);
+void add_mlp(ParamList& list, const ModelConfig& config);
+
+// The usual layer: x + attention(norm(x)), then y + mlp(norm(y)).
+void add_pre_norm_layer(ParamList& list, const ModelConfig& config);
+Tensor pre_norm_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
+
+}  // namespace fettle

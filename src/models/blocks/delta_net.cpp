@@ -1,0 +1,136 @@
+// Legend of this file: X chunks, C positions of a chunk; N heads, K and H dims of a head's keys and values.
+#include "models/blocks/delta_net.h"
+
+#include "graph/ops.h"
+#include "graph/scan.h"
+
+namespace fettle {
+namespace {
+
+// Returns a 0/1 matrix [C, C] of the pairs (i, j) for which wanted(i, j).
+template <typename Wanted>
+Tensor pairs_where(int64_t size, Wanted wanted) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < size; ++i)
+    for (int64_t j = 0; j < size; ++j) values.push_back(wanted(i, j) ? 1 : 0);
+  return literal(values, {DType::kF32, {size, size}});
+}
+
+// a [.., M, P] times b [.., P, Q], with 3 leading dims.
+Tensor product_of(const Tensor& a, const Tensor& b, bool b_transposed = false) {
+  Dims batch;
+  for (int64_t d = 0; d + 2 < a.rank(); ++d) batch.push_back(d);
+  const int64_t rows = a.rank() - 2;
+  return dot_general(a, b,
+                     {.lhs_batching = batch,
+                      .rhs_batching = batch,
+                      .lhs_contracting = {rows + 1},
+                      .rhs_contracting = {b_transposed ? rows + 1 : rows}});
+}
+
+// Returns the inverse of I + L for the strictly lower triangular part L of a matrix. With X the inverses of the
+// diagonal blocks, the inverse of a block of twice the size is X - X L' X, where L' is the part of L below the two
+// blocks.
+Tensor inverse_of_unit_lower(const Tensor& lower) {
+  const int64_t size = lower.dim(-1);
+  Tensor inverse = broadcast_to(pairs_where(size, [](int64_t i, int64_t j) { return i == j; }), lower.dims());
+  for (int64_t block = 1; block < size; block *= 2) {
+    const Tensor below = lower * pairs_where(size, [&](int64_t i, int64_t j) {
+                           return i / (2 * block) == j / (2 * block) && i / block > j / block;
+                         });
+    inverse = inverse - (block == 1 ? below : product_of(product_of(inverse, below), inverse));
+  }
+  return inverse;
+}
+
+Tensor where_equal(const Tensor& a, const Tensor& b) {
+  return convert(compare(a, "EQ", b), DType::kF32);
+}
+
+}  // namespace
+
+Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Tensor& segments_BT,
+                          const Tensor& before) {
+  const int64_t t = x_BTC.dim(1), c = x_BTC.dim(2), w = weight_CW.dim(1);
+  const Tensor all =
+      before ? concatenate({convert(before, x_BTC.dtype()), x_BTC}, 1) : pad(x_BTC, {0, w - 1, 0}, {0, 0, 0});
+  // 0 is no document here: it comes before the first position, unless `before` continues the first document.
+  const Tensor segments = segments_BT + 1.0;
+  const Tensor first = broadcast_to(slice(segments, 1, 0, 1), {segments.dim(0), w - 1});
+  const Tensor of_all = concatenate({before ? first : zeros_like(first), segments}, 1);
+  const Tensor weight = convert(weight_CW, x_BTC.dtype());
+  Tensor sum;
+  for (int64_t i = 0; i < w; ++i) {
+    const int64_t from = w - 1 - i;
+    const Tensor same = convert(compare(slice(of_all, 1, from, from + t), "EQ", segments), x_BTC.dtype());
+    const Tensor part =
+        slice(all, 1, from, from + t) * expand(same, 2) * reshape(slice(weight, 1, from, from + 1), {c});
+    sum = sum ? sum + part : part;
+  }
+  return sum;
+}
+
+DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
+                           const Tensor& segments_BT, int64_t chunk, const Tensor& state) {
+  PathScope scope("delta_rule");
+  const int64_t b = q.dim(0), t = q.dim(1), n = q.dim(2), dk = q.dim(3), dv = v.dim(3);
+  const int64_t chunks = (t + chunk - 1) / chunk, missing = chunks * chunk - t;
+  // -> [B, N, X, C, ..]. Padding repeats the last document and changes nothing: beta is 0 and the decay 1.
+  auto split = [&](const Tensor& x) {
+    const Tensor padded = missing == 0 ? x : pad(x, Dims(static_cast<size_t>(x.rank()), 0), [&] {
+      Dims high(static_cast<size_t>(x.rank()), 0);
+      high[1] = missing;
+      return high;
+    }());
+    Dims apart{b, chunks, chunk, n}, order{0, 3, 1, 2};
+    if (x.rank() == 4) apart.push_back(x.dim(3)), order.push_back(4);
+    return transpose(reshape(padded, apart), order);
+  };
+  Tensor segments = segments_BT;
+  if (missing > 0) segments = concatenate({segments, broadcast_to(slice(segments, 1, t - 1, t), {b, missing})}, 1);
+  const Tensor of_chunk = reshape(segments, {b, 1, chunks, chunk});
+  const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // the document of a chunk's last position
+  const Tensor ahead =                                       // of the position before a chunk
+      concatenate({slice(slice(of_chunk, 3, 0, 1), 2, 0, 1), slice(last, 2, 0, chunks - 1)}, 2);
+
+  const Tensor queries = split(q), keys = split(k), values = split(v), rates = split(beta);
+  const Tensor lower = pairs_where(chunk, [](int64_t i, int64_t j) { return i >= j; });
+  // The sum of the decays from the chunk's start to each position.
+  const Tensor so_far = dot_general(split(decay), lower, {.lhs_contracting = {3}, .rhs_contracting = {1}});
+  const Tensor same = where_equal(expand(of_chunk, 4), expand(of_chunk, 3)) * lower;
+  const Tensor between = exp((expand(so_far, 4) - expand(so_far, 3)) * lower) * same;  // [B, N, X, C, C]
+  const Tensor strict = pairs_where(chunk, [](int64_t i, int64_t j) { return i > j; });
+  const Tensor weighted = keys * expand(rates, 4);
+  const Tensor inverse = inverse_of_unit_lower(product_of(weighted, keys, true) * between * strict);
+  const Tensor from_start = exp(so_far) * where_equal(of_chunk, ahead);
+  const Tensor to_end = exp(slice(so_far, 3, chunk - 1, chunk) - so_far) * where_equal(of_chunk, last);
+  const Tensor new_values = product_of(inverse, values * expand(rates, 4));
+  const Tensor read_keys = product_of(inverse, weighted * expand(from_start, 4));
+  const Tensor within = product_of(queries, keys, true) * between;
+  const Tensor reads = queries * expand(from_start, 4), writes = keys * expand(to_end, 4);
+  const Tensor kept = slice(from_start, 3, chunk - 1, chunk);  // the share of the state that outlives the chunk
+
+  auto by_chunk = [](const Tensor& x) {
+    Dims order{2, 0, 1};
+    for (int64_t d = 3; d < x.rank(); ++d) order.push_back(d);
+    return transpose(x, order);
+  };
+  const Tensor start = state ? state : full(0, {DType::kF32, {b, n, dk, dv}});
+  const ScanStep out = scan(
+      chunks, {start},
+      {by_chunk(new_values), by_chunk(read_keys), by_chunk(within), by_chunk(reads), by_chunk(writes), by_chunk(kept)},
+      [](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
+        const Tensor& before = carried[0];
+        const Tensor added = xs[0] - product_of(xs[1], before);
+        const Tensor y = product_of(xs[3], before) + product_of(xs[2], added);
+        const Tensor written = dot_general(
+            xs[4], added,
+            {.lhs_batching = {0, 1}, .rhs_batching = {0, 1}, .lhs_contracting = {2}, .rhs_contracting = {2}});
+        return {{before * expand(xs[5], 3) + written}, {y}};
+      },
+      {.remat = Remat::kFull});
+  const Tensor y_BTNH = reshape(transpose(out.ys[0], {1, 0, 3, 2, 4}), {b, chunks * chunk, n, dv});
+  return {slice(y_BTNH, 1, 0, t), out.carries[0]};
+}
+
+}  // namespace fettle

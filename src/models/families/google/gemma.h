@@ -1,0 +1,20 @@
+// Defines what the Gemma families have in common: norms of weight 1 + w and a scaled embedding.
+#pragma once
+
+#include "models/blocks/decoder_layer.h"
+#include "models/config.h"
+
+namespace fettle {
+
+// Reads the fields of all Gemma models.
+ModelConfig read_gemma_config(const ConfigReader& reader);
+// Reads those of Gemma 2 and 3: layers with norms before and after attention and MLP.
+ModelConfig read_sandwich_gemma_config(const ConfigReader& reader);
+// Returns the window of the layers that have one.
+int64_t gemma_window(const ConfigReader& reader);
+
+// Norms before and after attention and MLP, as in Gemma 2 and 3.
+void add_sandwich_layer(ParamList& list, const ModelConfig& config);
+Tensor sandwich_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
+
+}  // namespace fettle

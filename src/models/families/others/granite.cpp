@@ -1,0 +1,30 @@
+// Granite 3: Llama with factors on the embedding, the scores, the residual stream and the logits. Source:
+// transformers/models/granite.
+#include <nlohmann/json.hpp>
+
+#include "models/decoder.h"
+#include "models/families/families.h"
+
+namespace fettle {
+namespace {
+
+ModelConfig read_granite(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.attention_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  c.embedding_scale = r.number("embedding_multiplier", 1);
+  c.attention_scale = r.number("attention_multiplier", 1);
+  c.residual_scale = r.number("residual_multiplier", 1);
+  c.logit_scale = 1 / r.number("logits_scaling", 1);
+  return c;
+}
+
+}  // namespace
+
+Family granite_family() {
+  Family family = decoder_family("granite", "GraniteForCausalLM", read_granite);
+  family.classifier.architecture = "";
+  return family;
+}
+
+}  // namespace fettle

@@ -1,0 +1,28 @@
+// Defines what Qwen3-Next and Qwen 3.5 have in common: layers of linear attention (a gated delta net) and of full
+// attention with an output gate, in turns.
+#pragma once
+
+#include "models/blocks/decoder_layer.h"
+
+namespace fettle {
+
+// Reads the fields of both, except those of the MLP.
+ModelConfig read_delta_config(const ConfigReader& reader);
+
+// Full attention: q_proj has a query and a gate for each head; the result is multiplied by sigmoid(gate).
+void add_gated_attention(ParamList& list, const ModelConfig& config);
+Tensor gated_attention(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache);
+
+// The projections of a layer's input: q|k|v [B, T, channels] before the convolution, the gate z [B, T, N H], and the
+// numbers b and a [B, T, N] that become the rate and the decay.
+struct DeltaInputs {
+  Tensor qkv, z, b, a;
+};
+// The rest of linear attention: convolution, decays, norm and out_proj, all under "linear_attn".
+void add_delta_net(ParamList& list, const ModelConfig& config);
+Tensor delta_net(const Decoder& decoder, const Layer& layer, const DeltaInputs& inputs, LayerCache* cache);
+
+// Keys and values of full attention; the convolution's last inputs and the state of linear attention.
+std::vector<CacheArray> delta_cache(const ModelConfig& config);
+
+}  // namespace fettle

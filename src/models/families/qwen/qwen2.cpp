@@ -1,0 +1,27 @@
+// Qwen 2 and 2.5: biases on q, k and v. With use_sliding_window, layers from max_window_layers on have a window.
+// Source: transformers/models/qwen2.
+#include "models/decoder.h"
+#include "models/families/families.h"
+
+namespace fettle {
+namespace {
+
+ModelConfig read_qwen2(const ConfigReader& r) {
+  ModelConfig c = read_decoder_config(r);
+  c.attention_bias = true;
+  c.output_bias = false;
+  if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
+    const int64_t first = r.integer("max_window_layers", c.num_hidden_layers);
+    c.window =
+        r.windows(c.num_hidden_layers, r.integer("sliding_window"), [=](int64_t layer) { return layer >= first; });
+  }
+  return c;
+}
+
+}  // namespace
+
+Family qwen2_family() {
+  return decoder_family("qwen2", "Qwen2ForCausalLM", read_qwen2);
+}
+
+}  // namespace fettle

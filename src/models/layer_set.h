@@ -1,0 +1,26 @@
+// Defines LayerSet: some of a model's layers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fettle {
+
+// The layers that a parameter's stack has slices for.
+struct LayerSet {
+  std::vector<int64_t> numbers;  // in ascending order; empty: the parameter is outside of the layers
+  int64_t all = 0;               // how many layers of the model have the parameter. A cut stack has fewer.
+
+  int64_t count() const { return static_cast<int64_t>(numbers.size()); }
+  bool contains(int64_t layer) const;
+  // Returns the slice of the layer, which must be one of `numbers`.
+  int64_t slice_of(int64_t layer) const;
+  // Returns the part of the set with first <= number < end.
+  LayerSet within(int64_t first, int64_t end) const;
+  bool operator==(const LayerSet&) const = default;
+};
+
+// Returns the layers 0, 1, ... count - 1.
+LayerSet all_layers(int64_t count);
+
+}  // namespace fettle

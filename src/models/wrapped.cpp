@@ -1,0 +1,34 @@
+#include "models/wrapped.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace fettle {
+
+DecoderNames names_in_wrapped() {
+  return {.layer = "model.language_model.layers.{}.",
+          .embedding = "model.language_model.embed_tokens",
+          .norm = "model.language_model.norm"};
+}
+
+Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture) {
+  text.read = [read = text.read, model_type](const ConfigReader& outer) {
+    // The outer level decides what both levels may state, except the head: either level may tie it.
+    nlohmann::json inner = outer.inner("text_config").json();
+    for (const char* key : {"dtype", "torch_dtype", "quantization_config", "eos_token_id", "bos_token_id",
+                            "pad_token_id", "tie_word_embeddings"})
+      if (outer.has(key)) inner[key] = outer.json().at(key);
+    ModelConfig config = read(ConfigReader(inner, outer.file() + " (text_config)"));
+    config.model_type = model_type;
+    return config;
+  };
+  text.model_type = model_type;
+  text.architecture = architecture;
+  text.classifier.architecture = "";
+  text.ignored.push_back("language_model.lm_head.weight");
+  text.carried = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
+  return text;
+}
+
+}  // namespace fettle
