@@ -115,6 +115,13 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"gpt_bigcode", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"baichuan7b", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"baichuan13b", "full", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"gpt_oss", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3_5_text", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3_5", "lora", {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"olmo3", "full", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"mistral3", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"glm4", "lora", {{"fsdp", 4}, {"tp", 2}}},
+                                         FamilyMesh{"cohere2", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);
