@@ -160,6 +160,11 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
   if (model.config.num_experts == 0)
     throw UserError("target_parameters: {} has no experts; name linear layers in lora_target instead: {}",
                     model.family->model_type, fmt::join(model.linears(), ", "));
+  if (model.config.experts.fused())
+    throw UserError(
+        "target_parameters: LoRA on the fused experts of {} is not implemented; name linear layers in lora_target "
+        "instead: {}",
+        model.family->model_type, fmt::join(model.linears(), ", "));
   const std::vector<std::string> all{kGateUp, kDown};
   std::vector<std::string> out;
   auto means = [](const std::string& target, const std::string& name) {
