@@ -36,7 +36,9 @@ void expect_training_follows_names(const Run& run, const std::string& model, boo
     SCOPED_TRACE(model + " " + param.hf_name);
     const std::string& name = param.hf_name;
     const OptimWeight weight = optim_weight(run, param);
-    const bool vector = param.stored_dims().size() == 1, magnitude = name.ends_with("lora_magnitude_vector");
+    const bool coefficients = name.ends_with(".sinks") || name.ends_with(".A_log");
+    const bool vector = (param.stored_dims().size() == 1 && !coefficients) || name.ends_with("_proj_bias");
+    const bool magnitude = name.ends_with("lora_magnitude_vector");
     EXPECT_TRUE(param.trained);
     EXPECT_EQ(weight.weight_decay, !vector || magnitude ? 0.25 : 0);
     decaying += weight.weight_decay > 0;
