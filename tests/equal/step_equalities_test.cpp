@@ -104,7 +104,8 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
   EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Rows, testing::Values("llama", "mistral", "gpt2", "gpt_oss", "cohere2", "qwen3_5_text"),
+INSTANTIATE_TEST_SUITE_P(Families, Rows,
+                         testing::Values("llama", "mistral", "gpt2", "gpt_oss", "cohere2", "qwen3_5_text"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The loss is the mean over the tokens of the whole step, not the mean of the micro-batches' means.
