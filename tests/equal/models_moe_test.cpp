@@ -24,7 +24,7 @@ ModelConfig config_of(bool normalised) {
   config.experts_per_token = 2;
   config.normalised_routes = normalised;
   config.hidden_size = kWidth;
-  config.intermediate_size = kInner;
+  config.expert_size = kInner;
   config.num_hidden_layers = 1;
   return config;
 }
