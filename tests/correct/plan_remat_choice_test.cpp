@@ -101,8 +101,9 @@ Run run_of(const std::vector<std::string>& words) {
 
 std::vector<std::string> policies(const Run& run, int64_t room) {
   std::vector<std::string> names;
-  for (const RematCandidate& one :
-       choose_remat(run, fullest_shape(run.batch), {room, ""}, [](const RematPolicy&) { return int64_t{1}; }).candidates)
+  for (const RematCandidate& one : choose_remat(run, fullest_shape(run.batch), {room, ""}, [](const RematPolicy&) {
+                                     return int64_t{1};
+                                   }).candidates)
     names.push_back(one.policy);
   return names;
 }
