@@ -26,11 +26,7 @@ ModelConfig read_gpt_oss(const ConfigReader& r) {
 
 void add_gpt_oss_layer(ParamList& list, const ModelConfig& c) {
   add_pre_norm_layer(list, c);
-<<<<<<< HEAD
-  list.add("self_attn.sinks", {c.num_attention_heads}, {"heads"}, Role::kCoefficients);
-=======
   list.add("self_attn.sinks", {c.num_attention_heads}, {"norm"}, Role::kCoefficients);
->>>>>>> params
 }
 
 }  // namespace

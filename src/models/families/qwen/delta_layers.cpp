@@ -93,13 +93,8 @@ Tensor gated_attention(const Decoder& d, const Layer& layer, const Tensor& x, La
 void add_delta_net(ParamList& list, const ModelConfig& c) {
   const DeltaNet& net = *c.delta_net;
   list.add("linear_attn.conv1d.weight", {net.channels(), 1, net.width}, {"heads", "", ""}, Role::kCoefficients);
-<<<<<<< HEAD
-  list.add("linear_attn.dt_bias", {net.value_heads}, {"heads"}, Role::kBias, Init::kOnes);
-  list.add("linear_attn.A_log", {net.value_heads}, {"heads"}, Role::kCoefficients, Init::kOnes);
-=======
   list.add("linear_attn.dt_bias", {net.value_heads}, {"norm"}, Role::kBias, Init::kOnes);
   list.add("linear_attn.A_log", {net.value_heads}, {"norm"}, Role::kCoefficients, Init::kOnes);
->>>>>>> params
   list.norm("linear_attn.norm", net.value_dim, Init::kOnes, false);
   list.linear("linear_attn.out_proj", {c.hidden_size, "embed"}, {net.value_size(), "heads"});
 }

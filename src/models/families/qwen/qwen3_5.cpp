@@ -26,13 +26,8 @@ void add_qwen3_5_layer(ParamList& list, const ModelConfig& c) {
   list.in_layers(net.layers.numbers);
   list.linear("linear_attn.in_proj_qkv", {net.channels(), "heads"}, d);
   list.linear("linear_attn.in_proj_z", {net.value_size(), "heads"}, d);
-<<<<<<< HEAD
-  list.linear("linear_attn.in_proj_b", {net.value_heads, "heads"}, d);
-  list.linear("linear_attn.in_proj_a", {net.value_heads, "heads"}, d);
-=======
   list.linear("linear_attn.in_proj_b", {net.value_heads, ""}, d);
   list.linear("linear_attn.in_proj_a", {net.value_heads, ""}, d);
->>>>>>> params
   add_delta_net(list, c);
   list.in_layers();
   add_norm(list, c, "post_attention_layernorm", c.hidden_size);
