@@ -100,7 +100,9 @@ class Layers {
   std::vector<Tensor> run(const LayerGroup& group, const std::vector<GroupStack>& stacks, std::vector<Tensor> carries) {
     std::vector<Tensor> slices;
     for (const GroupStack& stack : stacks) slices.push_back(stack.slices);
+    const bool scores_again = f_.remat.scores_again;
     for (const Part& part : parts_of(f_, group)) {
+      f_.remat.scores_again = scores_again && part.saves != Remat::kFull;
       // A period of several layers: each is a loop of one trip, and the outer loop saves only what these save.
       const Remat outer = group.period == 1 || part.saves == Remat::kNone ? part.saves : Remat::kDots;
       const ScanBody body = [&](const Tensor& trip, const std::vector<Tensor>& carried,
@@ -111,6 +113,7 @@ class Layers {
       };
       carries = scan(part.repeats, carries, slices, body, {.remat = outer, .first = part.first}).carries;
     }
+    f_.remat.scores_again = scores_again;
     return carries;
   }
 
