@@ -35,16 +35,26 @@ const std::vector<Family>& families() {
   return all;
 }
 
+namespace {
+
+std::string model_type_of(const nlohmann::json& config) {
+  const bool named = config.is_object() && config.contains("model_type") && config["model_type"].is_string();
+  return named ? config["model_type"].get<std::string>() : "";
+}
+
+}  // namespace
+
+const Family* find_family(const nlohmann::json& config) {
+  const auto found = std::ranges::find(families(), model_type_of(config), &Family::model_type);
+  return found == families().end() ? nullptr : &*found;
+}
+
 const Family& family_of(const nlohmann::json& config, const std::string& file) {
+  if (const Family* family = find_family(config)) return *family;
   std::vector<std::string> known;
-  const std::string type = config.is_object() && config.contains("model_type") && config["model_type"].is_string()
-                               ? config["model_type"].get<std::string>()
-                               : "";
-  for (const Family& family : families()) {
-    if (family.model_type == type) return family;
-    known.push_back(family.model_type);
-  }
-  throw UserError("{}: model_type '{}' is not supported; supported are {}", file, type, fmt::join(known, ", "));
+  for (const Family& family : families()) known.push_back(family.model_type);
+  throw UserError("{}: model_type '{}' is not supported; supported are {}", file, model_type_of(config),
+                  fmt::join(known, ", "));
 }
 
 std::vector<CacheArray> keys_and_values(const ModelConfig& c, const LayerSet& layers) {

@@ -151,7 +151,9 @@ struct Family {
 bool carries(const Family& family, std::string_view tensor);
 
 const std::vector<Family>& families();
-// Returns the family of config.json's model_type. Throws UserError that lists the supported ones.
+// Returns the family of config.json's model_type; null when it is not supported.
+const Family* find_family(const nlohmann::json& config);
+// The same; throws UserError that lists the supported ones.
 const Family& family_of(const nlohmann::json& config, const std::string& file);
 
 // A family with a model's config and parameters. Most of the program takes a model in this form.

@@ -1,5 +1,6 @@
 #include "step/evaluate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/log.h"
@@ -127,13 +128,46 @@ Evaluation Evaluator::run(TrainState& state) {
   return out;
 }
 
+namespace {
+
+// Returns the batch with only documents `first` to `end` (from 0). A row whose values are not finite spoils the others
+// in its line, since 0 times infinity is not 0; so the others' tokens are replaced by one of the kept ones.
+Batch with_only(const Batch& batch, size_t first, size_t end) {
+  Batch out{.shape = batch.shape,
+            .used = batch.used,
+            .tokens = batch.tokens.clone(),
+            .targets = batch.targets.clone(),
+            .positions = batch.positions.clone(),
+            .segments = batch.segments.clone(),
+            .rows = batch.rows.clone(),
+            .preferences = batch.preferences.clone(),
+            .token_types = batch.token_types.clone(),
+            .classes = batch.classes.clone()};
+  const auto rows = out.rows.as<int32_t>(), tokens = out.tokens.as<int32_t>(), targets = out.targets.as<int32_t>();
+  const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();
+  auto kept = [&](int32_t row) { return row > static_cast<int32_t>(first) && row <= static_cast<int32_t>(end); };
+  const auto place = std::ranges::find_if(rows, kept);
+  const int32_t filler = place == rows.end() ? 0 : tokens[static_cast<size_t>(place - rows.begin())];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (kept(rows[i])) continue;
+    tokens[i] = filler;
+    targets[i] = kIgnore;
+    positions[i] = segments[i] = rows[i] = 0;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch) {
   const Executable program = devices.compile(build_eval_step(run, batch.shape));
-  const ProgramRows rows = run_rows(devices, run, program, state, batch);
-  const size_t of_each = batch.sources.size() / rows.loss.size();
+  auto losses = [&](const Batch& rows) { return run_rows(devices, run, program, state, rows).loss; };
+  const std::vector<float> together = losses(batch);
+  const size_t of_each = batch.sources.size() / together.size();
   std::vector<std::string> out;
-  for (size_t r = 0; r < rows.loss.size(); ++r)
-    if (!std::isfinite(rows.loss[r])) out.push_back(batch.sources[r * of_each]);
+  for (size_t r = 0; r < together.size(); ++r)
+    if (!std::isfinite(together[r]) && !std::isfinite(losses(with_only(batch, r * of_each, (r + 1) * of_each))[r]))
+      out.push_back(batch.sources[r * of_each]);
   return out;
 }
 

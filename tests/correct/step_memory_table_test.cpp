@@ -53,7 +53,7 @@ TEST(MemoryTable, CountsLora) {
   EXPECT_TRUE(table.adapters);
   EXPECT_EQ(table.optimizer, 8 * kPairs);
   EXPECT_EQ(table.gradients, 4 * kPairs);
-  EXPECT_EQ(table.batch, 4 * 4 * 2 * 2 * 40);
+  EXPECT_EQ(table.batch, 5 * 4 * 2 * 2 * 40) << "tokens, targets, positions, segments and rows";
   EXPECT_EQ(table.frozen + table.trained + table.optimizer + table.batch + table.temporaries, table.peak);
 }
 
