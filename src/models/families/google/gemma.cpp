@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 

@@ -2,6 +2,7 @@
 // rope, the others none; a factor on the logits. Source: transformers/models/cohere2.
 #include <nlohmann/json.hpp>
 
+#include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 

@@ -2,6 +2,7 @@
 // norms on what attention and MLP add. Sources: transformers/models/glm, glm4.
 #include <nlohmann/json.hpp>
 
+#include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 

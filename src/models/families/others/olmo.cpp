@@ -2,6 +2,7 @@
 // layers; only the others have yarn. Sources: transformers/models/olmo2, olmo3.
 #include <nlohmann/json.hpp>
 
+#include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 

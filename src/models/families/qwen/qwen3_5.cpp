@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "graph/ops.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/families/qwen/delta_layers.h"
