@@ -98,7 +98,7 @@ TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithItsNumbers) {
   const std::vector<std::string> large = {"per_device_train_batch_size=64", "gradient_checkpointing=false"};
   const Outcome planned = run(with(planning({"--json"}), large));
   EXPECT_EQ(planned.code, 0) << planned.err;
-  set("STAND_IN_BYTES", 800 * kMB + 4 * kMB);        // 0.8 GB are left to libraries
+  set("STAND_IN_BYTES", 800 * kMB + 4 * kMB);  // 0.8 GB are left to libraries
   const Outcome trained = run(words("out", large));
   EXPECT_EQ(trained.code, 3) << trained.err;
   EXPECT_THAT(trained.err, ContainsRegex("the step needs [0-9.]+ MB on each"));
