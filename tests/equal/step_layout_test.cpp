@@ -22,6 +22,7 @@ std::vector<Example> labelled_rows(const std::string& problem) {
     const nlohmann::json& label = labels[i % labels.size()];
     rows[i].classes = label.is_array() ? label.get<std::vector<float>>() : std::vector<float>{label.get<float>()};
     for (int32_t& id : rows[i].input_ids) id = std::max(id, 2);
+    rows[i].labels.assign(rows[i].input_ids.size(), kIgnore);
     rows[i].second_text.assign(rows[i].input_ids.size(), 0);
     std::fill(rows[i].second_text.begin() + static_cast<std::ptrdiff_t>(rows[i].second_text.size() / 2),
               rows[i].second_text.end(), 1);
@@ -57,7 +58,9 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult own = train(recipe, options);
   options.laid = true;
   const TrainResult laid = train(recipe, options);
-  EXPECT_LT(laid.positions, own.positions);
+  // A micro-batch that keeps its rows may have no room to gain.
+  EXPECT_LE(laid.positions, own.positions);
+  if (setting.lines == Lines::kRegrouped) EXPECT_LT(laid.positions, own.positions);
   EXPECT_LE(laid.shapes.size(), kMostShapes);
   // The first loss has no rounding of earlier steps in it.
   EXPECT_NEAR(laid.losses[0], own.losses[0], 2e-6 * std::abs(own.losses[0]));
