@@ -133,16 +133,17 @@ namespace {
 // Returns the batch with only documents `first` to `end` (from 0). A row whose values are not finite spoils the others
 // in its line, since 0 times infinity is not 0; so the others' tokens are replaced by one of the kept ones.
 Batch with_only(const Batch& batch, size_t first, size_t end) {
+  auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
   Batch out{.shape = batch.shape,
             .used = batch.used,
-            .tokens = batch.tokens.clone(),
-            .targets = batch.targets.clone(),
-            .positions = batch.positions.clone(),
-            .segments = batch.segments.clone(),
-            .rows = batch.rows.clone(),
-            .preferences = batch.preferences.clone(),
-            .token_types = batch.token_types.clone(),
-            .classes = batch.classes.clone()};
+            .tokens = copy(batch.tokens),
+            .targets = copy(batch.targets),
+            .positions = copy(batch.positions),
+            .segments = copy(batch.segments),
+            .rows = copy(batch.rows),
+            .preferences = copy(batch.preferences),
+            .token_types = copy(batch.token_types),
+            .classes = copy(batch.classes)};
   const auto rows = out.rows.as<int32_t>(), tokens = out.tokens.as<int32_t>(), targets = out.targets.as<int32_t>();
   const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();
   auto kept = [&](int32_t row) { return row > static_cast<int32_t>(first) && row <= static_cast<int32_t>(end); };

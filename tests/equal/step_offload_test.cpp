@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "training.h"
@@ -15,15 +14,6 @@ Recipe offloaded(Recipe recipe) {
   return recipe;
 }
 
-// The absolute values of Adam's first moments; empty with other rules.
-std::vector<double> sums_of_gradients(const TrainResult& result, const std::string& name) {
-  const auto found = result.moments.find(name);
-  if (found == result.moments.end()) return {};
-  std::vector<double> out = found->second.elements;
-  for (double& value : out) value = std::abs(value);
-  return out;
-}
-
 void expect_equal_runs(const Recipe& recipe, const Recipe& other, double bound) {
   const TrainOptions options{.steps = 3, .rate = recipe.finetuning_type == "lora" ? 5e-3 : 5e-4};
   const TrainResult wanted = train(recipe, options), got = train(other, options);
@@ -32,22 +22,25 @@ void expect_equal_runs(const Recipe& recipe, const Recipe& other, double bound) 
   for (const auto& [name, values] : wanted.trained) {
     const std::vector<double>& those = got.trained.at(name).elements;
     ASSERT_EQ(those.size(), values.elements.size());
-    const std::vector<double> gradients = sums_of_gradients(wanted, name);
-    const double largest = gradients.empty() ? 0 : *std::ranges::max_element(gradients);
-    for (size_t i = 0; i < those.size(); ++i) {
-      // Adam's step is as long for a gradient of rounding noise as for any other, and then its direction is noise.
-      const double noise = gradients.empty() ? 0 : std::min(1.0, 1e-7 * largest / std::max(gradients[i], 1e-30));
-      const double rounding = noise * options.rate * static_cast<double>(options.steps);
-      ASSERT_NEAR(those[i], values.elements[i], bound * std::max(1.0, std::abs(values.elements[i])) + rounding)
-          << name << ' ' << (gradients.empty() ? 0 : gradients[i] / largest);
-    }
+    for (size_t i = 0; i < those.size(); ++i)
+      ASSERT_NEAR(those[i], values.elements[i], bound * std::max(1.0, std::abs(values.elements[i]))) << name;
   }
 }
 
 TEST(Offload, LoraEqualsTheDevices) {
+  const Recipe recipe = reference_recipe("llama");
+  expect_equal_runs(recipe, offloaded(recipe), 1e-6);
+}
+
+// The same masks: others would change the losses by a hundredth. Weights are not compared, because Adam's first steps
+// make rounding noise in small gradients as large as a step, and these masks leave some gradients small.
+TEST(Offload, DropoutHasTheSameMasks) {
   Recipe recipe = reference_recipe("llama");
   recipe.lora_dropout = 0.1;
-  expect_equal_runs(recipe, offloaded(recipe), 1e-6);
+  const TrainOptions options{.steps = 3, .rate = 5e-3};
+  const TrainResult wanted = train(recipe, options), got = train(offloaded(recipe), options);
+  expect_equal_lists(got.losses, wanted.losses, 1e-6, "loss");
+  expect_equal_lists(got.norms, wanted.norms, 1e-6, "norm");
 }
 
 TEST(Offload, FullTuningWithMicroBatchesEqualsTheDevices) {
