@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int kMostCompiled = 3;
+constexpr int kMostCompiledSteps = 3;
 
 // Sets the peaks of candidates that were not compiled: on the line through the two compiled last, or at its usual
 // slope of one byte for each byte saved.
@@ -73,11 +73,11 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
   bool fits = false;                    // `high` was compiled and fits
   const RematCandidate *last = nullptr, *before = nullptr;
   for (RematCandidate& candidate : candidates) candidate.peak = base + candidate.saved;
-  for (int compiled = 0; compiled < kMostCompiled; ++compiled) {
+  for (int compiled = 0; compiled < kMostCompiledSteps; ++compiled) {
     size_t next = low;
     while (next < high && candidates[next].peak > room) ++next;
     if (candidates[next].compiled) break;
-    if (compiled + 1 == kMostCompiled && !fits) next = candidates.size() - 1;
+    if (compiled + 1 == kMostCompiledSteps && !fits) next = candidates.size() - 1;
     RematCandidate& one = candidates[next];
     one.peak = peak_of(remat_policy(one.policy));
     one.compiled = true;
