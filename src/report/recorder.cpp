@@ -59,6 +59,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       trackers_(run.output.report_to, tracked_run(run, record_)),
       last_evaluation_(last_evaluation(record_.trainer)) {
   cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
+  note_best();
 }
 
 void Recorder::log(LogRecord record, const ProgressRecord& line) {
@@ -157,16 +158,11 @@ void Recorder::note_best() {
   TrainerState& state = record_.trainer;
   const std::optional<BestEvaluation> best = best_evaluation(state.log_history, run_.best);
   if (!best) return;
+  not_better_ = best->not_better;
   state.best_global_step = best->step;
   state.best_metric = best->value;
   if (best->step == state.global_step && (run_.best.save || length_.saves_after(best->step)))
     state.best_model_checkpoint = checkpoint_path(folder_, best->step).string();
-}
-
-bool Recorder::ends_early() const {
-  if (run_.best.patience == 0) return false;
-  const std::optional<BestEvaluation> best = best_evaluation(record_.trainer.log_history, run_.best);
-  return best && best->not_better >= run_.best.patience;
 }
 
 std::map<std::string, double> Recorder::results() const {

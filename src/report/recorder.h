@@ -31,7 +31,7 @@ class Recorder {
   // Whether the last evaluation is the best one so far.
   bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
   // Whether the best evaluation is so long ago that the run ends (early_stopping_patience).
-  bool ends_early() const;
+  bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
   // Prints the figures of the run, ends it in the trackers, and warns when lines could not be written to
@@ -51,6 +51,7 @@ class Recorder {
   Progress progress_;
   Trackers trackers_;
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
+  int64_t not_better_ = 0;                         // BestEvaluation::not_better
   int64_t steps_here_ = 0;                         // of this process
   double save_stall_ = 0;                          // seconds that training waited for checkpoints
   double seconds_ = 0;                             // runtime of this process when its figures were written
