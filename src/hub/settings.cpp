@@ -1,9 +1,9 @@
 #include "hub/settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace fettle {
@@ -11,15 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 // The first of the variables that is set and not empty.
 std::string variable_of(std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (std::string value = variable(name); !value.empty()) return value;
+    if (std::string value = environment(name); !value.empty()) return value;
   return "";
 }
 
@@ -30,7 +25,7 @@ bool is_on(const std::string& value) {
 }
 
 fs::path home() {
-  return variable("HOME");
+  return environment("HOME");
 }
 
 // A leading ~ is the home folder.
@@ -41,7 +36,7 @@ fs::path expanded(const std::string& text) {
 }
 
 fs::path cache_home() {
-  if (const std::string set = variable("XDG_CACHE_HOME"); !set.empty()) return expanded(set);
+  if (const std::string set = environment("XDG_CACHE_HOME"); !set.empty()) return expanded(set);
   return home().empty() ? fs::path() : home() / ".cache";
 }
 
@@ -64,7 +59,7 @@ std::string checked_endpoint(std::string endpoint, const char* name) {
 }
 
 int seconds_of(const char* name, int otherwise) {
-  const std::string text = variable(name);
+  const std::string text = environment(name);
   if (text.empty()) return otherwise;
   const bool digits = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
   if (!digits || text.size() > 6) throw UserError("{}: found '{}', wanted a number of seconds", name, text);
@@ -80,17 +75,16 @@ std::string token_in(const fs::path& file) {
 
 HubSettings hugging_face() {
   HubSettings out{.hub = Hub::kHuggingFace};
-  const std::string endpoint = variable("HF_ENDPOINT");
+  const std::string endpoint = environment("HF_ENDPOINT");
   out.endpoint = checked_endpoint(endpoint.empty() ? "https://huggingface.co" : endpoint, "HF_ENDPOINT");
-  fs::path base = expanded(variable("HF_HOME"));
-  if (base.empty() && !cache_home().empty()) base = cache_home() / "huggingface";
+  const fs::path base = hugging_face_home();
   out.cache = expanded(variable_of({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}));
   if (out.cache.empty() && !base.empty()) out.cache = base / "hub";
-  if (!is_on(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
+  if (!is_on(environment("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
     out.token = trimmed(variable_of({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
     check_token(out.token, "HF_TOKEN");
     if (out.token.empty()) {
-      const fs::path file = expanded(variable("HF_TOKEN_PATH"));
+      const fs::path file = expanded(environment("HF_TOKEN_PATH"));
       out.token = token_in(file.empty() ? base / "token" : file);
       check_token(out.token, "the token file");
     }
@@ -102,14 +96,19 @@ HubSettings model_scope() {
   HubSettings out{.hub = Hub::kModelScope};
   const std::string endpoint = variable_of({"MODELSCOPE_ENDPOINT", "MODELSCOPE_DOMAIN"});
   out.endpoint = checked_endpoint(endpoint.empty() ? "https://www.modelscope.cn" : endpoint, "MODELSCOPE_ENDPOINT");
-  out.cache = expanded(variable("MODELSCOPE_CACHE"));
+  out.cache = expanded(environment("MODELSCOPE_CACHE"));
   if (out.cache.empty() && !home().empty()) out.cache = home() / ".cache" / "modelscope";
-  out.token = trimmed(variable("MODELSCOPE_API_TOKEN"));
+  out.token = trimmed(environment("MODELSCOPE_API_TOKEN"));
   check_token(out.token, "MODELSCOPE_API_TOKEN");
   return out;
 }
 
 }  // namespace
+
+fs::path hugging_face_home() {
+  if (const fs::path set = expanded(environment("HF_HOME")); !set.empty()) return set;
+  return cache_home().empty() ? fs::path() : cache_home() / "huggingface";
+}
 
 void check_token(const std::string& token, const std::string& where) {
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > ' ' && c < 127; });
@@ -126,7 +125,7 @@ HubSettings read_hub_settings(Hub hub) {
 }
 
 Hub hub_of_environment() {
-  return is_on(variable("USE_MODELSCOPE_HUB")) ? Hub::kModelScope : Hub::kHuggingFace;
+  return is_on(environment("USE_MODELSCOPE_HUB")) ? Hub::kModelScope : Hub::kHuggingFace;
 }
 
 }  // namespace fettle

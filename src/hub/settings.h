@@ -26,6 +26,10 @@ struct HubSettings {
 // MODELSCOPE_CACHE. Throws UserError for values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
+// Returns the folder of Hugging Face's tools: HF_HOME, else huggingface in the user's cache folder; empty when HOME is
+// not set either.
+std::filesystem::path hugging_face_home();
+
 // Returns kModelScope when USE_MODELSCOPE_HUB is set to 1, as LLaMA-Factory reads it; else kHuggingFace.
 Hub hub_of_environment();
 

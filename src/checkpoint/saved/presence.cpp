@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/local_time.h"
@@ -103,11 +104,9 @@ fs::path registered_name(const fs::path& folder) {
 }  // namespace
 
 Owner Owner::own() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   std::error_code code;
   return {.id = process_name(),
-          .host = host,
+          .host = host_name(),
           .boot = first_line("/proc/sys/kernel/random/boot_id"),
           .pid_space = fs::read_symlink("/proc/self/ns/pid", code).string(),
           .pid = getpid(),

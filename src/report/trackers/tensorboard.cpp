@@ -9,6 +9,7 @@
 #include <bit>
 #include <ctime>
 
+#include "base/environment.h"
 #include "report/trackers/append_file.h"
 #include "report/trackers/tracker.h"
 
@@ -46,13 +47,11 @@ std::string tf_record(const std::string& data) {
 }
 
 std::filesystem::path event_file(const TrackedRun& run) {
-  char host[256] = "host";
-  gethostname(host, sizeof host - 1);
   std::string date(64, '\0');
   const std::tm parts = run.started.parts();
   date.resize(std::strftime(date.data(), date.size(), "%b%d_%H-%M-%S", &parts));
   const std::filesystem::path folder = run.logging_dir.empty() ? run.folder / "runs" / date : run.logging_dir;
-  return folder / ("events.out.tfevents." + std::to_string(std::time(nullptr)) + "." + host + "." +
+  return folder / ("events.out.tfevents." + std::to_string(std::time(nullptr)) + "." + host_name() + "." +
                    std::to_string(getpid()) + ".0");
 }
 

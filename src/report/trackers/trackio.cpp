@@ -3,10 +3,11 @@
 // Source: the tables of trackio's sqlite_storage.py. Columns that a later version adds are left to their defaults.
 #include <sqlite3.h>
 
-#include <cstdlib>
 #include <ctime>
 
+#include "base/environment.h"
 #include "base/error.h"
+#include "hub/settings.h"
 #include "report/trackers/tracker.h"
 
 namespace fettle {
@@ -14,22 +15,13 @@ namespace {
 
 constexpr int kBusyMilliseconds = 5000;  // how long another process may write
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 std::filesystem::path database_file(const std::string& project) {
   std::string name;
   for (const char c : project)
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_') name += c;
   if (name.empty()) name = "default";
   std::filesystem::path folder = environment("TRACKIO_DIR");
-  if (folder.empty()) {
-    folder = environment("HF_HOME");
-    if (folder.empty()) folder = std::filesystem::path(environment("HOME")) / ".cache/huggingface";
-    folder /= "trackio";
-  }
+  if (folder.empty()) folder = hugging_face_home() / "trackio";
   return folder / (name + ".db");
 }
 

@@ -2,13 +2,12 @@
 // the same id, which W&B appends.
 //
 // Source: wandb's datastore.py (LevelDB's log format with zlib's CRC-32) and wandb_internal.proto.
-#include <unistd.h>
 #include <wandb_record.pb.h>
 #include <zlib.h>
 
-#include <cstdlib>
 #include <ctime>
 
+#include "base/environment.h"
 #include "report/trackers/append_file.h"
 #include "report/trackers/tracker.h"
 
@@ -69,8 +68,8 @@ class BlockLog {
 };
 
 std::filesystem::path run_file(const TrackedRun& run) {
-  const char* wanted = std::getenv("WANDB_DIR");
-  const std::filesystem::path folder = wanted != nullptr && *wanted != '\0' ? wanted : run.folder;
+  const std::string wanted = environment("WANDB_DIR");
+  const std::filesystem::path folder = wanted.empty() ? run.folder : std::filesystem::path(wanted);
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   localtime_r(&now, &parts);
@@ -97,9 +96,7 @@ class Wandb : public Tracker {
     out.set_run_id(run.id);
     out.set_project(run.project);
     out.set_display_name(run.name);
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
-    out.set_host(host);
+    out.set_host(host_name());
     out.mutable_start_time()->set_seconds(start_);
     out.set_starting_step(run.resumed_step);
     out.set_resumed(run.resumed_step > 0);

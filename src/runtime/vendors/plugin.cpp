@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/cache.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/private_files.h"
@@ -21,11 +22,6 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::vector<fs::path> search_folders() {
   std::vector<fs::path> folders;
