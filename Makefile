@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench parity fuzz faults sanitize setup plugins clean format
+.PHONY: quickstart build test test-all bench bench-all parity fuzz faults sanitize setup plugins clean format
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -32,8 +32,11 @@ test test-all: setup $(BUILD)/build.ninja
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
 		scripts/list_skipped $(BUILD); exit $$code
 
+# At most 30 minutes; bench-all is the full table.
 bench: build
-	@benchmarks/run.sh
+	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --minutes 26
+bench-all: build
+	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --all
 	@benchmarks/tokenizer.sh $(BUILD)
 
 # PARITY=short: two families.

@@ -1,7 +1,9 @@
-"""Prints PyTorch's rate of matrix products, in GFLOP/s, at the shapes of a training step: the best of several rounds,
+"""Prints an engine's rate of matrix products, in GFLOP/s, at the shapes of a training step: the best of several rounds,
 averaged over the shapes by their time.
 
-usage: matmul_rate.py MODEL_FOLDER [--dtype bfloat16|float32] [--rows 512]
+usage: matmul_rate.py MODEL_FOLDER [--engine torch|onednn|plugin] [--dtype bfloat16|float32] [--rows 512]
+
+torch: PyTorch's own choice; onednn: PyTorch's oneDNN with weights packed in advance; plugin: XLA's CPU compiler (JAX).
 """
 
 import argparse
@@ -9,17 +11,48 @@ import json
 import pathlib
 import time
 
-import torch
+
+def of_torch(rows, out, inner, dtype):
+    import torch
+
+    x, weight = torch.randn(rows, inner).to(getattr(torch, dtype)), torch.randn(out, inner).to(getattr(torch, dtype))
+    return lambda: torch.nn.functional.linear(x, weight)
 
 
-def seconds(rows, out, inner, dtype):
-    """Returns the shortest time of one product with a weight [out, inner], as in a linear layer's forward pass."""
-    x, weight = torch.randn(rows, inner).to(dtype), torch.randn(out, inner).to(dtype)
+def of_onednn(rows, out, inner, dtype):
+    import torch
+    from torch.utils import mkldnn
+
+    dtype = getattr(torch, dtype)
+    linear = mkldnn.to_mkldnn(torch.nn.Linear(inner, out, bias=False).eval(), dtype)
+    x = torch.randn(rows, inner).to(dtype).to_mkldnn()
+
+    def product():
+        with torch.no_grad():
+            return linear(x)
+
+    return product
+
+
+def of_plugin(rows, out, inner, dtype):
+    import jax
+
+    x, weight = (jax.random.normal(jax.random.key(i), s).astype(dtype) for i, s in enumerate([(rows, inner), (out, inner)]))
+    product = jax.jit(lambda x, w: x @ w.T)
+    return lambda: product(x, weight).block_until_ready()
+
+
+ENGINES = dict(torch=of_torch, onednn=of_onednn, plugin=of_plugin)
+
+
+def seconds(product):
+    """Returns the shortest time of one product, as in a linear layer's forward pass."""
+    product()
     best = float("inf")
     for _ in range(5):
         start, count = time.perf_counter(), 0
         while time.perf_counter() - start < 0.1:
-            torch.nn.functional.linear(x, weight)
+            product()
             count += 1
         best = min(best, (time.perf_counter() - start) / count)
     return best
@@ -28,6 +61,7 @@ def seconds(rows, out, inner, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--engine", choices=list(ENGINES), default="torch")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--rows", type=int, default=512)
     options = parser.parse_args()
@@ -41,7 +75,7 @@ def main():
               (layers, hidden, mlp), (1, vocab, hidden)]  # fmt: skip
     weights = sum(count * out * inner for count, out, inner in shapes)
     time_of_all = sum(
-        count * seconds(options.rows, out, inner, getattr(torch, options.dtype)) for count, out, inner in shapes
+        count * seconds(ENGINES[options.engine](options.rows, out, inner, options.dtype)) for count, out, inner in shapes
     )
     print(json.dumps(dict(gflops=round(2 * options.rows * weights / time_of_all / 1e9, 1), weights=weights)))
 

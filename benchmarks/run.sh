@@ -1,16 +1,12 @@
 #!/usr/bin/env bash
-# Compares Fettle with Transformers + PEFT: LoRA on random models of the 135M shape. Speed and memory are ratios of
-# alternating runs. Prints a Markdown table and keeps it in benchmarks/results/.
+# Compares Fettle with Transformers + PEFT and with plain JAX (bench.py). Writes benchmarks/DATE-CPU.md.
 #
-# usage: benchmarks/run.sh [options of compare.py]          FETTLE names the program, by default build/fettle
+# usage: benchmarks/run.sh [options of bench.py]          FETTLE names the program, by default build/fettle
 set -euo pipefail
 cd "$(dirname "$0")/.."
-fettle=${FETTLE:-build/fettle}
 python=$(tests/reference/python_env.sh)
 models=${FETTLE_CACHE:-$HOME/.cache/fettle}/benchmarks
-"$python" benchmarks/make_model.py "$models/135m-bf16" --dtype bfloat16 >&2
-"$python" benchmarks/make_model.py "$models/135m-f32" --dtype float32 >&2
-mkdir -p benchmarks/results
-"$python" benchmarks/compare.py "$fettle" "$models/135m-bf16" "$models/135m-f32" "$@" |
-  tee "benchmarks/results/lora-135m-$(nproc)-cores.md.part"
-mv benchmarks/results/lora-135m-"$(nproc)"-cores.md{.part,}
+mkdir -p "$models"
+cpu=$(grep -q avx512_bf16 /proc/cpuinfo && echo avx512-bf16 || { grep -q avx512f /proc/cpuinfo && echo avx512 || echo avx2; })
+[[ " $* " == *" --avx2 "* ]] && cpu=limited-to-avx2
+"$python" benchmarks/bench.py --jax-python="$(benchmarks/jax_env.sh)" "${FETTLE:-build/fettle}" "$models" "benchmarks/$(date +%F)-$cpu.md" "$@"

@@ -1,7 +1,8 @@
 // Replaces the C library's functions for aligned memory in this program and in the libraries that it loads: large
-// blocks come from a MemoryPool. The CPU plugin takes a step's temporaries and results from posix_memalign.
+// blocks then come from a MemoryPool. It is for the CPU plugin, which takes a step's temporaries and results from
+// posix_memalign.
 //
-// malloc itself stays the C library's, so the pool may use it for its own records.
+// Does not replace malloc, so the pool itself can use it for its records.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +29,7 @@ MemoryPool* pool() {
   return made;
 }
 
-// Set once the pool has been used; free() must not make one.
+// Null until the pool's first use. free() reads it, because pool() would create a pool.
 MemoryPool* in_use = nullptr;
 
 bool is_pooled(const void* block) {

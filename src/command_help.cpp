@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "config/recipe.h"
+#include "config/key_help.h"
 #include "stages/stages.h"
 
 namespace fettle {
@@ -26,6 +26,11 @@ const std::vector<Help>& all_help() {
         "fettle train tune.yaml resume_from_checkpoint=true"},
        {"model_name_or_path", "dataset", "output_dir", "stage", "finetuning_type", "per_device_train_batch_size",
         "gradient_accumulation_steps", "cutoff_len", "learning_rate", "num_train_epochs", "bf16",
+        "resume_from_checkpoint"}},
+      {"launch",
+       {"fettle launch --hosts gpu01,gpu02 tune.yaml", "fettle launch --hosts gpu01,gpu02 --per-host 8 tune.yaml",
+        "fettle launch --hosts gpu01,gpu02 tune.yaml resume_from_checkpoint=true"},
+       {"model_name_or_path", "dataset", "output_dir", "mesh", "per_device_train_batch_size",
         "resume_from_checkpoint"}},
       {"plan",
        {"fettle plan tune.yaml", "fettle plan tune.yaml --target rtx4090 --fit batch",
@@ -49,11 +54,21 @@ const std::vector<Help>& all_help() {
         "fettle chat tune.yaml default_system=\"Answer in one sentence.\""},
        {"model_name_or_path", "adapter_name_or_path", "max_new_tokens", "do_sample", "temperature", "top_p",
         "default_system", "template"}},
+      {"serve",
+       {"fettle serve tune.yaml adapter_name_or_path=out",
+        "fettle serve model_name_or_path=merged --port 9000 --rows 32",
+        "fettle serve tune.yaml adapter_name_or_path=out --host 0.0.0.0 --api-key SECRET"},
+       {"model_name_or_path", "adapter_name_or_path", "max_new_tokens", "do_sample", "temperature", "top_p",
+        "default_system", "template"}},
       {"export",
        {"fettle export tune.yaml adapter_name_or_path=out export_dir=merged",
         "fettle export tune.yaml adapter_name_or_path=out export_dir=merged export_dtype=bfloat16",
         "fettle export model_name_or_path=models/old export_dir=models/new export_dtype=float16"},
        {"model_name_or_path", "adapter_name_or_path", "export_dir", "export_dtype", "export_size", "quantization_bit"}},
+      {"convert",
+       {"fettle convert axolotl.yaml > tune.yaml", "fettle convert llamafactory_v1.yaml output_dir=out > tune.yaml",
+        "fettle convert --help-keys"},
+       {"model_name_or_path", "dataset", "template", "finetuning_type"}},
       {"data",
        {"fettle data tune.yaml", "fettle data tune.yaml --rows 10",
         "fettle data model_name_or_path=models/base dataset=rows.jsonl --json"},

@@ -13,11 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file_error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "command_help.h"
+#include "config/key_help.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
 #include "doctor/doctor.h"
@@ -28,11 +30,13 @@
 #include "inspect/data_command.h"
 #include "inspect/download_command.h"
 #include "jinja/template.h"
+#include "launch.h"
 #include "plan/command.h"
 #include "run/device_request.h"
 #include "run/hub_names.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
+#include "serve/server.h"
 #include "stages/stages.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
@@ -260,6 +264,19 @@ int run(int argc, char** argv) {
   };
   recipe_command("train", "fine-tune a model",
                  [](const Recipe& recipe) { return finetune(Request(recipe, Command::kTrain)); });
+  LaunchOptions started;
+  CLI::App* launch_command = app.add_subcommand("launch", "train on several hosts, which are reached over ssh");
+  launch_command->add_option("words", started.words, "what `fettle train` gets: a recipe file and key=value words")
+      ->option_text(" ")
+      ->required();
+  launch_command->add_option("--hosts", started.hosts, "names of the hosts, with commas; the first one runs process 0")
+      ->required();
+  launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
+  launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");
+  launch_command->add_option("--port", started.port, "port on the first host, through which the processes meet");
+  add_help(*launch_command, true);
+  launch_command->callback([&] { action = [&] { return launch(started); }; });
+
   PlanOptions plan;
   std::string target;
   CLI::App* plan_command =
@@ -289,10 +306,28 @@ int run(int argc, char** argv) {
                  });
   recipe_command("chat", "talk to a model in the terminal",
                  [](const Recipe& recipe) { return run_chat(Request(recipe, Command::kChat)); });
+  ServeOptions serve{.api_key = environment("FETTLE_API_KEY")};
+  CLI::App* serve_command =
+      recipe_command("serve", "answer requests in OpenAI's protocol over HTTP",
+                     [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kGenerate), serve); });
+  serve_command->add_option("--host", serve.host, "address to listen at (127.0.0.1; 0.0.0.0: all of this machine)");
+  serve_command->add_option("--port", serve.port, "port to listen at (8080; 0: any free one)")
+      ->check(CLI::Range(0, 65535));
+  serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
+  serve_command->add_option("--name", serve.name, "name of the model in requests and answers");
+  serve_command->add_option("--rows", serve.rows, "replies written at once (16)")->check(CLI::Range(1, 1024));
+  serve_command->add_option("--max-waiting", serve.max_waiting, "requests that may wait for a row (64)")
+      ->check(CLI::Range(0, 4096));
   recipe_command("export", "merge adapters into one model folder and check the result", [](const Recipe& recipe) {
     fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
     return 0;
   });
+
+  recipe_command("convert", "print another tool's recipe in Fettle's keys, and say what it means",
+                 [](const Recipe& recipe) {
+                   fmt::print("{}", to_yaml(recipe));
+                   return 0;
+                 });
 
   DataOptions report;
   CLI::App* data_command = recipe_command("data", "show what would be trained on", [&](const Recipe& recipe) {

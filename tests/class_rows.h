@@ -32,7 +32,7 @@ inline Batch class_batch(const std::string& problem, int64_t first, int64_t micr
       .tokens = HostArray::zeros(tokens),
       .positions = HostArray::zeros(tokens),
       .segments = HostArray::zeros(tokens),
-      .rows = HostArray::zeros(tokens),
+      .sequence_numbers = HostArray::zeros(tokens),
       .token_types = HostArray::zeros(tokens),
       .classes = HostArray::zeros({DType::kF32, {micro_batches * rows, k}})};
   for (int64_t r = 0; r < micro_batches * rows - filler; ++r) {
@@ -42,7 +42,7 @@ inline Batch class_batch(const std::string& problem, int64_t first, int64_t micr
       batch.tokens.as<int32_t>()[at] = std::max(ids[i], 2);
       batch.positions.as<int32_t>()[at] = static_cast<int32_t>(i);
       batch.segments.as<int32_t>()[at] = 1;
-      batch.rows.as<int32_t>()[at] = static_cast<int32_t>(r + 1);
+      batch.sequence_numbers.as<int32_t>()[at] = static_cast<int32_t>(r + 1);
       batch.token_types.as<int32_t>()[at] = i >= ids.size() / 2 ? 1 : 0;
     }
     const nlohmann::json& label = labels[static_cast<size_t>(first + r)];

@@ -20,6 +20,11 @@ inline void make_adapter(const std::filesystem::path& to, const Model& model, co
   config.target_parameters = options.parameters;
   config.modules_to_save = options.saved;
   config.use_dora = options.dora;
+  config.use_rslora = options.rslora;
+  if (const int64_t factor = options.gate_up_factor; factor != 1) {
+    config.rank_pattern = {{".*\\.gate_up_proj", factor * options.rank}};
+    config.alpha_pattern = {{".*\\.gate_up_proj", static_cast<double>(factor) * options.alpha}};
+  }
   std::vector<Param> params = lora_params(model, options);
   for (const Param& param : saved_params(model, options)) params.push_back(param);
   NamedShapes shapes;

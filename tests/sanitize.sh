@@ -26,7 +26,7 @@ failed=0
 for kind in "${kinds[@]}"; do
   build=$root/build/$kind
   cmake -S "$root" -B "$build" -G Ninja -DFETTLE_SANITIZE="$kind" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
-  cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target "${programs[@]}" fettle_columns
+  cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target "${programs[@]}" fettle_columns fettle_pmix
   for run in "${runs[@]}"; do
     read -r program filter <<<"$run"
     log=$build/$program.log

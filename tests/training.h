@@ -58,12 +58,11 @@ struct TrainOptions {
 struct TrainResult {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> metrics;  // of preferences, by step
-  std::map<std::string, Value> trained;                // weights by parameter after the last step
-  std::map<std::string, std::vector<int64_t>>
-      layers;                                    // numbers of the layers of each parameter; {0} outside of the layers
-  std::map<std::string, Value> moments;          // AdamW's first moments: sums of gradients
-  int64_t positions = 0;                         // computed in all steps
-  std::set<std::pair<int64_t, int64_t>> shapes;  // lines and length of the micro-batches
+  std::map<std::string, Value> trained;                // weights by stack after the last step
+  std::map<std::string, std::vector<int64_t>> layers;  // numbers of the layers of each stack; {0} outside of the layers
+  std::map<std::string, Value> moments;                // AdamW's first moments: sums of gradients
+  int64_t positions = 0;                               // computed in all steps
+  std::set<std::pair<int64_t, int64_t>> shapes;        // lines and length of the micro-batches
 };
 
 // The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
@@ -108,10 +107,10 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
     for (const auto& [name, value] : outcome.metrics) result.metrics[name].push_back(value);
   }
   for (const Param& param : run.trained) {
-    result.layers[param.hf_name] = run.layers_of(param);
-    result.trained[param.hf_name] = to_value(state.buffers.at(trained_input(param)).download());
-    if (state.buffers.contains("m/" + param.hf_name))
-      result.moments[param.hf_name] = to_value(state.buffers.at("m/" + param.hf_name).download());
+    const std::string name = param.stack_name();
+    result.layers[name] = run.layers_of(param);
+    result.trained[name] = to_value(state.buffers.at(trained_input(param)).download());
+    if (state.buffers.contains("m/" + name)) result.moments[name] = to_value(state.buffers.at("m/" + name).download());
   }
   return result;
 }

@@ -66,7 +66,19 @@ const std::vector<float>& values_of(Quantisation::Type type) {
       for (float value : {0.0f, 0.0625f, 8.0f, 12.0f, 4.0f, 6.0f, 2.0f, 3.0f}) out.push_back(sign * value / 12);
     return out;
   }();
+  static const std::vector<float> e2m1{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  if (type == Quantisation::Type::kMxfp4) return e2m1;
   return type == Quantisation::Type::kNf4 ? nf4 : fp4;
+}
+
+const std::vector<float>& mxfp4_scales() {
+  static const std::vector<float> scales = [] {
+    std::vector<float> out(256);
+    for (int i = 0; i < 256; ++i) out[static_cast<size_t>(i)] = std::ldexp(1.0f, i - 127);
+    return out;
+  }();
+  return scales;
 }
 
 const std::vector<float>& nested_values() {

@@ -11,8 +11,10 @@
 
 namespace fettle {
 
-// Returns the values of codes 0 to 15, as in bitsandbytes' tables.
+// Returns the values of codes 0 to 15, as in bitsandbytes' tables; of mxfp4 as in its specification.
 const std::vector<float>& values_of(Quantisation::Type type);
+// Returns the factors that bytes 0 to 255 of mxfp4's scales stand for: 2^(byte - 127).
+const std::vector<float>& mxfp4_scales();
 // Returns the values of codes 0 to 255 of the absmax in nested blocks: bitsandbytes' signed dynamic map.
 const std::vector<float>& nested_values();
 

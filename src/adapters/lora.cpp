@@ -14,7 +14,23 @@
 namespace fettle {
 namespace {
 
-const std::string kGateUp = "mlp.experts.gate_up_proj", kDown = "mlp.experts.down_proj";
+// The names of Transformers 5 and PEFT for the router's weight and for the weights of all experts of a layer.
+struct ExpertParameters {
+  std::string router, gate_up, down;
+};
+
+ExpertParameters parameters_of(const ModelConfig& c) {
+  if (c.experts.fused()) return {c.experts.router + ".weight", c.experts.gate_up, c.experts.down};
+  static const std::string kOlder = "block_sparse_moe.";  // in files of Mixtral
+  const std::string& router = c.experts.router;
+  return {(router.starts_with(kOlder) ? "mlp." + router.substr(kOlder.size()) : router) + ".weight",
+          "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+}
+
+// Returns the module that has the parameter.
+std::string holder_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
 
 // A 32-bit mixer: a bijection whose every output bit depends on every input bit (constants of "lowbias32").
 Tensor mix(Tensor x) {
@@ -37,8 +53,9 @@ Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
 
 }  // namespace
 
-double LoraOptions::scale() const {
-  return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+double LoraOptions::scale(int64_t factor) const {
+  const auto times = static_cast<double>(factor), ranks = times * static_cast<double>(rank);
+  return times * alpha / (rslora ? std::sqrt(ranks) : ranks);
 }
 
 Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
@@ -111,29 +128,35 @@ std::vector<Param> linear_lora_params(const Model& model, const LoraOptions& opt
 }
 
 // Returns the LoRA weights of one of options.parameters.
-std::vector<Param> expert_lora_weights(const Model& model, const LoraOptions& options, const std::string& parameter) {
+std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions& options,
+                                          const std::string& parameter) {
   const ModelConfig& c = model.config;
   const auto experts = std::ranges::find_if(model.params, [](const Param& param) { return param.has_experts(); });
-  const LayerSet& layers = experts->layers;
+  const ExpertParameters all = parameters_of(c);
   const std::string name = model.family->layer_prefix + lora_of_parameter(options, parameter);
-  const bool down = parameter == kDown;
-  const int64_t in = down ? c.expert_size : c.hidden_size;
-  // The outputs of gate_up are the gate's and then up's, and tp splits each. B is therefore not split by tp.
-  const int64_t out = down ? c.hidden_size : 2 * c.expert_size;
-  return {{.hf_name = name + ".lora_A.weight",
-           .dims = {c.num_experts, options.rank, in},
-           .axes = {"experts", "rank", down ? "mlp" : "embed"},
-           .role = Role::kLoraA,
-           .layers = layers,
-           .init = Init::kUniformByFanIn,
-           .fused = 0},
-          {.hf_name = name + ".lora_B.weight",
-           .dims = {out, options.rank, c.num_experts},
-           .axes = {down ? "embed" : "", "rank", "experts"},
-           .role = Role::kLoraB,
-           .layers = layers,
-           .init = Init::kZeros,
-           .fused = 1}};
+  Param a{.hf_name = name + ".lora_A.weight",
+          .dims = {options.rank, c.hidden_size},
+          .axes = {"rank", "embed"},
+          .role = Role::kLoraA,
+          .layers = experts->layers,
+          .init = Init::kUniformByFanIn};
+  Param b{.hf_name = name + ".lora_B.weight",
+          .dims = {c.num_experts, options.rank},
+          .axes = {"", "rank"},
+          .role = Role::kLoraB,
+          .layers = experts->layers,
+          .init = Init::kZeros};
+  if (parameter == all.router) return {a, b};
+  const bool down = parameter == all.down;
+  const int64_t rank = down ? options.rank : options.rank * options.gate_up_factor;
+  a.dims = {c.num_experts, rank, down ? c.expert_size : c.hidden_size};
+  a.axes = {"experts", "rank", down ? "mlp" : "embed"};
+  a.fused = 0;
+  // The outputs of gate_up are the gate's and up's, and tp splits each. B is therefore not split by tp.
+  b.dims = {down ? c.hidden_size : 2 * c.expert_size, rank, c.num_experts};
+  b.axes = {down ? "embed" : "", "rank", "experts"};
+  b.fused = 1;
+  return {a, b};
 }
 
 }  // namespace
@@ -149,7 +172,7 @@ std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   for (const std::string& parameter : options.parameters)
-    for (Param& param : expert_lora_weights(model, options, parameter)) params.push_back(std::move(param));
+    for (Param& param : parameter_lora_weights(model, options, parameter)) params.push_back(std::move(param));
   return params;
 }
 
@@ -157,22 +180,20 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
   if (base.role == Role::kLinear)
     for (const std::string& module : options.modules)
       if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, base);
-  const std::string& parameter =
-      base.role == Role::kExpertDown || base.hf_name.ends_with("down_proj") ? kDown : kGateUp;
+  if (!base.has_experts() && base.role != Role::kRouter) return {};
+  const ExpertParameters all = parameters_of(model.config);
+  const bool down = base.role == Role::kExpertDown || base.hf_name.ends_with("." + all.down);
+  const std::string& parameter = base.role == Role::kRouter ? all.router : down ? all.down : all.gate_up;
   const bool adapted = std::ranges::find(options.parameters, parameter) != options.parameters.end();
-  return base.has_experts() && adapted ? expert_lora_weights(model, options, parameter) : std::vector<Param>{};
+  return adapted ? parameter_lora_weights(model, options, parameter) : std::vector<Param>{};
 }
 
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
   if (model.config.num_experts == 0)
     throw UserError("target_parameters: {} has no experts; name linear layers in lora_target instead: {}",
                     model.family->model_type, fmt::join(model.linears(), ", "));
-  if (model.config.experts.fused())
-    throw UserError(
-        "target_parameters: LoRA on the fused experts of {} is not implemented; name linear layers in lora_target "
-        "instead: {}",
-        model.family->model_type, fmt::join(model.linears(), ", "));
-  const std::vector<std::string> all{kGateUp, kDown};
+  const ExpertParameters names = parameters_of(model.config);
+  const std::vector<std::string> all{names.router, names.gate_up, names.down};
   std::vector<std::string> out;
   auto means = [](const std::string& target, const std::string& name) {
     return target == name || name.ends_with("." + target);
@@ -188,16 +209,25 @@ std::vector<std::string> expert_parameters(const Model& model, const std::vector
 }
 
 std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter) {
-  const std::string holder = parameter.substr(0, parameter.rfind('.'));
-  return parameter == options.parameters.back() ? holder : holder + ".base_layer";
+  const std::string holder = holder_of(parameter);
+  const auto place = std::ranges::find(options.parameters, parameter);
+  const bool outer = std::none_of(place + 1, options.parameters.end(),
+                                  [&](const std::string& later) { return holder_of(later) == holder; });
+  return outer ? holder : holder + ".base_layer";
 }
 
 std::optional<ExpertLora> expert_lora(const LoraOptions& options) {
   if (options.parameters.empty()) return std::nullopt;
-  ExpertLora pairs{.gate_up = {}, .down = {}, .scale = options.scale()};
-  for (const std::string& parameter : options.parameters)
-    (parameter == kDown ? pairs.down : pairs.gate_up) = lora_of_parameter(options, parameter);
-  return pairs;
+  ExpertLora out{.gate_up = {},
+                 .down = {},
+                 .router = {},
+                 .scale = options.scale(),
+                 .gate_up_scale = options.scale(options.gate_up_factor)};
+  for (const std::string& parameter : options.parameters) {
+    const bool gate_up = parameter.ends_with(".gate_up_proj"), down = parameter.ends_with(".down_proj");
+    (gate_up ? out.gate_up : down ? out.down : out.router) = lora_of_parameter(options, parameter);
+  }
+  return out;
 }
 
 Tensor has_lora(const LoraOptions& options, const Tensor& layer) {

@@ -22,11 +22,14 @@ struct LoraOptions {
   bool fan_in_fan_out = false;       // base weights are [in, out]
   bool dora = false;
   std::vector<int64_t> layers = {};  // the layers that have LoRA weights; empty: all
-  std::vector<std::string> parameters =
-      {};                               // expert parameters that have LoRA weights, in the order of expert_parameters()
+  // Expert parameters, and the router's weight, that have LoRA weights, in the order of expert_parameters().
+  std::vector<std::string> parameters = {};
+  // The rank and alpha of gate_up are this many times the others'. PEFT takes 2 when its config names gate and up.
+  int64_t gate_up_factor = 1;
   std::vector<std::string> saved = {};  // modules that are trained whole, as in PEFT's modules_to_save
 
-  double scale() const;
+  // Returns the factor on B A of a module whose rank and alpha are `factor` times rank and alpha.
+  double scale(int64_t factor = 1) const;
 };
 
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks. Other names
@@ -34,9 +37,9 @@ struct LoraOptions {
 // nothing.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
-// Returns which parameters of experts `targets` match. Such a parameter holds the weights of all experts of a layer,
-// under the name of Transformers 5 and PEFT ("mlp.experts.gate_up_proj": gate and up fused). Throws UserError that
-// lists them when a target matches nothing, or when the model has no experts.
+// Returns which parameters of experts `targets` match: the weights of all experts of a layer, under the name of
+// Transformers 5 and PEFT ("mlp.experts.gate_up_proj": gate and up fused), or the router's weight ("mlp.gate.weight").
+// Throws UserError that lists them when a target matches nothing, or when the model has no experts.
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets);
 
 // Returns the prefix within a layer of the LoRA weights of one of options.parameters. It follows PEFT's nested
@@ -46,7 +49,7 @@ std::string lora_of_parameter(const LoraOptions& options, const std::string& par
 std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 
 // Returns the LoRA weights of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's
-// files store them as [E r, in] and [out, r E].
+// files store them as [E r, in] and [out, r E]. The router's are [r, D] and [E, r].
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
@@ -79,8 +82,8 @@ struct DropoutKey {
 
 // Adds the adapter, also that of experts, to the forward pass. Without a key, nothing is dropped.
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr);
-// Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped.
-// `rules` outlive the function; without them, products do not know how their inputs are split.
+// Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped. `rules` must outlive
+// the function. Without `rules`, products treat their inputs as not split.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
     const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr);
 

@@ -19,7 +19,7 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   const Tensor half = constant(128, DType::kU8);
   std::vector<Tensor> choices;
   for (float value : values) choices.push_back(constant(value, DType::kF32));
-  for (int64_t bit = 3; bit >= 0; --bit) {  // from the lowest of the four
+  for (int64_t bit = 3; bit >= 0; --bit) {  // starts at the lowest of the four bits
     const Tensor set = compare(bit == 0 ? nibble_u8 : shift_left(nibble_u8, bit), "GE", half);
     std::vector<Tensor> next;
     for (size_t i = 0; i < choices.size(); i += 2) next.push_back(select(set, choices[i + 1], choices[i]));
@@ -33,13 +33,56 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
   const Tensor values = reshape(take(table, convert(codes, DType::kI32)), codes.dims());
-  const int64_t blocks = absmax.dim(0), count = product(codes.dims());
-  const Tensor spread = reshape(broadcast_to(expand(absmax, 1), {blocks, Quantisation::kNestedBlock}),
-                                {blocks * Quantisation::kNestedBlock});
-  return values * reshape(slice(spread, 0, 0, count), codes.dims()) + reshape(offset, {});
+  // Each expert has its own blocks and mean.
+  const int64_t experts = absmax.rank() == 2 ? absmax.dim(0) : 1, blocks = absmax.dim(-1);
+  const Dims apart{experts, blocks, Quantisation::kNestedBlock};
+  const Tensor spread = reshape(broadcast_to(reshape(absmax, {experts, blocks, 1}), apart),
+                                {experts, blocks * Quantisation::kNestedBlock});
+  const Tensor scale = reshape(slice(spread, 1, 0, product(codes.dims()) / experts), codes.dims());
+  const Tensor mean = experts == 1 ? reshape(offset, {}) : broadcast_in_dim(offset, codes.dims(), {0});
+  return values * scale + mean;
+}
+
+// [E, in, out..] -> [E, out.., in].
+template <typename List>
+List inputs_last(List list) {
+  std::rotate(list.begin() + 1, list.begin() + 2, list.end());
+  return list;
+}
+
+// Returns the weight [E, in, out..].
+Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
+  Dims pairs = scales.dims();
+  pairs.insert(pairs.end(), {Quantisation::kMxfp4Block / 2, 2});
+  Dims bytes = pairs;
+  bytes.back() = 1;
+  const Tensor whole = broadcast_to(reshape(codes, bytes), pairs);
+  const Tensor second = compare(iota({DType::kU8, pairs}, scales.rank() + 1), "EQ", constant(1, DType::kU8));
+  const Tensor value = value_of(select(second, whole, shift_left(whole, 4)), values_of(Quantisation::Type::kMxfp4));
+  const std::vector<float>& powers = mxfp4_scales();
+  const Tensor table = literal({powers.begin(), powers.end()}, {DType::kF32, {static_cast<int64_t>(powers.size()), 1}});
+  const Tensor factor = reshape(take(table, convert(scales, DType::kI32)), scales.dims());
+  const Tensor scaled = value * expand(expand(factor, scales.rank()), scales.rank() + 1);
+  Dims together = scales.dims(), order{0, scales.rank() - 1};
+  together.back() *= Quantisation::kMxfp4Block;
+  for (int64_t d = 1; d + 1 < scales.rank(); ++d) order.push_back(d);
+  return transpose(reshape(scaled, together), order);
 }
 
 }  // namespace
+
+Dims QuantisedWeight::rows() const {
+  Dims out = base.dims;
+  if (base.fused < 0 || base.fused + 2 != static_cast<int>(out.size())) return out;
+  out[out.size() - 2] *= out.back();
+  out.pop_back();
+  return out;
+}
+
+bool is_quantised(const Param& param, const Quantisation& format, bool stored) {
+  if (param.role == Role::kLinear) return true;
+  return param.has_experts() && !stored && format.four_bits() && QuantisedWeight{param, format, {}}.by_rows();
+}
 
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules) {
   internal_check(base.dims.size() >= 2, "{}: only matrices can be quantised, its shape is {}", base.hf_name,
@@ -53,6 +96,18 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
                          .layers = base.layers,
                          .dtype = dtype});
   };
+  if (format.type == Quantisation::Type::kMxfp4) {
+    Dims codes = inputs_last(base.dims), scales = codes;
+    LogicalAxes axes = inputs_last(base.axes);
+    internal_check(codes.back() % Quantisation::kMxfp4Block == 0, "{}: {} inputs are not whole blocks", base.hf_name,
+                   codes.back());
+    scales.back() /= Quantisation::kMxfp4Block;
+    if (rules.fitting(axes, scales).dims.back() != rules.fitting(axes, codes).dims.back()) axes.back() = "";
+    codes.back() /= 2;
+    add("", codes, axes, DType::kU8);
+    add(".scales", scales, axes, DType::kU8);
+    return out;
+  }
   if (!format.four_bits()) {
     add("", base.dims, base.axes, DType::kI8);
     add(".absmax", {base.dims.begin(), base.dims.end() - 1}, {base.axes.begin(), base.axes.end() - 1}, DType::kF32);
@@ -62,15 +117,22 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
   Dims codes{blocks_of(product(base.dims), 2)}, absmax{blocks};
   LogicalAxes axes{""};
   if (out.by_rows()) {
-    codes = absmax = base.dims;
+    codes = absmax = out.rows();
     codes.back() /= 2;
     absmax.back() /= Quantisation::kBlock;
-    axes = base.axes;
-    if (rules.fitting(axes, absmax).dims.back() != rules.fitting(axes, base.dims).dims.back()) axes.back() = "";
+    axes = {base.axes.begin(), base.axes.begin() + static_cast<std::ptrdiff_t>(codes.size())};
+    if (rules.fitting(axes, absmax).dims.back() != rules.fitting(axes, out.rows()).dims.back()) axes.back() = "";
   }
   add("", codes, axes, DType::kU8);
   add(".absmax", absmax, axes, format.nested ? DType::kU8 : DType::kF32);
   if (!format.nested) return out;
+  if (base.has_experts()) {
+    const int64_t experts = base.dims[0];
+    add(".nested_absmax", {experts, blocks_of(blocks / experts, Quantisation::kNestedBlock)}, {axes[0], ""},
+        DType::kF32);
+    add(".nested_offset", {experts}, {axes[0]}, DType::kF32);
+    return out;
+  }
   add(".nested_absmax", {blocks_of(blocks, Quantisation::kNestedBlock)}, {""}, DType::kF32);
   add(".nested_offset", {1}, {""}, DType::kF32);
   return out;
@@ -79,12 +141,13 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
   PathScope scope("dequantise");
   const Tensor& codes = parts[0];
+  if (weight.format.type == Quantisation::Type::kMxfp4) return dequantise_mxfp4(codes, parts[1]);
   if (!weight.format.four_bits()) return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
   Dims pairs = absmax.dims();
   pairs.insert(pairs.end(), {Quantisation::kBlock / 2, 1});
   const int64_t missing =
-      product(absmax.dims()) * Quantisation::kBlock / 2 - product(codes.dims());  // of the last block
+      product(absmax.dims()) * Quantisation::kBlock / 2 - product(codes.dims());  // bytes that the last block lacks
   const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), pairs);
   pairs.back() = 2;
   const Tensor whole = broadcast_to(bytes, pairs);

@@ -9,23 +9,33 @@
 
 namespace fettle {
 
-// A linear layer's frozen weight. Names of its parts within a layer:
+// A frozen weight of a linear layer, or of all experts of a layer. Names of its parts within a layer:
 //   <base>                codes: u8 [out.., in / 2], two elements a byte, the first in the high bits;
 //                         int8: i8 [out.., in]
 //   <base>.absmax         f32 [out.., in / 64], u8 when nested; int8: f32 [out..]
-//   <base>.nested_absmax  f32 [blocks of 256 absmax], when nested
-//   <base>.nested_offset  f32 [1]: the mean, when nested
+//   <base>.nested_absmax  f32 [blocks of 256 absmax], when nested; of experts: [E, ..]
+//   <base>.nested_offset  f32 [1]: the mean, when nested; of experts: [E]
+// mxfp4, of experts [E, in, out..]:
+//   <base>                u8 [E, out.., in / 2], two elements a byte, the first in the low bits
+//   <base>.scales         u8 [E, out.., in / 32]
 // The parts are split over devices like the base. When rows are not whole blocks of 64, codes and absmax are
 // one-dimensional, and every device stores all of them.
 struct QuantisedWeight {
   Param base;
   Quantisation format;
-  std::vector<Param> parts;  // in the order above
+  std::vector<Param> parts;  // in the order of the comment above
 
-  bool by_rows() const { return !format.four_bits() || base.dims.back() % Quantisation::kBlock == 0; }
+  // The base's dims. Two last dims that are one in the checkpoint are joined.
+  Dims rows() const;
+  bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns the parts of `base`. A last dim whose blocks do not divide over the devices is not split.
+// Returns whether frozen weights of this parameter are held in the format: linear layers, and experts in 4 bits whose
+// rows are whole blocks. Of a checkpoint that stores codes, only linear layers are.
+bool is_quantised(const Param& param, const Quantisation& format, bool stored);
+
+// Returns the parts of `base`. When the blocks along the last dim cannot be split evenly over the devices, the dim is
+// not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);
 
 // Computes the weight of one layer from its parts: f32 with the base's dims.

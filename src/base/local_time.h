@@ -10,11 +10,11 @@ namespace fettle {
 
 struct LocalTime {
   int64_t seconds = 0;       // since 1970-01-01 00:00 UTC
-  int64_t offset = 0;        // of the time zone, in seconds east of UTC
+  int64_t offset = 0;        // the time zone, in seconds east of UTC
   std::string zone = "UTC";  // its short name
 
   static LocalTime now();
-  static LocalTime at(std::time_t seconds);  // in this machine's zone
+  static LocalTime at(std::time_t seconds);  // the time in this machine's zone
   // The parts of the date. They point to `zone`, which must outlive them.
   std::tm parts() const;
   std::string text() const;  // "2026-11-22 18:32:02 +0100"

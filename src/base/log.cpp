@@ -33,7 +33,7 @@ void log_line(LogLevel level, const std::string& text) {
 }
 
 void live_line(const std::string& text) {
-  if (!stderr_is_terminal()) return;
+  if (!stderr_is_terminal() || current == LogLevel::kQuiet) return;
   std::lock_guard lock(mutex);
   winsize window{};
   const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;

@@ -76,7 +76,7 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
 TensorEntry as_param(TensorEntry entry, const Param& param) {
   entry.shape.dims = param.dims;
   if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());
-  if (param.fused >= 0 && !entry.dense())
+  if (param.fused >= 0 && !entry.dense_places())
     entry.strides.insert(entry.strides.begin() + param.fused, entry.strides[param.fused] * param.dims[param.fused + 1]);
   return entry;
 }
@@ -202,10 +202,10 @@ void check_weights(const ModelRepository& repository, const Model& model) {
     });
   };
   for (const std::string& name : repository.names()) {
-    const bool harmless = is_ignored(name) || carries(*model.family, name) ||
-                          (model.classifies() && std::ranges::any_of(others, [&](const std::string& other) {
-                             return name.starts_with(other);
-                           }));
+    const bool harmless =
+        is_ignored(name) || carries(*model.family, name) || is_beyond_layers(*model.family, model.config, name) ||
+        (model.classifies() &&
+         std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); }));
     if (!used.contains(name) && !harmless)
       throw UserError(
           "{}: tensor '{}' does not belong to a {} model with this config.json; the weights and the config belong to "

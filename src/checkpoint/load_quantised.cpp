@@ -6,6 +6,7 @@
 
 #include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
+#include "base/error.h"
 #include "base/parallel.h"
 #include "checkpoint/bitsandbytes.h"
 #include "checkpoint/pieces.h"
@@ -47,8 +48,15 @@ class Quantiser {
   Quantiser(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
             const std::vector<Layout>& layouts, const FindTensor& find, const LoadProgress& progress,
             const std::string& memory_kind)
-      : weight_(weight), layers_(find_layers(weight.base, find)), progress_(progress), work_(layers_.size()) {
+      : weight_(weight),
+        layers_(find_layers(weight.base, find)),
+        progress_(progress),
+        work_(static_cast<size_t>(weight.base.layer_count())) {
     lead_ = weight.base.stacked() ? 1 : 0;
+    for (LayerTensor& tensor : layers_) {  // the dims in which the weight is quantised
+      tensor.entry.shape.dims = weight.rows();
+      if (weight.base.of_experts()) tensor.entry.shape.dims.erase(tensor.entry.shape.dims.begin());
+    }
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       shapes_.push_back(stacked_shape(weight.parts[i], *weight.parts[i].dtype));
       builders_.emplace_back(client, shapes_[i], layouts[i], memory_kind);
@@ -70,7 +78,7 @@ class Quantiser {
   struct Layer {
     std::atomic<int64_t> left{0};  // pieces that are not done
     std::mutex begin;
-    std::vector<float> absmax;  // of all blocks or rows
+    std::vector<float> absmax;  // the absmax of all blocks or rows
   };
 
   size_t number_of(const BoxPiece& piece) const { return lead_ == 0 ? 0 : static_cast<size_t>(piece.box.start[0]); }
@@ -78,7 +86,6 @@ class Quantiser {
   void quantise(const BoxPiece& piece) {
     const size_t number = number_of(piece);
     Layer& layer = work_[number];
-    const LayerTensor& tensor = layers_[number];
     const Dims absmax_dims = inner_box(Box::whole(shapes_[1].dims), lead_).size;
     {
       const std::lock_guard lock(layer.begin);
@@ -88,19 +95,19 @@ class Quantiser {
     // The weight's elements that the box `codes` encodes, and the box of their absmax.
     Box elements = codes, absmax = codes;
     if (!weight_.by_rows()) {
-      elements = Box::whole(weight_.base.dims);
+      elements = Box::whole(weight_.rows());
       absmax = Box::whole(absmax_dims);
     } else if (weight_.format.four_bits()) {
       for (int64_t* of : {&elements.start.back(), &elements.size.back()}) *of *= 2;
       for (int64_t* of : {&absmax.start.back(), &absmax.size.back()}) *of /= kCodesBlock / 2;
     } else {  // int8 needs whole rows, even for a part of a row
       elements.start.back() = 0;
-      elements.size.back() = weight_.base.dims.back();
+      elements.size.back() = weight_.rows().back();
       absmax.start.pop_back();
       absmax.size.pop_back();
     }
     const std::span<float> values = values_memory(elements.elements());
-    tensor.file->read_slice(tensor.entry, elements, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+    read(number, elements, values);
     std::vector<float> found(static_cast<size_t>(absmax.elements()));
     const bool four_bits = weight_.format.four_bits();
     const std::span<std::byte> out = staging(four_bits ? absmax.elements() * kCodesBlock / 2 : elements.elements());
@@ -119,6 +126,23 @@ class Quantiser {
     if (--layer.left == 0) finish(static_cast<int64_t>(number));
   }
 
+  // Reads a box of a layer's weight. Of experts, it may lie in several tensors.
+  void read(size_t number, const Box& elements, std::span<float> out) const {
+    if (!weight_.base.of_experts()) {
+      const auto& [file, entry] = layers_[number];
+      return file->read_slice(entry, elements, DType::kF32, reinterpret_cast<std::byte*>(out.data()));
+    }
+    const Box of_expert = inner_box(elements, 1);
+    const auto count = static_cast<size_t>(of_expert.elements());
+    for (int64_t i = 0; i < elements.size[0]; ++i) {
+      const auto& [file, entry] = layers_[number * tensors_of_layer() + static_cast<size_t>(elements.start[0] + i)];
+      file->read_slice(entry, of_expert, DType::kF32,
+                       reinterpret_cast<std::byte*>(out.subspan(static_cast<size_t>(i) * count, count).data()));
+    }
+  }
+
+  size_t tensors_of_layer() const { return layers_.size() / work_.size(); }
+
   int64_t read_bytes(const Box& codes) const {
     return codes.elements() * (weight_.format.four_bits() ? 2 : 1) * byte_size(layers_[0].entry.shape.dtype);
   }
@@ -129,15 +153,25 @@ class Quantiser {
       write_layer(builders_[part], shapes_[part], lead_, number, bytes_of(whole));
     };
     if (weight_.format.nested) {
-      const NestedAbsmax nested = quantise_absmax(layer.absmax);
-      write(1, nested.codes.data());
-      write(2, nested.absmax.data());
-      write(3, &nested.offset);
+      const size_t experts = weight_.base.has_experts() ? static_cast<size_t>(weight_.base.dims[0]) : 1;
+      const size_t count = layer.absmax.size() / experts;
+      NestedAbsmax all;
+      std::vector<float> offsets;
+      for (size_t i = 0; i < experts; ++i) {
+        const NestedAbsmax one = quantise_absmax(std::span(layer.absmax).subspan(i * count, count));
+        all.codes.insert(all.codes.end(), one.codes.begin(), one.codes.end());
+        all.absmax.insert(all.absmax.end(), one.absmax.begin(), one.absmax.end());
+        offsets.push_back(one.offset);
+      }
+      write(1, all.codes.data());
+      write(2, all.absmax.data());
+      write(3, offsets.data());
     } else {
       write(1, layer.absmax.data());
     }
     layer.absmax = {};
-    layers_[static_cast<size_t>(number)].file->release(layers_[static_cast<size_t>(number)].entry);
+    const size_t first = static_cast<size_t>(number) * tensors_of_layer();
+    for (size_t i = first; i < first + tensors_of_layer(); ++i) layers_[i].file->release(layers_[i].entry);
   }
 
   const QuantisedWeight& weight_;
@@ -181,11 +215,35 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
   return out;
 }
 
+// Loads the codes of experts in MXFP4.
+std::vector<DeviceBuffer> load_mxfp4(const Client& client, const QuantisedWeight& weight,
+                                     const std::vector<Layout>& layouts, const FindTensor& find,
+                                     const LoadProgress& progress, const std::string& memory_kind) {
+  std::vector<std::vector<LayerTensor>> tensors(2);
+  for (const LayerTensor& layer : find_layers(weight.base, find)) {
+    if (!layer.entry.mxfp4)
+      throw UserError("{}: '{}' is not stored in MXFP4, but quantization_config in config.json says so",
+                      layer.file->path().string(), layer.entry.name);
+    const Mxfp4Parts& stored = *layer.entry.mxfp4;
+    tensors[0].push_back({stored.blocks_file, stored.blocks});
+    tensors[1].push_back({stored.scales_file, stored.scales});
+  }
+  std::vector<DeviceBuffer> out;
+  for (size_t i = 0; i < 2; ++i) {
+    for (LayerTensor& tensor : tensors[i]) tensor.entry.shape.dims = weight.parts[i].dims;
+    out.push_back(
+        load_layers(client, stacked_shape(weight.parts[i], DType::kU8), layouts[i], tensors[i], progress, memory_kind));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<DeviceBuffer> load_quantised(const Client& client, const QuantisedWeight& weight, const ModelConfig& config,
                                          const std::vector<Layout>& layouts, const FindTensor& find,
                                          const LoadProgress& progress, const std::string& memory_kind) {
+  if (weight.format.type == Quantisation::Type::kMxfp4)
+    return load_mxfp4(client, weight, layouts, find, progress, memory_kind);
   if (config.quantisation) return load_stored(client, weight, config, layouts, find, progress, memory_kind);
   return Quantiser(client, weight, config, layouts, find, progress, memory_kind).run();
 }

@@ -13,8 +13,8 @@ namespace fettle {
 
 struct BoxPiece {
   int part;
-  int64_t offset;  // in the part's bytes
-  Box box;         // in the global array
+  int64_t offset;  // offset in the part's bytes
+  Box box;         // the elements, in the global array
 };
 
 // Splits `parts` into pieces of at most `most` bytes where a dim allows it. Pieces come in the order of the global

@@ -7,14 +7,18 @@
 #include <cctype>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <set>
 
 #include "base/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
 #include "checkpoint/torch/torch_file.h"
+#include "models/quantisation.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -171,9 +175,8 @@ void ModelRepository::open_weights() {
     add_file(TorchFile::open(folder_ / "pytorch_model.bin"));
   } else if (fs::exists(folder_ / "pytorch_model.bin.index.json")) {
     open_shards(folder_ / "pytorch_model.bin.index.json");
-  } else if (has_file_ending(folder_, "", ".gguf")) {
-    throw UserError("{} contains GGUF weights, which Fettle does not read; download the model's safetensors",
-                    folder_.string());
+  } else if (fs::exists(fs::symlink_status(folder_ / kGgufWeights))) {
+    for (TensorFile& file : open_gguf(folder_ / kGgufWeights)) add_file(std::move(file));
   } else if (has_file_ending(folder_, "model-", ".safetensors")) {
     throw UserError("{} has shards but no model.safetensors.index.json; download that file too", folder_.string());
   } else if (has_file_ending(folder_, "pytorch_model-", ".bin")) {
@@ -184,7 +187,36 @@ void ModelRepository::open_weights() {
         "train from random weights (train_from_scratch: true)",
         folder_.string());
   }
+  join_mxfp4();
   for (const auto& [name, place] : tensors_) names_.push_back(name);
+}
+
+void ModelRepository::join_mxfp4() {
+  const std::string blocks_end = "_blocks", scales_end = "_scales";
+  const Json stated = config_.value("dtype", config_.value("torch_dtype", Json("bfloat16")));
+  const DType dtype = stated.is_string() ? dtype_from_hf(stated.get<std::string>()) : DType::kBF16;
+  std::vector<std::string> names;
+  for (const auto& [name, place] : tensors_)
+    if (name.ends_with(blocks_end)) names.push_back(name.substr(0, name.size() - blocks_end.size()));
+  for (const std::string& name : names) {
+    const auto of_blocks = tensors_.find(name + blocks_end), of_scales = tensors_.find(name + scales_end);
+    if (of_scales == tensors_.end()) continue;
+    const Place place = of_blocks->second;
+    const auto [blocks_file, blocks] = stored_at(place);
+    const auto [scales_file, scales] = stored_at(of_scales->second);
+    const Dims& dims = scales->shape.dims;
+    Dims wanted = dims;
+    wanted.push_back(Quantisation::kMxfp4Block / 2);
+    if (dims.size() != 3 || blocks->shape != Shape{DType::kU8, wanted} || scales->shape.dtype != DType::kU8) continue;
+    TensorEntry entry;
+    entry.name = name;
+    entry.shape = {dtype, {dims[0], dims[2] * Quantisation::kMxfp4Block, dims[1]}};
+    entry.mxfp4 = std::make_shared<const Mxfp4Parts>(Mxfp4Parts{blocks_file, scales_file, *blocks, *scales});
+    const TensorEntry& joined = joined_[name] = std::move(entry);
+    tensors_.erase(of_blocks);
+    tensors_.erase(of_scales);
+    tensors_[name] = {place.file, place.entry, &joined};
+  }
 }
 
 void ModelRepository::open_shards(const fs::path& index_file) {
@@ -262,8 +294,20 @@ StoredTensor ModelRepository::find(std::string_view name) const {
         "{} has no tensor '{}' among its {}; similar names: {}. Do config.json and the weights belong to the same "
         "model?",
         folder_.string(), name, names_.size(), fmt::join(near_names(names_, name), ", "));
-  const TensorFile& file = files_[found->file];
-  return {&file, &file.entries()[found->entry]};
+  return stored_at(*found);
+}
+
+StoredTensor ModelRepository::stored_at(const Place& place) const {
+  const TensorFile& file = files_[place.file];
+  return {&file, place.joined != nullptr ? place.joined : &file.entries()[place.entry]};
+}
+
+std::vector<StoredTensor> ModelRepository::tensors() const {
+  std::map<std::pair<size_t, size_t>, const Place*> in_order;
+  for (const auto& [name, place] : tensors_) in_order[{place.file, place.entry}] = &place;
+  std::vector<StoredTensor> out;
+  for (const auto& [at, place] : in_order) out.push_back(stored_at(*place));
+  return out;
 }
 
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {

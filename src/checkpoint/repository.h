@@ -24,7 +24,8 @@ class ModelRepository {
   enum class Weights { kRequired, kIgnored };
 
   // Reads config.json and, unless ignored, the headers of model.safetensors or of all shards of
-  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index. Throws UserError with
+  // model.safetensors.index.json; without these, of pytorch_model.bin or the shards of its index, or of model.gguf
+  // (gguf/gguf_folder.h). Throws UserError with
   // the remedy when the folder is missing, when config.json is missing or broken (with line and column), when there are
   // no weights, when a shard is missing, when a tensor is not in the shard that the index names, and when two shards
   // have the same tensor.
@@ -35,19 +36,24 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // A tensor is found under its name or under another name that checkpoints use for it. Other names are the name
-  // without its first part, when the base model was saved alone ("encoder.layer..." for "bert.encoder.layer..."), and
-  // `gamma` and `beta` for the weight and bias of a LayerNorm, and "language_model.model." for "model.language_model.".
+  // Finds a tensor by its name, or by another name that some checkpoints use for it. Checkpoints of a base model alone
+  // lack the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older ones call the weight and
+  // bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
+  // Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 are found as one tensor of floats, <name>.
   // Throws UserError with the folder and similar names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }
+  std::vector<StoredTensor> tensors() const;  // all, in the order of the files
 
  private:
   struct Place {
     size_t file, entry;
+    const TensorEntry* joined = nullptr;  // a tensor that is computed from others
   };
+  StoredTensor stored_at(const Place& place) const;
+  void join_mxfp4();
   const Place* look_up(std::string_view name) const;
   void open_weights();
   void open_shards(const std::filesystem::path& index_file);
@@ -58,6 +64,7 @@ class ModelRepository {
   std::optional<nlohmann::json> generation_config_;
   std::vector<TensorFile> files_;
   std::map<std::string, Place, std::less<>> tensors_;
+  std::map<std::string, TensorEntry> joined_;
   std::vector<std::string> names_;
   int64_t total_bytes_ = 0;
 };

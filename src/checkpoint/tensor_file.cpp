@@ -1,5 +1,6 @@
 #include "checkpoint/tensor_file.h"
 
+#include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/convert.h"
@@ -17,13 +18,52 @@ const TensorEntry* TensorFile::find(std::string_view name) const {
 }
 
 std::span<const std::byte> TensorFile::dense_bytes(const TensorEntry& entry) const {
-  internal_check(entry.dense(), "'{}' of {} is not dense", entry.name, path().string());
+  internal_check(entry.dense_places(), "'{}' of {} is not dense", entry.name, path().string());
   return map_.bytes().subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.bytes));
 }
 
+namespace {
+
+// Returns the element with the row-major number `at` of the tensor [E, in, out].
+float mxfp4_value(const std::byte* blocks, const std::byte* scales, const Dims& stored, int64_t at) {
+  const int64_t outputs = stored[1], inputs = stored[2] * Quantisation::kMxfp4Block;
+  const int64_t output = at % outputs, input = at / outputs % inputs, expert = at / (outputs * inputs);
+  const int64_t place = (expert * outputs + output) * inputs + input;
+  const auto two = static_cast<uint8_t>(blocks[place / 2]);
+  const auto scale = static_cast<uint8_t>(scales[place / Quantisation::kMxfp4Block]);
+  return values_of(Quantisation::Type::kMxfp4)[place % 2 == 0 ? two & 15 : two >> 4] * mxfp4_scales()[scale];
+}
+
+void read_mxfp4(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const Mxfp4Parts& parts = *entry.mxfp4;
+  // Two last dims of a fused parameter are one dim of the tensor; row-major numbers are the same.
+  parts.blocks_file->with_bytes(parts.blocks, [&](std::span<const std::byte> blocks) {
+    parts.scales_file->with_bytes(parts.scales, [&](std::span<const std::byte> scales) {
+      std::vector<float> values;
+      for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0),
+                   [&](int64_t source, int64_t target, int64_t count) {
+                     values.resize(static_cast<size_t>(count));
+                     for (int64_t i = 0; i < count; ++i)
+                       values[static_cast<size_t>(i)] =
+                           mxfp4_value(blocks.data(), scales.data(), parts.scales.shape.dims, source + i);
+                     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                                      out + target * byte_size(to), to, count);
+                   });
+    });
+  });
+}
+
+}  // namespace
+
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
+  if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
+  if (entry.encoding) {
+    read_encoded(entry, data, box, to, out);
+    map_.check();
+    return;
+  }
   if (entry.dense()) {
     for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0),
                  [&](int64_t source, int64_t target, int64_t count) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,17 +13,25 @@
 #include "base/arrays/host_array.h"
 #include "base/arrays/shape.h"
 #include "checkpoint/files.h"
+#include "checkpoint/gguf/encoding.h"
 
 namespace fettle {
+
+struct Mxfp4Parts;
 
 struct TensorEntry {
   std::string name;
   Shape shape;
-  int64_t offset = 0;  // position of the first byte in the file; may be unaligned
-  int64_t bytes = 0;   // number of bytes from there to the end of the last element
-  Dims strides;        // in elements; empty: dense, row-major
+  int64_t offset = 0;      // position of the first byte in the file; may be unaligned
+  int64_t bytes = 0;       // number of bytes from there to the end of the last element
+  Dims strides;            // counted in elements; empty: dense, row-major
+  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the float dtype that suits them
+  // Where the tensor is stored when its values are computed from other tensors; null: it is stored itself.
+  std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
 
-  bool dense() const { return strides.empty(); }
+  bool dense() const { return strides.empty() && !encoding && !mxfp4; }
+  // Whether the entry's own bytes are one range without holes, elements or not.
+  bool dense_places() const { return strides.empty(); }
 };
 
 // Move-only. Entries and spans are valid while it lives. Several threads may call const members. The readers of the
@@ -33,9 +42,9 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with a dense tensor's mapped bytes: little endian, possibly unaligned, valid during the call. Like
-  // every reading member, it then throws UserError if the file became shorter meanwhile; the result of `use` is wrong
-  // in that case.
+  // Calls use(bytes) with the mapped bytes of an entry with dense_places(), which for a dense one are its elements:
+  // little endian, possibly unaligned, valid during the call. Like every reading member, it then throws UserError if
+  // the file became shorter meanwhile; the result of `use` is wrong in that case.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
     use(dense_bytes(entry));
@@ -61,6 +70,13 @@ class TensorFile {
   MappedFile map_;
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, size_t> index_;
+};
+
+// A tensor [E, in, out] in MXFP4, as GPT-OSS stores its experts: blocks u8 [E, out, in / 32, 16], the first of two
+// elements in the low bits, and scales u8 [E, out, in / 32].
+struct Mxfp4Parts {
+  const TensorFile *blocks_file, *scales_file;
+  TensorEntry blocks, scales;
 };
 
 }  // namespace fettle

@@ -12,6 +12,6 @@ struct KeyText {
   std::string help;
   std::vector<std::string_view> values;  // empty: any
 };
-using KeyTexts = std::map<std::string_view, KeyText>;  // by the key's name
+using KeyTexts = std::map<std::string_view, KeyText>;  // the texts by the key's name
 
 }  // namespace fettle

@@ -30,6 +30,12 @@ KeyValues::KeyValues(const Recipe& recipe) {
   }
 }
 
+KeyValues KeyValues::only(const std::vector<std::string_view>& keys) const {
+  KeyValues out;
+  for (const std::string_view key : keys) out.values_.emplace(key, at(key));
+  return out;
+}
+
 const KeyValues::Value& KeyValues::at(std::string_view key) const {
   const auto found = values_.find(key);
   internal_check(found != values_.end(), "there is no recipe key {}", key);

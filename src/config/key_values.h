@@ -19,6 +19,8 @@ class KeyValues {
  public:
   KeyValues() = default;
   explicit KeyValues(const Recipe& recipe);
+  // Returns the values of these keys alone.
+  KeyValues only(const std::vector<std::string_view>& keys) const;
 
   // Throw InternalError when there is no such key, or when it has another type.
   double number(std::string_view key) const;

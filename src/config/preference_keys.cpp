@@ -4,6 +4,25 @@ namespace fettle {
 
 std::vector<Key> preference_keys() {
   return {
+      {.name = "sft_loss",
+       .group = Group::kMethod,
+       .member = &Recipe::sft_loss,
+       .help =
+           "Loss of `stage: sft`. dft weights each token's loss with the token's probability, eaft with the entropy "
+           "of the prediction; asft is dft plus the distance to a reference model's predictions. Evaluation always "
+           "measures cross_entropy.",
+       .values = {"cross_entropy", "dft", "eaft", "asft"},
+       .spellings = {{"nll", "cross_entropy"}}},
+      {.name = "eaft_alpha",
+       .group = Group::kMethod,
+       .member = &Recipe::eaft_alpha,
+       .help = "Power of the weight in sft_loss: eaft.",
+       .min = 0},
+      {.name = "asft_alpha",
+       .group = Group::kMethod,
+       .member = &Recipe::asft_alpha,
+       .help = "Weight of the distance to the reference model in sft_loss: asft.",
+       .min = 0},
       {.name = "pref_loss",
        .group = Group::kMethod,
        .member = &Recipe::pref_loss,
@@ -54,7 +73,8 @@ std::vector<Key> preference_keys() {
       {.name = "ref_model",
        .group = Group::kMethod,
        .member = &Recipe::ref_model,
-       .help = "Model folder that preferences are measured against, of the same architecture. Empty means the model "
+       .help = "Model folder that preferences and sft_loss: asft are measured against, of the same architecture. Empty "
+               "means the model "
                "as the run starts with it, which needs no extra memory with a new adapter.",
        .aliases = {"ref_model_name_or_path"}},
   };

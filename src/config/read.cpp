@@ -6,20 +6,36 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "config/checks.h"
 #include "config/foreign.h"
+#include "config/foreign/dialect.h"
+#include "config/foreign/settings_file.h"
 #include "config/keys.h"
 #include "config/nearest.h"
-#include "config/offload_wish.h"
 #include "config/value.h"
 #include "config/yaml_text.h"
 
 namespace fettle {
 namespace {
+
+std::string read_text_file(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    throw UserError("{}: found a folder, wanted a recipe (a yaml file)", file.string());
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw UserError("{}: cannot read the recipe: {}", file.string(), std::strerror(errno));
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
 
 // One pass over a file or over the overrides. It sets the recipe and remembers where each key was set.
 class Reader {
@@ -27,12 +43,15 @@ class Reader {
   Reader(Recipe& recipe, bool once) : recipe_(recipe), once_(once) {}
 
   void take(const std::string& name, const GivenValue& given) {
-    if (const Key* key = find_key(name)) {
+    if (given.node.IsSequence() && take_parts(name, given)) return;
+    if (given.node.IsMap() && (name == "data" || name == "training" || name == "lora" || name == "logging"))
+      return take_inner(name, given);
+    if (const Key* key = find_key(name); key && !has_own_translation(name, given)) {
       take_key(*key, name, given);
     } else if (take_entry(name, given) || take_translation(name, given)) {
       return;
-    } else if (const auto wish = offload_wish(name, given, recipe_.file); wish && !given.node.IsNull()) {
-      take_wish(*wish, name, given);
+    } else if (const auto settings = read_settings(name, given, recipe_.file); settings && !given.node.IsNull()) {
+      take_settings(*settings, name, given);
     } else if (const WithoutEffect* row = find_without_effect(name)) {
       accept(*row, name, given);
     } else if (const NotAvailable* missing = find_not_available(name)) {
@@ -44,30 +63,46 @@ class Reader {
     }
   }
 
-  // Turns on the offload that other tools' settings ask for, unless Fettle's own key is given. Prints one warning that
-  // lists all keys without effect.
+  // Sets what other tools' settings ask for, unless the recipe's own keys do. Prints one warning that lists all keys
+  // without effect.
   void report() {
-    for (const auto& [key, by] : wishes_) {
-      if (recipe_.set_at.contains(key)) continue;
-      (key == "offload_param" ? recipe_.offload_param : recipe_.offload_optimizer) = true;
-      recipe_.set_at[key] = by.second;
-      info("{}: {} asks for host memory: {} is on", by.second, by.first, key);
+    const auto wishes = std::exchange(wishes_, {});
+    for (const auto& [key, wish] : wishes) {
+      if (recipe_.set_at.contains(key.substr(0, key.find('.')))) continue;
+      take(key, {YAML::Node(wish.value), wish.where});
+      info("{}: {} asks for it: {} is {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
+  // Another tool's recipe: its keys with the meaning that they have there.
+  void take_dialect(const Dialect& dialect, const std::string& file) {
+    for (const auto& [key, value] : dialect.meant) take(key, {value, file});
+    std::vector<std::string> taken;
+    for (const auto& [key, value] : dialect.usual) {
+      if (recipe_.set_at.contains(key)) continue;
+      take(key, {value, file});
+      taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
+    }
+    info("{}: read as a recipe of {}; its defaults are {}", file, dialect.tool, fmt::join(taken, ", "));
+  }
+
  private:
+  // Returns whether a value of one of Fettle's keys stands for several keys, such as `stage: orpo`.
+  static bool has_own_translation(const std::string& name, const GivenValue& given) {
+    return given.node.IsScalar() && std::ranges::any_of(translations(), [&](const Translation& row) {
+             return row.key == name && row.value == given.node.Scalar();
+           });
+  }
+
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
     // In torchtune, lr_scheduler, optimizer and dataset are maps of keys.
     if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
       take_inner(name, given);
       return;
     }
-    if ((key.name == "dataset" || key.name == "eval_dataset") && given.node.IsSequence()) {
-      set(key, name, {dataset_paths(given), given.where});
-    } else {
-      set(key, name, given);
-    }
+    const bool sets = key.name == "dataset" || key.name == "eval_dataset";
+    set(key, name, sets ? GivenValue{dataset_items(given), given.where} : given);
   }
 
   void set(const Key& key, const std::string& name, const GivenValue& given) {
@@ -110,17 +145,24 @@ class Reader {
                     fmt::join(wanted, ", "));
   }
 
-  void take_wish(const OffloadWish& wish, const std::string& name, const GivenValue& given) {
-    if (wish.optimizer) wishes_.insert({"offload_optimizer", {name, given.where}});
-    if (wish.param) wishes_.insert({"offload_param", {name, given.where}});
-    if (wish.optimizer || wish.param) return;
+  void take_settings(const Settings& settings, const std::string& name, const GivenValue& given) {
+    for (const auto& [key, value] : settings.wishes) wishes_.insert({key, {value, name, given.where}});
+    if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
-    internal_check(row != nullptr, "{} may ask for offload, but has no row", name);
-    if (wish.unread.empty()) return accept(*row, name, given);
+    internal_check(row != nullptr, "{} may ask for something, but has no row", name);
+    if (settings.unread.empty()) return accept(*row, name, given);
     warn(
         "{}: {} has no effect here: {}; {} cannot be read, so if it asks for offload, set offload_optimizer or "
         "offload_param",
-        given.where, name, row->reason, wish.unread);
+        given.where, name, row->reason, settings.unread);
+  }
+
+  // Lists whose items are keys of their own.
+  bool take_parts(const std::string& name, const GivenValue& given) {
+    if (name != "optim_config.adamw_betas" || given.node.size() != 2) return false;
+    take("adam_beta1", {given.node[0], given.where});
+    take("adam_beta2", {given.node[1], given.where});
+    return true;
   }
 
   void accept(const WithoutEffect& row, const std::string& name, const GivenValue& given) {
@@ -168,33 +210,63 @@ class Reader {
     recipe_.set_at[canonical] = given.where;
   }
 
-  // Axolotl's datasets: a list of maps, whose `path` (or data_files) names the rows.
-  static YAML::Node dataset_paths(const GivenValue& given) {
-    YAML::Node paths(YAML::NodeType::Sequence);
-    for (const auto& item : given.node) {
-      if (!item.IsMap()) {
-        paths.push_back(item);
-        continue;
-      }
-      if (!item["path"]) throw UserError("{}: found a data set without `path`; add it", given.where);
-      paths.push_back(item["path"]);
-      for (const auto& pair : item) {
-        std::string inner = describe_key(pair.first);
-        bool understood = inner == "path" || inner == "type" || inner == "ds_type" ||
-                          (inner == "split" && pair.second.IsScalar() && pair.second.Scalar() == "train");
-        if (!understood) {
-          throw UserError("{}: the data set key '{}' is not available; describe the columns in dataset_info.json",
-                          same_file(given.where, pair.first), inner);
-        }
+  // Data sets may also be entries of dataset_info.json, which become JSON texts, or a file that lists data sets.
+  static YAML::Node dataset_items(const GivenValue& given) {
+    std::vector<YAML::Node> items;
+    if (given.node.IsSequence())
+      for (const auto& item : given.node) items.push_back(item);
+    else
+      items.push_back(given.node);
+    YAML::Node out(YAML::NodeType::Sequence);
+    bool changed = false;
+    for (const YAML::Node& item : items) {
+      const std::string text = item.IsScalar() ? item.Scalar() : "";
+      std::error_code ignored;
+      if (item.IsMap()) {
+        changed = true;
+        out.push_back(json_of(item).dump());
+      } else if ((text.ends_with(".yaml") || text.ends_with(".yml")) &&
+                 std::filesystem::is_regular_file(text, ignored)) {
+        changed = true;
+        for (const std::string& entry : listed_sets(parse_yaml(read_text_file(text)), text)) out.push_back(entry);
+      } else {
+        out.push_back(item);
       }
     }
-    return paths;
+    return changed ? out : given.node;
+  }
+
+  static nlohmann::ordered_json json_of(const YAML::Node& node) {
+    if (node.IsMap()) {
+      auto out = nlohmann::ordered_json::object();
+      for (const auto& pair : node) out[describe_key(pair.first)] = json_of(pair.second);
+      return out;
+    }
+    if (node.IsSequence()) {
+      auto out = nlohmann::ordered_json::array();
+      for (const auto& item : node) out.push_back(json_of(item));
+      return out;
+    }
+    if (node.IsNull()) return nullptr;
+    const std::string text = node.Scalar();
+    if (text == "true" || text == "false") return text == "true";
+    if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return std::stoll(text);
+    return text;
   }
 
   void take_inner(const std::string& name, const GivenValue& given) {
     for (const auto& pair : given.node) {
-      take(name + "." + describe_key(pair.first), {pair.second, same_file(given.where, pair.first)});
+      const std::string inner = describe_key(pair.first), nested = name + "." + inner;
+      const GivenValue value{pair.second, same_file(given.where, pair.first)};
+      // Unsloth's sections only group keys.
+      const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
+      take(section && !is_known(nested) ? inner : nested, value);
     }
+  }
+
+  static bool is_known(const std::string& name) {
+    const std::vector<std::string_view> others = foreign_names();
+    return find_key(name) != nullptr || std::ranges::find(others, name) != others.end();
   }
 
   static std::string describe_key(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : "?"; }
@@ -221,22 +293,13 @@ class Reader {
   Recipe& recipe_;
   bool once_;  // a key may be given only once, as in a file
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
-  std::map<std::string, std::pair<std::string, std::string>> wishes_;  // key -> other tool's key, and where
+  struct Wish {
+    std::string value, by, where;  // by: the other tool's key
+  };
+  std::map<std::string, Wish> wishes_;  // by key
   std::vector<std::string> idle_;
   std::string idle_where_;
 };
-
-std::string read_text_file(const std::filesystem::path& file) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
-    throw UserError("{}: found a folder, wanted a recipe (a yaml file)", file.string());
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw UserError("{}: cannot read the recipe: {}", file.string(), std::strerror(errno));
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
 
 void read_file(Recipe& recipe, const std::filesystem::path& file) {
   YAML::Node root;
@@ -250,12 +313,15 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
     throw UserError("{}: found {}, wanted lines of `key: value`", file.string(), describe_node(root));
   }
   Reader reader(recipe, true);
+  const std::optional<Dialect> dialect = read_dialect(root, file.string());
   for (const auto& pair : root) {
     std::string where = fmt::format("{}:{}", file.string(), pair.first.Mark().line + 1);
     if (!pair.first.IsScalar())
       throw UserError("{}: found {} as a key, wanted a name", where, describe_node(pair.first));
+    if (dialect && dialect->handled.contains(pair.first.Scalar())) continue;
     reader.take(pair.first.Scalar(), {pair.second, where});
   }
+  if (dialect) reader.take_dialect(*dialect, file.string());
   reader.report();
 }
 

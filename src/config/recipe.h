@@ -13,8 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "config/key_text.h"
-
 namespace fettle {
 
 struct Recipe {
@@ -24,9 +22,12 @@ struct Recipe {
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders to continue from, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs only config.json
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
-  bool use_modelscope = false;                    // names are ModelScope's; unset: as USE_MODELSCOPE_HUB says
-  std::string hub_token;                          // access token; empty: the environment's
-  std::string cache_dir;                          // where a hub's files are kept; empty: the environment's
+  std::string enable_thinking = "auto";           // auto, true, false
+  bool preserve_thinking = false;                 // earlier replies keep their thoughts
+  std::string eos_token;                          // what the tokenizer's must be; empty: any
+  bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
+  std::string hub_token;        // access token; empty: the environment's
+  std::string cache_dir;        // where a hub's files are kept; empty: the environment's
 
   // Method.
   std::string stage = "sft";             // src/stages has the values
@@ -51,6 +52,10 @@ struct Recipe {
   std::optional<int64_t> quantization_bit;
   std::string quantization_type = "nf4";
   bool double_quantization = true;
+
+  // Stage sft.
+  std::string sft_loss = "cross_entropy";  // cross_entropy, dft, eaft, asft
+  double eaft_alpha = 1, asft_alpha = 0.1;
 
   // Classification: stage cls. Empty keys are filled from the model's config.json, else from the rows' labels.
   std::string problem_type;  // single_label_classification, multi_label_classification, regression
@@ -107,6 +112,7 @@ struct Recipe {
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  // 0 turns clipping off
+  double neftune_noise_alpha = 0;
   bool bf16 = false;
   bool fp16 = false;
   bool pure_bf16 = false;
@@ -190,12 +196,6 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 
 // Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
-
-// The reference of all keys as Markdown (docs/recipe.md), and as plain text for --help-keys.
-std::string recipe_reference_markdown(const KeyTexts& texts);
-std::string recipe_reference_text(const KeyTexts& texts);
-// The help of these keys as plain text: meaning, type and default, in lines of at most 100 columns.
-std::string key_help(const std::vector<std::string_view>& names, const KeyTexts& texts);
 
 // The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.
 std::string to_yaml(const Recipe& recipe);

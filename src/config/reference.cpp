@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/checks.h"
+#include "config/key_help.h"
 #include "config/keys.h"
 
 namespace fettle {

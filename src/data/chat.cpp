@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/templates.h"
+#include "data/templates/turn_form.h"
 #include "jinja/template.h"
 
 namespace fettle {
@@ -55,6 +56,11 @@ std::string excerpt(std::string_view text, size_t at) {
   return ordered_json(std::string(text.substr(first, last - first))).dump();
 }
 
+// What a conversation has beside its messages.
+struct Given {
+  ordered_json tools, variables;
+};
+
 ordered_json message_json(const Message& message) {
   ordered_json out = {{"role", message.role}, {"content", message.content}};
   if (message.extra_json.empty()) return out;
@@ -98,15 +104,15 @@ struct ChatTemplate::State {
     stops.push_back(token);
   }
 
-  jinja::Template::Rendered rendered(const ordered_json& messages, const ordered_json& given_tools,
-                                     bool for_reply) const {
+  jinja::Template::Rendered rendered(const ordered_json& messages, const Given& given, bool for_reply) const {
     ordered_json context = variables;
+    for (const auto& [key, value] : given.variables.items()) context[key] = value;
     context["messages"] = messages;
-    context["tools"] = given_tools;
+    context["tools"] = given.tools;
     context["documents"] = nullptr;
     context["add_generation_prompt"] = for_reply;
-    const jinja::Template& with = given_tools.is_null() ? plain : tools;
-    if (!given_tools.is_null() && !with.reads("tools"))
+    const jinja::Template& with = given.tools.is_null() ? plain : tools;
+    if (!given.tools.is_null() && !with.reads("tools"))
       throw UserError("{} does not render tools; leave `template` empty to use the model's own, if that does", name);
     return with.render(context, now);
   }
@@ -162,14 +168,14 @@ struct ChatTemplate::State {
 
   // Where the content of message `index` begins or ends in `full`, found by rendering it with a mark before or after
   // it. None when the mark changes the rest of the text.
-  std::optional<size_t> content_edge(const ordered_json& messages, const ordered_json& given_tools,
-                                     const std::string& full, size_t index, bool end) const {
+  std::optional<size_t> content_edge(const ordered_json& messages, const Given& given, const std::string& full,
+                                     size_t index, bool end) const {
     ordered_json marked = messages;
     const std::string content = messages[index].value("content", "");
     marked[index]["content"] = end ? content + std::string(kMark) : std::string(kMark) + content;
     std::string text;
     try {
-      text = rendered(marked, given_tools, false).text;
+      text = rendered(marked, given, false).text;
     } catch (const UserError&) {
       return std::nullopt;
     }
@@ -181,8 +187,8 @@ struct ChatTemplate::State {
   }
 
   // The assistant's turns in `full`, for a template without {% generation %} marks.
-  std::vector<Span> spans_by_prefix(const std::vector<Message>& messages, const ordered_json& json,
-                                    const ordered_json& given_tools, const std::string& full) const {
+  std::vector<Span> spans_by_prefix(const std::vector<Message>& messages, const ordered_json& json, const Given& given,
+                                    const std::string& full) const {
     std::vector<Span> spans;
     size_t last_turn = 0;
     for (size_t i = 0; i < messages.size(); ++i)
@@ -191,24 +197,24 @@ struct ChatTemplate::State {
       if (messages[i].role != "assistant") continue;
       ordered_json head = ordered_json::array();
       for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
-      const std::string prompt = rendered(head, given_tools, true).text;
+      const std::string prompt = rendered(head, given, true).text;
       const size_t previous_end = spans.empty() ? 0 : spans.back().end;
       size_t begin = prompt.size(), end = 0;
       bool rewrote = false;
       if (!full.starts_with(prompt)) {
         const size_t common = common_prefix(prompt, full);
-        const std::string bare = rendered(head, given_tools, false).text;
+        const std::string bare = rendered(head, given, false).text;
         if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
           begin = common;
           ++prompt_thinks;
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
-              "{} renders the prompt for the reply in another way than the conversation that is trained; choose a "
+              "{} renders the prompt for the reply differently from the conversation that is trained; choose a "
               "built-in with `template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
-          const auto edge = content_edge(json, given_tools, full, i, false);
+          const auto edge = content_edge(json, given, full, i, false);
           const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
           begin = edge.value_or(std::string::npos);
           if (!opening.empty()) {
@@ -224,12 +230,12 @@ struct ChatTemplate::State {
         }
       }
       head.push_back(json[i]);
-      const std::string upto = i + 1 == messages.size() ? full : rendered(head, given_tools, false).text;
+      const std::string upto = i + 1 == messages.size() ? full : rendered(head, given, false).text;
       if (full.starts_with(upto)) {
         end = upto.size();
       } else {
         rewrote = true;
-        const auto edge = content_edge(json, given_tools, full, i, true);
+        const auto edge = content_edge(json, given, full, i, true);
         // Tool calls are between the content and the end of turn.
         const size_t from = edge && *edge > begin ? *edge : begin;
         end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
@@ -245,8 +251,8 @@ struct ChatTemplate::State {
     return spans;
   }
 
-  std::vector<Span> spans_by_marks(const std::vector<Message>& messages, const ordered_json& json,
-                                   const ordered_json& given_tools, const jinja::Template::Rendered& full) const {
+  std::vector<Span> spans_by_marks(const std::vector<Message>& messages, const ordered_json& json, const Given& given,
+                                   const jinja::Template::Rendered& full) const {
     std::vector<size_t> turns;
     for (size_t i = 0; i < messages.size(); ++i)
       if (messages[i].role == "assistant") turns.push_back(i);
@@ -269,19 +275,22 @@ struct ChatTemplate::State {
     if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
-    const std::string prompt = rendered(head, given_tools, true).text;
+    const std::string prompt = rendered(head, given, true).text;
     const size_t common = common_prefix(prompt, full.text);
     if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt for the reply in another way than the conversation that is trained, so the model "
+          "{} renders the prompt for the reply differently from the conversation that is trained, so the model "
           "would learn from a prompt that it never sees; choose a built-in with "
           "`template:`\n  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }
 
+  void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
+  void find_stops(const std::string& source);
+  bool agrees_with(const State& other) const;
   std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
   void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
                    size_t first, size_t next) const;
@@ -337,28 +346,117 @@ void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<in
 
 namespace {
 
-ordered_json tools_value(const std::string& tools_json) {
-  if (tools_json.empty()) return nullptr;
-  ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
-  if (!tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
-  return tools.empty() ? ordered_json(nullptr) : tools;
+Given given_of(const std::string& tools_json, const std::string& variables) {
+  Given given;
+  if (!tools_json.empty()) {
+    given.tools = ordered_json::parse(tools_json, nullptr, false);
+    if (!given.tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
+    if (given.tools.empty()) given.tools = nullptr;
+  }
+  if (!variables.empty()) given.variables = ordered_json::parse(variables);
+  return given;
+}
+
+// `text` with the tokenizer's tokens in place of {bos} and {eos}.
+std::string with_tokens(std::string_view text, const Tokenizer& tokenizer) {
+  std::string out(text);
+  for (const auto& [mark, token] : {std::pair{"{bos}", tokenizer.bos_token()}, {"{eos}", tokenizer.eos_token()}})
+    for (size_t at = 0; (at = out.find(mark, at)) != std::string::npos; at += token.size()) out.replace(at, 5, token);
+  return out;
+}
+
+void set_form(ordered_json& variables, const TurnForm& form, const Tokenizer& tokenizer) {
+  auto set = [&](const std::string& name, const Around& around) {
+    variables[name + "_before"] = with_tokens(around.before, tokenizer);
+    variables[name + "_after"] = with_tokens(around.after, tokenizer);
+  };
+  set("system", form.system);
+  set("user", form.user);
+  set("reply", form.reply);
+  set("thought", form.thought);
+  variables["prefix"] = with_tokens(form.prefix, tokenizer);
+  variables["empty_thought"] = form.empty_thought.empty()
+                                   ? std::string(form.thought.before) + std::string(form.thought.after)
+                                   : std::string(form.empty_thought);
+  variables["eos_at_end"] = form.eos_at_end;
+  variables["system_in_user"] = form.system_in_user;
 }
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now) {
-  const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
-  if (!name.empty() && !known)
-    throw UserError("template: '{}' is not known; choose one of {}, or leave it empty for the model's own", name,
-                    template_names());
-  std::optional<std::string> own = tokenizer.chat_template();
-  if (!known && !own)
-    throw UserError("the model has no chat template of its own; choose one with `template:`: {}", template_names());
-  const std::string source = known ? std::string(known->jinja) : *own;
+// Fills in what a built-in template reads, and its end-of-turn tokens.
+void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Thinking& thinking) {
+  built_in = true;
+  const std::vector<int32_t> probe = tokenizer.encode("a", true);
+  const bool adds_bos = tokenizer.bos_id() && !probe.empty() && probe[0] == *tokenizer.bos_id();
+  variables["tokenizer_bos"] = adds_bos ? tokenizer.bos_token() : "";
+  variables["default_system"] = known.default_system;
+  variables["enable_thinking"] = thinking.enabled.value_or(true);
+  variables["drop_old_thoughts"] = thinking.drop_old && !thinking.keep_old;
+  if (known.form) set_form(variables, *known.form, tokenizer);
+  for (std::string_view stop : known.stops) add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
+  // Models that use this template do not agree on the end-of-turn token; the model's own eos_token is the fallback.
+  if (stops.empty() && known.name == "oasst") add_stop(tokenizer.eos_token());
+  if (stops.empty())
+    throw UserError(
+        "{} ends a turn with '{}', a token that this model's tokenizer does not have; choose another template, or "
+        "leave `template` empty for the model's own",
+        name, known.stops[0] == "eos" ? "eos_token" : known.stops[0]);
+  variables["end_of_turn"] = stops[0];
+  add_stop(tokenizer.eos_token());
+}
+
+// Finds the end-of-turn tokens of the model's own template, whose text is `source`.
+void ChatTemplate::State::find_stops(const std::string& source) {
+  add_stop(tokenizer.eos_token());
+  // The special token that follows a reply ends it.
+  try {
+    const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
+    const std::string text = rendered(probe, {}, false).text;
+    const size_t at = text.find(kMark);
+    if (at != std::string::npos) {
+      // The last of several adjacent special tokens ends the turn.
+      std::optional<int32_t> last;
+      for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
+        if (tokenizer.is_special(id))
+          last = id;
+        else if (last)
+          break;
+      }
+      if (last) add_stop(tokenizer.token(*last));
+    }
+  } catch (const UserError&) {
+    // The template refuses these messages, so the end-of-turn token cannot be found this way.
+  }
+  for (const char* usual :
+       {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
+    if (source.find(usual) != std::string::npos) add_stop(usual);
+}
+
+// Returns whether both templates write a plain conversation alike.
+bool ChatTemplate::State::agrees_with(const State& other) const {
+  const ordered_json talk = {{{"role", "system"}, {"content", "s"}}, {{"role", "user"}, {"content", "u"}}};
+  ordered_json answered = talk;
+  answered.push_back({{"role", "assistant"}, {"content", "a"}});
+  auto text = [](const State& state, const ordered_json& messages, bool for_reply) {
+    std::string out = state.rendered(messages, {}, for_reply).text;
+    while (!out.empty() && is_space_byte(out.back())) out.pop_back();
+    return out;
+  };
+  try {
+    return text(*this, talk, true) == text(other, talk, true) &&
+           text(*this, answered, false) == text(other, answered, false);
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTemplate* known, const Tokenizer& tokenizer,
+                                                              const LocalTime& now, const Thinking& thinking) {
+  const std::string source = known ? std::string(known->jinja) : *tokenizer.chat_template();
   const std::string with_tools = known ? source : tokenizer.chat_template("tool_use").value_or(source);
-  auto state = std::make_shared<State>(tokenizer, known ? "the template " + name : "the model's chat template", source,
-                                       with_tools);
-  state->built_in = known != nullptr;
+  auto state = std::make_shared<State>(
+      tokenizer, known ? "the template " + std::string(known->name) : "the model's chat template", source, with_tools);
   state->now = now;
   for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
                             {"eos_token", tokenizer.eos_token()},
@@ -366,84 +464,85 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
                             {"unk_token", tokenizer.unk_token()}})
     if (!token.empty() || known) state->variables[key] = token;
   if (known) {
-    const std::vector<int32_t> probe = tokenizer.encode("a", true);
-    const bool adds_bos = tokenizer.bos_id() && !probe.empty() && probe[0] == *tokenizer.bos_id();
-    state->variables["tokenizer_bos"] = adds_bos ? tokenizer.bos_token() : "";
-    state->variables["default_system"] = known->default_system;
-    for (std::string_view stop : known->stops)
-      state->add_stop(stop == "eos" ? tokenizer.eos_token() : std::string(stop));
-    // Models that use this template do not agree on the end-of-turn token; the model's own eos_token is the fallback.
-    if (state->stops.empty() && name == "oasst") state->add_stop(tokenizer.eos_token());
-    if (state->stops.empty())
-      throw UserError(
-          "{} ends a turn with '{}', a token that this model's tokenizer does not have; choose another template, or "
-          "leave `template` empty for the model's own",
-          state->name, known->stops[0] == "eos" ? "eos_token" : known->stops[0]);
-    state->variables["end_of_turn"] = state->stops[0];
-    state->add_stop(tokenizer.eos_token());
-  } else {
-    state->add_stop(tokenizer.eos_token());
-    // The special token that follows a reply ends it.
-    try {
-      const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
-      const std::string text = state->rendered(probe, nullptr, false).text;
-      const size_t at = text.find(kMark);
-      if (at != std::string::npos) {
-        // The last of several adjacent special tokens ends the turn.
-        std::optional<int32_t> last;
-        for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
-          if (tokenizer.is_special(id))
-            last = id;
-          else if (last)
-            break;
-        }
-        if (last) state->add_stop(tokenizer.token(*last));
-      }
-    } catch (const UserError&) {
-      // The template refuses these messages, so the end-of-turn token cannot be found this way.
-    }
-    for (const char* usual :
-         {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>"})
-      if (source.find(usual) != std::string::npos) state->add_stop(usual);
+    state->set_built_in(*known, thinking);
+    return state;
   }
-  state_ = std::move(state);
+  if (thinking.enabled) state->variables["enable_thinking"] = *thinking.enabled;
+  if (thinking.keep_old) state->variables["preserve_thinking"] = true;
+  state->find_stops(source);
+  return state;
 }
 
-std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, const std::string& tools_json) const {
-  return state_->rendered(state_->checked_messages(messages), tools_value(tools_json), true).text;
+ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now,
+                           const Thinking& thinking) {
+  const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
+  if (!name.empty() && !known)
+    throw UserError("template: '{}' is not known; choose one of {}, or leave it empty for the model's own", name,
+                    template_names());
+  const bool has_own = tokenizer.chat_template().has_value();
+  if (!known && !has_own)
+    throw UserError("the model has no chat template of its own; choose one with `template:`: {}", template_names());
+  state_ = make_state(known, tokenizer, now, thinking);
+  if (!known || !has_own) return;
+  try {
+    auto own = make_state(nullptr, tokenizer, now, thinking);
+    if (own->agrees_with(*state_)) with_calls_ = std::move(own);
+  } catch (const UserError&) {
+    // The model's own template cannot be read. The built-in stands in for it.
+  }
 }
 
-std::string ChatTemplate::text(const std::vector<Message>& messages, const std::string& tools_json) const {
-  return state_->rendered(state_->checked_messages(messages), tools_value(tools_json), false).text;
+const ChatTemplate::State& ChatTemplate::state_for(const std::vector<Message>& messages,
+                                                   const std::string& tools_json) const {
+  const auto calls = [](const Message& message) {
+    return message.role == "tool" || message.extra_json.find("\"tool_calls\"") != std::string::npos;
+  };
+  const bool needed = !tools_json.empty() || std::any_of(messages.begin(), messages.end(), calls);
+  return needed && with_calls_ ? *with_calls_ : *state_;
 }
 
-std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json) const {
-  return state_->tokenizer.encode(prompt_text(messages, tools_json), false);
+std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, const std::string& tools_json,
+                                      const std::string& variables) const {
+  const State& state = state_for(messages, tools_json);
+  return state.rendered(state.checked_messages(messages), given_of(tools_json, variables), true).text;
+}
+
+std::string ChatTemplate::text(const std::vector<Message>& messages, const std::string& tools_json,
+                               const std::string& variables) const {
+  const State& state = state_for(messages, tools_json);
+  return state.rendered(state.checked_messages(messages), given_of(tools_json, variables), false).text;
+}
+
+std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json,
+                                          const std::string& variables) const {
+  return state_->tokenizer.encode(prompt_text(messages, tools_json, variables), false);
 }
 
 std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
-                                                      const std::string& tools_json) const {
-  const ordered_json json = state_->checked_messages(messages);
-  const ordered_json tools = tools_value(tools_json);
-  const jinja::Template::Rendered full = state_->rendered(json, tools, false);
+                                                      const std::string& tools_json,
+                                                      const std::string& variables) const {
+  const State& state = state_for(messages, tools_json);
+  const ordered_json json = state.checked_messages(messages);
+  const Given given = given_of(tools_json, variables);
+  const jinja::Template::Rendered full = state.rendered(json, given, false);
   const bool marked = !full.generated.empty() && !full.generated_elsewhere;
-  std::vector<Span> spans = marked ? state_->spans_by_marks(messages, json, tools, full)
-                                   : state_->spans_by_prefix(messages, json, tools, full.text);
+  std::vector<Span> spans = marked ? state.spans_by_marks(messages, json, given, full)
+                                   : state.spans_by_prefix(messages, json, given, full.text);
   std::vector<size_t> cuts;
   for (Span& span : spans) {
     bool stopped = false;
-    span.end = state_->trimmed_end(full.text, span.begin, span.end, stopped);
+    span.end = state.trimmed_end(full.text, span.begin, span.end, stopped);
     if (!stopped) {
       // {% generation %} may end before the end-of-turn token.
-      const size_t after = state_->after_stop(full.text, span.end);
+      const size_t after = state.after_stop(full.text, span.end);
       stopped = after != span.end;
       span.end = after;
     }
-    if (!stopped && span.trained) ++state_->without_end;
+    if (!stopped && span.trained) ++state.without_end;
     cuts.push_back(span.begin);
     cuts.push_back(span.end);
   }
-  std::vector<std::vector<int32_t>> parts = state_->encode_parts(full.text, cuts);
+  std::vector<std::vector<int32_t>> parts = state.encode_parts(full.text, cuts);
   std::vector<Piece> pieces;
   for (size_t n = 0; n < parts.size(); ++n) {
     if (parts[n].empty()) continue;
@@ -453,7 +552,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
     }
     const size_t first = n == 0 ? 0 : spans[n / 2 - 1].message + 1;
     const size_t next = n / 2 < spans.size() ? spans[n / 2].message : messages.size();
-    state_->add_between(pieces, std::move(parts[n]), messages, first, next);
+    state.add_between(pieces, std::move(parts[n]), messages, first, next);
   }
   return pieces;
 }
@@ -463,7 +562,14 @@ const std::vector<int32_t>& ChatTemplate::stop_ids() const {
 }
 
 ChatTemplate::Counts ChatTemplate::counts() const {
-  return {state_->rewritten, state_->prompt_thinks, state_->without_end};
+  Counts counts;
+  for (const State* state : {state_.get(), with_calls_.get()}) {
+    if (!state) continue;
+    counts.rewritten += state->rewritten;
+    counts.prompt_thinks += state->prompt_thinks;
+    counts.without_end += state->without_end;
+  }
+  return counts;
 }
 
 }  // namespace fettle

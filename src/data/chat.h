@@ -16,6 +16,8 @@
 
 namespace fettle {
 
+struct BuiltInTemplate;
+
 struct Message {
   std::string role;  // system, user, assistant, tool, ...
   std::string content;
@@ -23,19 +25,33 @@ struct Message {
   bool train = true;       // false masks an assistant turn
 };
 
+// How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore it.
+struct Thinking {
+  std::optional<bool> enabled;  // false: prompts end with an empty thought; unset: as the template does
+  bool keep_old = false;        // the model's own template keeps the thoughts of earlier replies
+  bool drop_old = false;        // a built-in template leaves them out
+};
+
 class ChatTemplate {
  public:
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
   // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
   // when the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
-  ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now());
+  // Built-ins do not render tools; the model's own template does it where it renders a plain conversation as the
+  // built-in does.
+  ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
+               const Thinking& thinking = {});
 
+  // `variables` is a JSON object with further variables for the template, or "".
   // The prompt for the next assistant turn, as token ids; `chat`, `generate` and `train` all use it. These functions
   // and render() throw UserError when the template refuses the messages. Safe to call from several threads.
-  std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "") const;
-  std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "") const;
+  std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
+                              const std::string& variables = "") const;
+  std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
+                          const std::string& variables = "") const;
   // The conversation as it is, without a prompt for another turn.
-  std::string text(const std::vector<Message>& messages, const std::string& tools_json = "") const;
+  std::string text(const std::vector<Message>& messages, const std::string& tools_json = "",
+                   const std::string& variables = "") const;
 
   struct Piece {
     std::vector<int32_t> ids;
@@ -45,7 +61,8 @@ class ChatTemplate {
   // The whole conversation in pieces; their ids, concatenated, are the training example. The ids before a trained turn
   // equal those of the prompt at that point. Throws UserError with both texts when the training text does not begin
   // with the prompt of the last turn.
-  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "") const;
+  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
+                            const std::string& variables = "") const;
 
   // Token ids that end an assistant turn: generation stops at them (eos included).
   const std::vector<int32_t>& stop_ids() const;
@@ -60,7 +77,12 @@ class ChatTemplate {
 
  private:
   struct State;
+  static std::shared_ptr<State> make_state(const BuiltInTemplate* known, const Tokenizer& tokenizer,
+                                           const LocalTime& now, const Thinking& thinking);
+  const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
+
   std::shared_ptr<const State> state_;
+  std::shared_ptr<const State> with_calls_;  // the model's own, for conversations with tools
 };
 
 }  // namespace fettle

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/local_time.h"
+#include "data/chat.h"
 #include "data/classes/label_set.h"
 #include "hub/settings.h"
 
@@ -39,12 +40,14 @@ struct DataSpec {
   std::vector<std::string> sets;
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // where dataset_info.json is
-  std::optional<HubSettings> hub;              // where sets are fetched from that are not here; none: nowhere
-  std::optional<int64_t> max_samples;          // rows to read of each set
+  std::optional<HubSettings> hub;      // the hub for sets that are not on this machine; none: nothing is fetched
+  std::optional<int64_t> max_samples;  // rows to read of each set
   OnBadRow on_bad_row = OnBadRow::kError;
 
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
+  std::string eos_token;                 // what the tokenizer's must be; "" any
+  Thinking thinking;                     // how it renders thoughts
   std::string default_system;            // the system message of conversations that have none
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
   int64_t cutoff_len = 2048;             // tokens of the longest example

@@ -49,6 +49,7 @@ class Loader {
       check_kind(source);
       Examples rows = load_source(source);
       whole.append(rows);
+      if (source.first_rows || source.first_share) rows = first(rows, source);
       if (source.num_samples) rows = sampled(rows, *source.num_samples);
       sizes.push_back(units(rows));
       if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
@@ -111,6 +112,16 @@ class Loader {
     return rows;
   }
 
+  // The part of the rows that a slice of the split asks for.
+  Examples first(const Examples& all, const DataSource& source) const {
+    const int64_t count = units(all);
+    const auto wanted =
+        source.first_rows ? *source.first_rows : std::llround(*source.first_share * static_cast<double>(count));
+    std::vector<int64_t> rows(static_cast<size_t>(std::min<int64_t>(count, wanted)));
+    std::iota(rows.begin(), rows.end(), 0);
+    return select_units(all, rows, unit_);
+  }
+
   // Returns `wanted` rows in the order of the file. Repeats the whole set as often as it fits and chooses the remaining
   // rows by the seed.
   Examples sampled(const Examples& all, int64_t wanted) const {
@@ -143,7 +154,7 @@ class Loader {
     }
     if (tally.rewritten)
       report_.notes.push_back(
-          fmt::format("template: {} earlier turns are rendered in another way than when they were the "
+          fmt::format("template: {} earlier turns are rendered differently from when they were the "
                       "last (templates that remove thinking do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
@@ -179,7 +190,7 @@ class Loader {
   [[noreturn]] void nothing_left(const std::vector<std::string>& names) const {
     std::string why;
     for (const std::string& one : report_.notes) why += "\n  " + one;
-    throw UserError("{}: of {} rows none {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
+    throw UserError("{}: none of {} rows {} ({} dropped, {} bad){}", fmt::join(names, ", "), report_.rows,
                     spec_.labels ? "is left" : "has a trained token left", report_.dropped, report_.bad_rows, why);
   }
 

@@ -14,7 +14,7 @@
 
 namespace fettle {
 
-// What became of the rows, for `fettle data` and `fettle train` to show.
+// What `fettle data` and `fettle train` report about the rows.
 struct DataReport {
   int64_t rows = 0;
   int64_t examples = 0;
@@ -35,7 +35,7 @@ struct DataReport {
 
 struct Datasets {
   Examples train;
-  Examples eval;  // from eval_dataset, or val_size split off by the seed
+  Examples eval;  // rows of eval_dataset, or those that val_size holds out
   DataReport report;
   DataReport eval_report;
 };

@@ -57,6 +57,9 @@ class Filling {
       tally_.note("dropped", file, line, outcome.dropped);
       if (outcome.examples.empty()) return;
     }
+    if (!outcome.placeholder.empty())
+      tally_.note("placeholder", file, line,
+                  fmt::format("a reply has {}; replace it, unless the model is to write it", outcome.placeholder));
     if (outcome.truncated_from) {
       ++tally_.truncated;
       tally_.note("cut", file, line,

@@ -35,6 +35,7 @@ std::string content_of(const ordered_json& value, const std::string& what) {
       continue;
     }
     const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
+    if (!inner && part.is_object() && part.value("type", "") == "text") inner = find_column(part, "value");
     if (!inner)
       bad("'{}' has a part of type {}, but only text can be trained", what,
           part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
@@ -97,20 +98,48 @@ void unquote_arguments(ordered_json& message) {
   }
 }
 
+// Fields of a message that say whether its reply is trained: Fettle's and OpenAI's, Axolotl's, ms-swift's, and
+// LLaMA-Factory v1's.
+constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
+
 bool is_trained(const ordered_json& message) {
-  if (const ordered_json* train = find_column(message, "train")) {
-    if (!train->is_boolean()) bad("'train' of a message must be true or false, but it is {}", train->dump());
-    return train->get<bool>();
-  }
-  if (const ordered_json* weight = find_column(message, "weight")) {
-    if (*weight != 0 && *weight != 1) bad("'weight' of a message must be 0 or 1, but it is {}", weight->dump());
-    return *weight == 1;
+  for (const char* name : kTrainedFields) {
+    const ordered_json* field = find_column(message, name);
+    if (!field) continue;
+    if (field->is_boolean()) return field->get<bool>();
+    const bool flag = name == std::string_view("train") || name == std::string_view("training");
+    if (flag) bad("'{}' of a message must be true or false, but it is {}", name, field->dump());
+    if (*field != 0 && *field != 1) bad("'{}' of a message must be 0 or 1, but it is {}", name, field->dump());
+    return *field == 1;
   }
   return true;
 }
 
-Message openai_message(const ordered_json& value) {
-  if (!value.is_object()) bad("a message must be an object, but it is {}", value.type_name());
+// LLaMA-Factory v1 writes thoughts and calls as parts of the content. They become fields of the message.
+ordered_json without_typed_parts(const ordered_json& value) {
+  if (!value.contains("content") || !value["content"].is_array()) return value;
+  ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
+  for (const auto& part : value["content"]) {
+    const std::string type =
+        part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
+    if (type == "reasoning" && part.contains("value")) {
+      out["reasoning_content"] = part["value"];
+    } else if (type == "tool_call" && part.contains("value") && part["value"].is_string()) {
+      const ordered_json read = ordered_json::parse(tool_calls_json(part["value"].get<std::string>()));
+      for (const auto& call : read["tool_calls"]) calls.push_back(call);
+    } else {
+      texts.push_back(part);
+    }
+  }
+  if (texts.size() == value["content"].size()) return value;
+  out["content"] = texts;
+  if (!calls.empty()) out["tool_calls"] = calls;
+  return out;
+}
+
+Message openai_message(const ordered_json& given) {
+  if (!given.is_object()) bad("a message must be an object, but it is {}", given.type_name());
+  const ordered_json value = without_typed_parts(given);
   const ordered_json* role = find_column(value, "role");
   if (!role || !role->is_string()) bad("a message has no 'role': {}", value.dump().substr(0, 120));
   Message message{.role = role->get<std::string>()};
@@ -122,7 +151,9 @@ Message openai_message(const ordered_json& value) {
   message.train = is_trained(value);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
-    if (key != "role" && key != "content" && key != "train" && key != "weight" && !field.is_null()) extra[key] = field;
+    if (key != "role" && key != "content" && !field.is_null() &&
+        std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
+      extra[key] = field;
   unquote_arguments(extra);
   if (extra.contains("tool_calls") && extra["tool_calls"].empty()) extra.erase("tool_calls");
   if (!extra.empty()) message.extra_json = extra.dump();
@@ -242,6 +273,40 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
+// Axolotl's `type: alpaca`: Alpaca's prompt text without a chat template.
+Sample alpaca_prompt(const ordered_json& row) {
+  const std::string instruction = text_column(row, "instruction"), input = text_column(row, "input");
+  if (instruction.empty()) bad("the row has no prompt: 'instruction' is empty");
+  if (!row.contains("output")) bad("the column 'output' is missing");
+  Sample sample{.kind = Sample::Kind::kPrompted, .format = "alpaca"};
+  sample.text = input.empty()
+                    ? "Below is an instruction that describes a task. Write a response that appropriately "
+                      "completes the request.\n\n"
+                    : "Below is an instruction that describes a task, paired with an input that provides further "
+                      "context. Write a response that appropriately completes the request.\n\n";
+  if (const std::string system = text_column(row, "system"); !system.empty()) sample.text = system + "\n\n";
+  sample.text += "### Instruction:\n" + instruction + "\n\n";
+  if (!input.empty()) sample.text += "### Input:\n" + input + "\n\n";
+  sample.text += "### Response:\n";
+  sample.reply = text_column(row, "output");
+  return sample;
+}
+
+// ms-swift's conversations of pairs: {human, assistant} each.
+Sample pairs(const ordered_json& row, const ordered_json& list) {
+  Sample sample{.format = "pairs"};
+  if (const std::string system = text_column(row, "system"); !system.empty())
+    sample.messages.push_back({.role = "system", .content = system});
+  for (const auto& pair : list)
+    for (const auto& [column, role] : {std::pair{"human", "user"}, {"assistant", "assistant"}}) {
+      if (!pair.is_object() || !pair.contains(column))
+        bad("a turn has no '{}': {}", column, pair.dump().substr(0, 120));
+      sample.messages.push_back({.role = role, .content = text_of(pair[column], quoted(column))});
+    }
+  sample.tools_json = tools_of(row, "tools");
+  return sample;
+}
+
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   Sample sample{.format = "prompt and completion"};
   auto add = [&](const char* column, const char* role, bool train) {
@@ -320,11 +385,17 @@ Sample read_turns(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "messages")) return openai(row, source, "messages");
   const char* column = has_column(row, "conversations") ? "conversations" : "conversation";
   const ordered_json& list = row[column];
-  const bool roles = list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role");
+  const auto first_has = [&](const char* name) {
+    return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains(name);
+  };
+  if (first_has("human") && first_has("assistant")) return pairs(row, list);
+  const bool roles = first_has("role");
   return roles ? openai(row, source, column) : sharegpt(row, source, column);
 }
 
-Sample read_sample(const ordered_json& value, const DataSource& source) {
+namespace {
+
+Sample read_any(const ordered_json& value, const DataSource& source) {
   auto has = [&](const char* column) { return find_column(value, column) != nullptr; };
   if (has("input_ids")) return tokens(value);
   if (is_conversation(value, source)) {
@@ -333,8 +404,19 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     return sample;
   }
   if (source.formatting == "alpaca") return alpaca(value, source);
+  if (source.formatting == "alpaca_prompt") return alpaca_prompt(value);
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
+  if (has("query") && value.contains("response")) {  // ms-swift
+    DataSource named = source;
+    named.formatting = "alpaca";
+    named.columns = {{"prompt", "query"},
+                     {"response", "response"},
+                     {"system", "system"},
+                     {"history", "history"},
+                     {"tools", "tools"}};
+    return alpaca(value, named);
+  }
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
@@ -347,6 +429,19 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
   bad("no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "
       "completion, text, content, input_ids; name yours in dataset_info.json",
       columns);
+}
+
+}  // namespace
+
+Sample read_sample(const ordered_json& value, const DataSource& source) {
+  Sample sample = read_any(value, source);
+  if (const ordered_json* variables = find_column(value, "chat_template_kwargs")) {
+    ordered_json object = *variables;
+    if (object.is_string()) object = parse_json_or_discard<ordered_json>(object.get<std::string>());
+    if (!object.is_object()) bad("'chat_template_kwargs' must be an object, but it is {}", variables->dump());
+    sample.variables_json = object.dump();
+  }
+  return sample;
 }
 
 }  // namespace fettle

@@ -15,11 +15,13 @@
 namespace fettle {
 
 struct Sample {
-  enum class Kind { kChat, kText, kTokens };
+  enum class Kind { kChat, kText, kPrompted, kTokens };
   Kind kind = Kind::kChat;
   std::vector<Message> messages;           // kChat
   std::string tools_json;                  // kChat: a JSON array, or ""
-  std::string text;                        // kText: trained whole
+  std::string variables_json;              // kChat: chat_template_kwargs, a JSON object, or ""
+  std::string text;                        // kText: trained whole; kPrompted: the prompt, without a template
+  std::string reply;                       // kPrompted
   std::vector<int32_t> input_ids, labels;  // kTokens
   std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)
   Preference preference = Preference::kNone;
@@ -28,7 +30,8 @@ struct Sample {
 
 // Detects the format from the row's columns unless the source sets it: token ids (input_ids, labels, attention_mask),
 // openai (messages[{role, content}]), sharegpt (conversations[{from, value}]), alpaca (instruction, input, output,
-// system, history), prompt and completion (texts or messages), text (text or content). Throws BadRow.
+// system, history), query and response, prompt and completion (texts or messages), text (text or content). Throws
+// BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
 
 // is_conversation() looks at the source's format or the row's columns. read_turns() reads such a conversation (kChat),

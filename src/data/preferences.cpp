@@ -89,6 +89,31 @@ std::string rating_column(const ordered_json& row, const DataSource& source) {
   return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
 }
 
+// LLaMA-Factory v1 names the two conversations chosen_messages and rejected_messages.
+std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
+  const std::string messages = which + "_messages";
+  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
+}
+
+// ms-swift's rows end with the chosen reply, and have the other one in rejected_response or rejected_messages.
+ordered_json with_both_replies(const ordered_json& row) {
+  const bool whole = has_column(row, "rejected_messages");
+  if (!has_column(row, "messages") || has_column(row, "chosen") || has_column(row, "chosen_messages") ||
+      (!whole && !has_column(row, "rejected_response")) || !row["messages"].is_array() || row["messages"].empty())
+    return row;
+  ordered_json out = row;
+  if (whole) {
+    out["chosen"] = row["messages"];
+    out["rejected"] = row["rejected_messages"];
+    out.erase("messages");
+    return out;
+  }
+  out["chosen"] = row["messages"].back();
+  out["rejected"] = row["rejected_response"];
+  out["messages"].erase(row["messages"].size() - 1);
+  return out;
+}
+
 bool is_good(const ordered_json& value, const std::string& column) {
   if (value.is_boolean()) return value.get<bool>();
   if (value == 1 || value == "true" || value == "True" || value == "1") return true;
@@ -100,15 +125,19 @@ bool is_good(const ordered_json& value, const std::string& column) {
 
 bool is_preference_row(const ordered_json& row, const DataSource& source, RowKind kind) {
   if (kind == RowKind::kPreferencePairs)
-    return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
+    return (has_column(row, reply_column(row, source, "chosen")) &&
+            has_column(row, reply_column(row, source, "rejected"))) ||
+           (has_column(row, "messages") &&
+            (has_column(row, "rejected_response") || has_column(row, "rejected_messages")));
   if (kind != RowKind::kRatedReplies || has_column(row, "choices") || has_column(row, "options")) return false;
   const ordered_json* rating = find_column(row, rating_column(row, source));
   return rating && (rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag")));
 }
 
-Sample read_pair(const ordered_json& row, const DataSource& source) {
-  Sample sample = with_one_reply(row, source, source.column("chosen", "chosen"));
-  Sample other = with_one_reply(row, source, source.column("rejected", "rejected"));
+Sample read_pair(const ordered_json& given, const DataSource& source) {
+  const ordered_json row = with_both_replies(given);
+  Sample sample = with_one_reply(row, source, reply_column(row, source, "chosen"));
+  Sample other = with_one_reply(row, source, reply_column(row, source, "rejected"));
   want_chat(sample);
   auto &chosen = sample.messages, &rejected = other.messages;
   size_t prompt = 0;

@@ -1,6 +1,6 @@
 #include "data/templates.h"
 
-#include <array>
+#include "data/templates/turn_form.h"
 
 namespace fettle {
 namespace {
@@ -147,44 +147,61 @@ constexpr std::string_view kNone = R"({{- tokenizer_bos }}
     {%- endif %}
 {%- endfor %})";
 
-const std::array<BuiltInTemplate, 17> kTemplates = {{
-    {"llama3", {"<|eot_id|>", "<|eom_id|>"}, "", kLlama3},
-    {"llama2", {"eos"}, "", kLlama2},
-    {"chatml", {"<|im_end|>"}, "", kChatml},
-    {"qwen", {"<|im_end|>"}, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", kChatml},
-    {"qwen3_nothink", {"<|im_end|>"}, "", kChatml},
-    {"mistral", {"eos"}, "", kMistral},
-    {"gemma", {"<end_of_turn>"}, "", kGemma},
-    {"gemma2", {"<end_of_turn>"}, "", kGemma},
-    {"gemma3", {"<end_of_turn>"}, "", kGemma},
-    {"phi", {"<|end|>"}, "", kPhi3},
-    {"phi3", {"<|end|>"}, "", kPhi3},
-    {"alpaca",
-     {"eos"},
-     "Below is an instruction that describes a task. Write a response that appropriately completes the request.",
-     kAlpaca},
-    {"vicuna",
-     {"eos"},
-     "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-     "and polite answers to the user's questions.",
-     kVicuna},
-    {"oasst", {"<|endoftext|>"}, "", kOasst},
-    {"default", {"eos"}, "", kDefault},
-    {"none", {"eos"}, "", kNone},
-    {"empty", {"eos"}, "", kNone},
-}};
+const std::vector<BuiltInTemplate>& written_out() {
+  static const std::vector<BuiltInTemplate> rows = {
+      {"llama3", {"<|eot_id|>", "<|eom_id|>"}, "", kLlama3},
+      {"llama2", {"eos"}, "", kLlama2},
+      {"chatml", {"<|im_end|>"}, "", kChatml},
+      {"qwen", {"<|im_end|>"}, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", kChatml},
+      {"qwen3_nothink", {"<|im_end|>"}, "", kChatml},
+      {"mistral", {"eos"}, "", kMistral},
+      {"gemma", {"<end_of_turn>"}, "", kGemma},
+      {"gemma2", {"<end_of_turn>"}, "", kGemma},
+      {"gemma3", {"<end_of_turn>"}, "", kGemma},
+      {"phi", {"<|end|>"}, "", kPhi3},
+      {"phi3", {"<|end|>"}, "", kPhi3},
+      {"alpaca",
+       {"eos"},
+       "Below is an instruction that describes a task. Write a response that appropriately completes the request.",
+       kAlpaca},
+      {"vicuna",
+       {"eos"},
+       "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+       "and polite answers to the user's questions.",
+       kVicuna},
+      {"oasst", {"<|endoftext|>"}, "", kOasst},
+      {"default", {"eos"}, "", kDefault},
+      {"none", {"eos"}, "", kNone},
+      {"empty", {"eos"}, "", kNone},
+  };
+  return rows;
+}
+
+std::vector<BuiltInTemplate> all_templates() {
+  std::vector<BuiltInTemplate> all = written_out();
+  for (const auto* forms : {&chatml_forms(), &marked_forms()})
+    for (const TurnForm& form : *forms)
+      for (std::string_view name : form.names)
+        all.push_back({name, form.stops, form.default_system, kTurnsJinja, &form});
+  return all;
+}
+
+const std::vector<BuiltInTemplate>& templates() {
+  static const std::vector<BuiltInTemplate> all = all_templates();
+  return all;
+}
 
 }  // namespace
 
 const BuiltInTemplate* find_template(std::string_view name) {
-  for (const BuiltInTemplate& one : kTemplates)
+  for (const BuiltInTemplate& one : templates())
     if (one.name == name) return &one;
   return nullptr;
 }
 
 std::string template_names() {
   std::string names;
-  for (const BuiltInTemplate& one : kTemplates) names += (names.empty() ? "" : " ") + std::string(one.name);
+  for (const BuiltInTemplate& one : templates()) names += (names.empty() ? "" : " ") + std::string(one.name);
   return names;
 }
 

@@ -7,6 +7,8 @@
 
 namespace fettle {
 
+struct TurnForm;
+
 struct BuiltInTemplate {
   std::string_view name;
   // The tokens that end an assistant's turn; the template writes the first one. "eos" means the model's own.
@@ -15,6 +17,7 @@ struct BuiltInTemplate {
   // Reads messages, add_generation_prompt, bos_token and eos_token as Transformers gives them; `tokenizer_bos`, which
   // is bos_token when the tokenizer would add it to a text, else ""; and `end_of_turn`, the first of `stops`.
   std::string_view jinja;
+  const TurnForm* form = nullptr;  // the texts that `jinja` reads besides; null: none
 };
 
 // Null when no template has this name.

@@ -18,10 +18,31 @@ bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
   });
 }
 
+// Returns the first {{name}} in the text, or "".
+std::string placeholder_in(const std::string& text) {
+  constexpr size_t kLongest = 40;
+  for (size_t at = 0; (at = text.find("{{", at)) != std::string::npos; at += 2) {
+    const size_t end = text.find("}}", at);
+    if (end == std::string::npos) return "";
+    const std::string name = text.substr(at + 2, end - at - 2);
+    const bool word = !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) {
+      return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    });
+    if (word) return text.substr(at, end + 2 - at);
+  }
+  return "";
+}
+
 }  // namespace
 
 RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no)
     : spec_(spec), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {
+  if (!spec.eos_token.empty() && spec.eos_token != tokenizer.eos_token())
+    throw UserError(
+        "eos_token: found '{}', but the tokenizer's eos_token is '{}'; remove the key, or change eos_token in the "
+        "model "
+        "folder's tokenizer_config.json",
+        spec.eos_token, tokenizer.eos_token());
   if (spec.labels) labels_.emplace(*spec.labels, yes_or_no);
 }
 
@@ -43,6 +64,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
       case Sample::Kind::kText: text(sample, where, outcome); break;
+      case Sample::Kind::kPrompted: prompted(sample, where, outcome); break;
       case Sample::Kind::kTokens: {
         outcome.tokens_by_role["tokens"] = static_cast<int64_t>(sample.input_ids.size());
         Example example{std::move(sample.input_ids), std::move(sample.labels), where};
@@ -77,6 +99,9 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     outcome.empty = true;
     return;
   }
+  for (const Message& message : sample.messages)
+    if (message.role == "assistant" && outcome.placeholder.empty())
+      outcome.placeholder = placeholder_in(message.content);
   chat_template();
   std::vector<Example> examples;
   try {
@@ -101,7 +126,7 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
 
 const ChatTemplate& RowTokeniser::chat_template() const {
   std::call_once(template_made_, [&] {
-    template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_, spec_.started);
+    template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_, spec_.started, spec_.thinking);
   });
   return *template_;
 }
@@ -175,7 +200,7 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
       if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
   }
   Example example{.source = where, .preference = preference};
-  for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json)) {
+  for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json, sample.variables_json)) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
     std::string role = piece.role;
@@ -218,6 +243,29 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
+}
+
+// A prompt and a reply without a template. The reply ends with the tokenizer's eos_token.
+void RowTokeniser::prompted(const Sample& sample, const std::string& where, Outcome& outcome) const {
+  if (sample.reply.find_first_not_of(" \t\r\n") == std::string::npos) {
+    outcome.dropped = "a reply is empty, so there is nothing to learn";
+    outcome.empty = true;
+    return;
+  }
+  const std::vector<int32_t> prompt = tokenizer_.encode(sample.text, true);
+  std::vector<int32_t> reply = tokenizer_.encode(sample.reply, false);
+  const auto eos = tokenizer_.eos_id();
+  if (eos) reply.push_back(*eos);
+  Example example{.input_ids = prompt, .source = where};
+  if (eos && !example.input_ids.empty() && example.input_ids.back() == *eos) example.input_ids.pop_back();
+  outcome.tokens_by_role["user"] = example.length();
+  outcome.tokens_by_role["assistant"] = static_cast<int64_t>(reply.size());
+  if (spec_.train_on_prompt) example.labels = example.input_ids;
+  example.labels.resize(example.input_ids.size(), kIgnore);
+  for (auto* ids : {&example.input_ids, &example.labels}) ids->insert(ids->end(), reply.begin(), reply.end());
+  if (!fits(example, outcome)) return;
+  outcome.trained_by_role["assistant"] = example.trained_tokens();
+  outcome.examples.push_back(std::move(example));
 }
 
 void RowTokeniser::check_ids(const Example& example) const {

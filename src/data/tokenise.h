@@ -28,6 +28,7 @@ struct Outcome {
   std::string bad;                // why the row cannot be used
   int64_t truncated_from = 0;     // the tokens that it had before it was cut
   std::string dropped;            // why it was left out
+  std::string placeholder;        // a {{name}} in a reply, which somebody should have filled in
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // Sample::format
@@ -50,6 +51,7 @@ class RowTokeniser {
   Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                    const std::string& where, Outcome& outcome) const;
   void text(const Sample& sample, const std::string& where, Outcome& outcome) const;
+  void prompted(const Sample& sample, const std::string& where, Outcome& outcome) const;
   void classified(const Row& row, const DataSource& source, const std::string& where, Outcome& outcome) const;
   bool fits(Example& example, Outcome& outcome) const;
   void check_ids(const Example& example) const;

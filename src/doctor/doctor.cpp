@@ -36,7 +36,7 @@ Finding describe_memory(const Devices& devices) {
   const MemoryShare& share = devices.memory();
   const bool gpu = share.total > 0;
   std::string text = share.known() ? fmt::format("{} of each device may be used", size_text(share.limit))
-                                   : "the plugin does not tell how much a device has";
+                                   : "the plugin does not report how much memory a device has";
   if (gpu)
     text += fmt::format(" (of {}, gpu_memory_utilization: {:g}; other programs hold {})", size_text(share.total),
                         share.utilization, size_text(share.others));

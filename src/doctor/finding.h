@@ -20,7 +20,7 @@ struct Finding {
   std::string check;  // "plugin", "library", "matmul f32"
   Verdict verdict;
   std::string text;    // one line
-  std::string remedy;  // of what is bad
+  std::string remedy;  // how to correct it; empty unless the verdict is bad
   nlohmann::json figures = nlohmann::json::object();
 };
 

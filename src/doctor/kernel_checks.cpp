@@ -24,10 +24,9 @@ void check_composites(Findings& findings, const Devices& devices) {
       const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
       nlohmann::json figures = {{"id", kernel->id}, {"bound", verdict.bound}};
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
-      return {
-          name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
-          fmt::format("differs from its body by at most {:.1e} of its length ({})", verdict.distance, verdict.trial),
-          verdict.agrees ? "" : "none is needed: runs go without this kernel, and are slower", std::move(figures)};
+      return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
+              fmt::format("differs from its body by at most {:.1e} of its norm ({})", verdict.distance, verdict.trial),
+              verdict.agrees ? "" : "none is needed: runs go without this kernel, and are slower", std::move(figures)};
     });
   }
 }

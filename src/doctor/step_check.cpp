@@ -79,7 +79,7 @@ Finding check_step(Devices& devices) {
   const WorkFolder folder;
   if (kSmallWidth % devices.count() != 0)
     return {"training step", Verdict::kSkipped,
-            fmt::format("{} devices do not divide the small model", devices.count()),
+            fmt::format("the small model cannot be split evenly over {} devices", devices.count()),
             "set device_count to a power of two"};
   const int64_t rows = devices.count();
   const Stepped here = take_step(devices, folder.path(), rows);
@@ -90,7 +90,7 @@ Finding check_step(Devices& devices) {
   const bool agrees = gradients <= kBound && loss <= kBound;
   return {"training step",
           agrees ? Verdict::kGood : Verdict::kBad,
-          fmt::format("loss {:.6f} against the CPU plugin's {:.6f}; gradients differ by {:.1e} of their length",
+          fmt::format("loss {:.6f} against the CPU plugin's {:.6f}; gradients differ by {:.1e} of their norm",
                       here.loss, wanted.loss, gradients),
           agrees ? ""
                  : "results of training would be wrong: try another version of the driver and the plugin, and report "

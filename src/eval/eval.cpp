@@ -36,9 +36,10 @@ void require_head(const Request& request) {
   if (has_head(request)) return;
   const bool scores = request.stage().head == Head::kScore;
   throw UserError(
-      "{}: this model was {}, nor was an adapter; train it with stage: {}, or give the adapter with "
+      "{}: neither this model nor an adapter was trained to give {}; train one with stage: {}, or give the adapter "
+      "with "
       "adapter_name_or_path",
-      request.model_folder(), scores ? "not taught to score replies" : "taught no labels yet", request.stage().name);
+      request.model_folder(), scores ? "scores" : "labels", request.stage().name);
 }
 
 bool same_labels(const Request& a, const Request& b) {
@@ -52,15 +53,16 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
     throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
                     spec.base_model_at);
   if (!has_head(base))
-    throw UserError("{}: {} was taught no {}; leave it out", spec.base_model_at, spec.base_model,
+    throw UserError("{}: {} was not trained to give {}, or leave the key out", spec.base_model_at, spec.base_model,
                     tuned.stage().head == Head::kScore ? "scores; name a reward model"
-                                                       : "labels; name a classifier of the same ones");
+                                                       : "labels; name a classifier with the same labels");
   if (!same_labels(base, tuned))
     throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare",
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// A stage of preferences measures its own rows by its own figures. All other rows are measured as texts and prompts.
+// A stage of preferences measures rows of its own kind by its own figures. Other rows are measured as texts and
+// prompts.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();

@@ -45,7 +45,7 @@ const std::vector<Figure>& known_figures() {
   return figures;
 }
 
-// Of one set: the known figures in their order, then the others by name.
+// The figures of one set: first the known ones in the table's order, then the others by name.
 std::vector<Figure> figures_of(const Measured& measured) {
   std::vector<Figure> out;
   for (const Figure& figure : known_figures())

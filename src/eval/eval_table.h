@@ -23,7 +23,7 @@ std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<Eval
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                                  const Stage& stage);
 
-// Turns shares from 0 to 1 into percent; figures that are no shares keep their value.
+// Turns shares from 0 to 1 into percent; other figures keep their value.
 std::map<std::string, double> in_percent(std::map<std::string, double> figures);
 
 }  // namespace fettle

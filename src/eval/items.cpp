@@ -76,8 +76,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && number < choices.texts.size()) return number;
-  bad("the answer '{}' is none of the choices: {} to {}, 0 to {}, or a choice's text", text, choices.labels.front(),
-      choices.labels.back(), choices.texts.size() - 1);
+  bad("the answer '{}' is not one of the choices; wanted {} to {}, 0 to {}, or a choice's text", text,
+      choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
 // Columns of a file without a header line: its first row, which was read as the header.

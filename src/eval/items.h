@@ -17,12 +17,12 @@ enum class Task {
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the rows of a stage of preferences stand in the source, by its first row.
+// Returns whether the source has rows of a stage of preferences, judged by its first row.
 bool has_preference_rows(const DataSource& source, RowKind kind);
 
 // The task that a value of the key `eval_task` other than "auto" names.
 Task task_named(const std::string& name);
-// Task::kRows is named by the stage ("loss", "classes", "reward").
+// the stage gives the name of Task::kRows ("loss", "classes", "reward").
 std::string task_name(Task task, const Stage& stage);
 
 struct Question {

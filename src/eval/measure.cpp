@@ -74,26 +74,33 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
 
 Measured replies(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session& text) {
-  Generator generator(devices, model.run, model.state);
   const ReplyOptions options{
       .max_new_tokens = spec.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Prompt& prompt : set.prompts) {
+    if (!text.has_template() && prompt.messages.size() > 1)
+      throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
+    prompts.push_back(text.has_template() ? text.prompt(prompt.messages, prompt.tools_json)
+                                          : text.prompt(prompt.messages.at(0).content));
+    text.check_prompt(prompts.back(), prompt.where);
+  }
   Measured out;
+  out.replies.resize(prompts.size());
+  size_t written = 0;
+  write_replies(
+      devices, model, text.tokenizer(), prompts, [&](size_t) { return options; },
+      [&](size_t i, Reply reply) {
+        out.replies[i] = std::move(reply.text);
+        live_line(fmt::format("{}: {} of {} replies", set.name, ++written, prompts.size()));
+      });
   std::vector<std::vector<std::string>> references;
   double exact = 0;
   Rouge sum;
-  for (const Prompt& prompt : set.prompts) {
-    live_line(fmt::format("{}: reply {} of {}", set.name, out.replies.size() + 1, set.prompts.size()));
-    if (!text.has_template() && prompt.messages.size() > 1)
-      throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
-    const std::vector<int32_t> ids = text.has_template() ? text.prompt(prompt.messages, prompt.tools_json)
-                                                         : text.prompt(prompt.messages.at(0).content);
-    text.check_prompt(ids, prompt.where);
-    const Reply reply = write_reply(generator, text.tokenizer(), ids, options, [](const std::string&) { return true; });
-    exact += exact_match(reply.text, prompt.references) ? 1 : 0;
-    const Rouge one = rouge(reply.text, prompt.references);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    references.push_back(set.prompts[i].references);
+    exact += exact_match(out.replies[i], references[i]) ? 1 : 0;
+    const Rouge one = rouge(out.replies[i], references[i]);
     sum.rouge1 += one.rouge1, sum.rouge2 += one.rouge2, sum.rougeL += one.rougeL;
-    out.replies.push_back(reply.text);
-    references.push_back(prompt.references);
   }
   live_line("");
   const auto count = static_cast<double>(set.prompts.size());

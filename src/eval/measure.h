@@ -29,7 +29,7 @@ struct Measured {
   std::map<std::string, double> figures;
   int64_t items = 0;                            // rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts
-  std::optional<ClassificationReport> classes;  // kRows of a stage that trains labels
+  std::optional<ClassificationReport> classes;  // set for kRows of a stage that trains labels
 };
 
 // `text` makes prompts as `chat` and `generate` do: through the chat template if the model has one. It may be null when

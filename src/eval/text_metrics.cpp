@@ -130,7 +130,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Marks that stand alone: ASCII but letters, digits, ' - . and ,
+// Characters that are tokens by themselves: ASCII except letters, digits, ' - . and ,
 bool is_mark(char c) {
   return (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || c == '/' || c == ':' || c == ';' ||
          (c >= '<' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -167,7 +167,7 @@ std::vector<std::string> bleu_tokens(std::string_view text) {
   line = " " + line + " ";
   std::string apart;
   for (char c : line) apart += is_mark(c) ? std::string{' ', c, ' '} : std::string(1, c);
-  // A stop not behind a digit, then one not before a digit, then a dash behind a digit.
+  // Separates in this order: a stop without a digit before it, a stop without a digit after it, a dash after a digit.
   std::string behind;
   for (size_t i = 0; i < apart.size(); ++i) {
     behind += apart[i];

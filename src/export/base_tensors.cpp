@@ -4,6 +4,7 @@
 #include <set>
 
 #include "adapters/block_codes.h"
+#include "adapters/quantised.h"
 #include "base/error.h"
 #include "checkpoint/bitsandbytes.h"
 
@@ -26,9 +27,9 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
   std::set<std::string> parts;
   if (format)
     for (const Param& param : model.params)
-      if (param.role == Role::kLinear)
-        for (int64_t layer = 0; layer < param.layer_count(); ++layer) {
-          const std::string name = param.stored_name(layer);
+      if (is_quantised(param, *format, model.config.quantisation || model.config.mxfp4))
+        for (int64_t i = 0; i < param.stored_count(); ++i) {
+          const std::string name = param.stored_name(i);
           quantised[name] = &param;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }
@@ -37,22 +38,22 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
     for (int64_t i = 0; i < param.stored_count(); ++i)
       if (const std::string name = param.stored_name(i); repository.contains(name))
         of_params[repository.find(name).entry->name] = name;
-  for (const TensorFile& file : repository.files())
-    for (const TensorEntry& entry : file.entries()) {
-      const auto param = of_params.find(entry.name);
-      if (names == TensorNames::kOfParams && param == of_params.end()) continue;
-      const std::string& name = param == of_params.end() ? entry.name : param->second;
-      const auto at = quantised.find(name);
-      if (at == quantised.end() && parts.contains(entry.name)) continue;
-      BaseTensor tensor{names == TensorNames::kOfParams ? name : entry.name, name, entry.shape, {&file, &entry}};
-      if (at != quantised.end()) {
-        tensor.quantised = at->second;
-        tensor.shape.dims = at->second->stored_dims();
-        if (model.config.quantisation) tensor.shape.dtype = model.config.dtype;
-      }
-      index_[tensor.param] = all_.size();
-      all_.push_back(std::move(tensor));
+  for (const StoredTensor& stored : repository.tensors()) {
+    const TensorEntry& entry = *stored.entry;
+    const auto param = of_params.find(entry.name);
+    if (names == TensorNames::kOfParams && param == of_params.end()) continue;
+    const std::string& name = param == of_params.end() ? entry.name : param->second;
+    const auto at = quantised.find(name);
+    if (at == quantised.end() && parts.contains(entry.name)) continue;
+    BaseTensor tensor{names == TensorNames::kOfParams ? name : entry.name, name, entry.shape, stored};
+    if (at != quantised.end()) {
+      tensor.quantised = at->second;
+      tensor.shape.dims = at->second->stored_dims();
+      if (model.config.quantisation) tensor.shape.dtype = model.config.dtype;
     }
+    index_[tensor.param] = all_.size();
+    all_.push_back(std::move(tensor));
+  }
 }
 
 void BaseTensors::add(const std::string& name, const StoredTensor& stored) {
@@ -79,9 +80,11 @@ ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
 void ValueReader::quantise() {
   const auto& [file, entry] = tensor_.stored;
   const Dims& dims = tensor_.shape.dims;
-  const int64_t n = product(dims), columns = dims.back(), rows = n / columns;
-  internal_check(dims.size() == 2, "{}: only matrices can be quantised, its shape is {}", tensor_.name,
-                 to_string(dims));
+  // A tensor of all experts has a matrix for each.
+  const int64_t experts = dims.size() == 3 ? dims[0] : 1;
+  const int64_t n = product(dims), columns = dims.back(), rows = n / columns, rows_of_one = rows / experts;
+  internal_check(dims.size() == 2 || dims.size() == 3, "{}: only matrices can be quantised, its shape is {}",
+                 tensor_.name, to_string(dims));
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
   absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
@@ -89,16 +92,24 @@ void ValueReader::quantise() {
   int64_t step = std::max<int64_t>(1, kPiece / columns);
   while (format_.four_bits() && step * columns % kBlock != 0) ++step;
   std::vector<float> values;
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row), first = row * columns;
+  for (int64_t row = 0, count = 0; row < rows; row += count) {
+    const int64_t of_one = row % rows_of_one, first = row * columns;
+    count = std::min(step, rows_of_one - of_one);
     values.resize(static_cast<size_t>(count * columns));
-    file->read_slice(*entry, {{row, 0}, {count, columns}}, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+    Box box{{row / rows_of_one, of_one, 0}, {1, count, columns}};
+    if (dims.size() == 2) box = {{row, 0}, {count, columns}};
+    file->read_slice(*entry, box, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
     if (format_.four_bits())
       quantise_blocks(format_.type, values, codes_.data() + first / 2, absmax_.data() + first / kBlock);
     else
       quantise_rows(values, columns, reinterpret_cast<int8_t*>(codes_.data()) + first, absmax_.data() + row);
   }
-  if (format_.nested) dequantise_absmax(quantise_absmax(absmax_), 0, absmax_);
+  if (!format_.nested) return;
+  const size_t of_each = absmax_.size() / static_cast<size_t>(experts);
+  for (size_t first = 0; first < absmax_.size(); first += of_each) {
+    const std::span<float> of_one = std::span(absmax_).subspan(first, of_each);
+    dequantise_absmax(quantise_absmax(of_one), 0, of_one);
+  }
 }
 
 void ValueReader::take_stored(const BaseTensors& tensors) {
@@ -124,12 +135,15 @@ void ValueReader::read(const Box& box, float* out) const {
     tensor_.stored.file->read_slice(*tensor_.stored.entry, box, DType::kF32, reinterpret_cast<std::byte*>(out));
     return;
   }
-  const int64_t columns = tensor_.shape.dims.back(), first = box.start[0] * columns;
+  const Dims& dims = tensor_.shape.dims;
+  const int64_t columns = dims.back(), rows = dims[dims.size() - 2], of_box = box.size[box.size.size() - 2];
   HostArray values({DType::kF32, box.size});
   const std::span<float> at = values.as<float>();
   const std::vector<float>& table = values_of(format_.type);
   for (int64_t i = 0; i < static_cast<int64_t>(at.size()); ++i) {
-    const int64_t element = first + i;
+    const int64_t row = i / columns, start = box.start[dims.size() - 2];
+    const int64_t expert = dims.size() == 3 ? box.start[0] + row / of_box : 0;
+    const int64_t element = (expert * rows + start + row % of_box) * columns + i % columns;
     if (format_.four_bits()) {
       const auto pair = static_cast<uint8_t>(codes_[element / 2]);
       at[i] = table[element % 2 == 0 ? pair >> 4 : pair & 15] * absmax_[element / kBlock];

@@ -12,7 +12,7 @@
 namespace fettle {
 
 struct BaseTensor {
-  std::string name;   // under which it is written
+  std::string name;   // the name under which it is written
   std::string param;  // its name among the parameters' tensors; `name` when no parameter uses it
   Shape shape;        // shape of the floats, also for a quantised weight
   StoredTensor stored;
@@ -33,7 +33,7 @@ class BaseTensors {
   void add(const std::string& name, const StoredTensor& stored);
   bool contains(const std::string& name) const { return index_.contains(name); }
 
-  const std::vector<BaseTensor>& all() const { return all_; }  // in the order of the files
+  const std::vector<BaseTensor>& all() const { return all_; }  // all tensors in the order of the files
   // Throws UserError when the base has no such tensor.
   const BaseTensor& find(const std::string& name) const;
 

@@ -17,7 +17,7 @@ namespace {
 
 // The logits of the fixed prompts.
 struct Logits {
-  HostArray with, without;  // with and without the adapter; `with` is empty when there is none
+  HostArray with, without;  // logits with and without the adapter; `with` is empty when there is no adapter
 };
 
 // Returns nullopt when the forward pass does not fit the device.

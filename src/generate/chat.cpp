@@ -93,7 +93,7 @@ class Conversation {
   Session& session_;
   std::string system_;
   std::ostream &out_, &remarks_;
-  std::vector<Message> history_;  // without the system message
+  std::vector<Message> history_;  // the conversation without the system message
   int ended_by_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "generate/decode_programs.h"
 #include "programs/devices.h"
 #include "run/run.h"
 #include "step/state/train_state.h"
@@ -30,6 +31,9 @@ class Generator {
   // the cache is then empty.
   std::vector<float> logits(std::span<const int32_t> ids);
 
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last one is never among them.
+  int64_t known(std::span<const int32_t> ids) const;
+
   // From the next call on, allocates the cache for at least `length` positions (at most max_length()), so that it need
   // not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
@@ -39,20 +43,22 @@ class Generator {
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
   int64_t capacity() const { return cache_.capacity; }
+  CacheBuffers& cache() { return cache_.arrays; }  // of one row
 
  private:
   struct Kept {
-    std::map<std::string, DeviceBuffer> arrays;  // by the program's inputs
-    int64_t capacity = 0;                        // positions
-    std::vector<int32_t> ids;                    // the tokens of the first positions
+    CacheBuffers arrays;
+    int64_t capacity = 0;      // positions
+    std::vector<int32_t> ids;  // the tokens of the first positions
   };
+  int64_t known(const Kept& cache, std::span<const int32_t> ids) const;
   void make_room(Kept& cache, int64_t positions);
   DeviceBuffer run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total);
   const Executable& piece_program(int64_t length, int64_t capacity);
   const Executable& growth_program(int64_t from, int64_t to);
 
   Devices& devices_;
-  Run run_;  // with a batch of one row, which no mesh axis splits
+  Run run_;  // the run for a batch of one row, which no mesh axis splits
   TrainState& state_;
   int64_t reserved_ = 0;
   Kept cache_;

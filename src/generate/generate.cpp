@@ -1,10 +1,13 @@
 #include "generate/generate.h"
 
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <iostream>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -63,24 +66,52 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   return asked;
 }
 
-// Writes the replies to prompts, one after another.
+// Writes the replies to prompts in their order.
 class Answering {
  public:
   Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}
 
-  void answer(const Asked& asked, bool titled = false) {
+  // Writes the reply as it is drawn.
+  void answer(const Asked& asked) {
     session_.check_prompt(asked.ids, asked.where);
-    if (titled) out_ << (count_ > 0 ? "\n" : "") << "==> " << asked.where << " <==\n";
-    session_.reply(asked.ids, count_++, [this](const std::string& text) {
+    session_.load();
+    const Reply reply = session_.reply(asked.ids, count_++, [this](const std::string& text) {
       out_ << text << std::flush;
       return out_.good();
     });
-    out_ << std::endl;
-    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+    end_line(asked, reply);
+  }
+
+  // Computes several replies at once. With `titled`, a line with the prompt's place precedes each reply.
+  void answer(const std::vector<Asked>& all, bool titled) {
+    std::vector<std::vector<int32_t>> prompts;
+    for (const Asked& asked : all) {
+      session_.check_prompt(asked.ids, asked.where);
+      prompts.push_back(asked.ids);
+    }
+    std::map<size_t, Reply> ended;  // finished replies that wait for earlier ones
+    size_t written = 0;
+    session_.replies(prompts, count_, [&](size_t number, Reply reply) {
+      ended.emplace(number, std::move(reply));
+      for (; ended.contains(written); ended.erase(written++)) {
+        const Reply& next = ended.at(written);
+        if (titled) out_ << (written > 0 ? "\n" : "") << "==> " << all[written].where << " <==\n";
+        out_ << next.text;
+        end_line(all[written], next);
+      }
+    });
+    count_ += all.size();
   }
   uint64_t count() const { return count_; }
 
  private:
+  void end_line(const Asked& asked, const Reply& reply) {
+    out_ << std::endl;
+    debug("prompt: {} tokens in {:.3f} s; reply: {} tokens, {:.3f} s after the first", asked.ids.size(),
+          reply.prompt_seconds, reply.ids.size(), reply.reply_seconds);
+    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+  }
+
   Session& session_;
   std::ostream& out_;
   uint64_t count_ = 0;
@@ -90,18 +121,29 @@ bool is_blank(const std::string& line) {
   return line.find_first_not_of(" \t\r") == std::string::npos;
 }
 
-void answer_lines(const Session& session, std::istream& in, Answering& answering) {
+void answer_lines(const Session& session, std::istream& in, bool together, Answering& answering) {
   int64_t number = 0;
+  std::vector<Asked> all;
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (line.ends_with('\r')) line.pop_back();
-    if (!is_blank(line)) answering.answer({session.prompt(line), fmt::format("standard input, line {}", number)});
+    if (is_blank(line)) continue;
+    all.push_back({session.prompt(line), fmt::format("standard input, line {}", number)});
+    if (!together) answering.answer(std::exchange(all, {})[0]);
   }
+  if (all.size() == 1) answering.answer(all[0]);
+  if (all.size() > 1) answering.answer(all, false);
+}
+
+LinesFrom standard_input() {
+  if (isatty(STDIN_FILENO) == 1) return LinesFrom::kTerminal;
+  struct stat about {};
+  return fstat(STDIN_FILENO, &about) == 0 && S_ISREG(about.st_mode) ? LinesFrom::kFile : LinesFrom::kPipe;
 }
 
 }  // namespace
 
-void run_generate(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out) {
+void run_generate(const Request& request, std::istream& in, LinesFrom from, std::ostream& out) {
   const GenerationSpec spec = request.generation();
   const DataSpec data = request.data();
   if (spec.prompt.empty() && spec.prompt_given)
@@ -109,19 +151,21 @@ void run_generate(const Request& request, std::istream& in, bool in_is_terminal,
   Session session(request, Session::Template::kIfThere);
   Answering answering(session, out);
   if (!spec.prompt.empty()) return answering.answer({session.prompt(spec.prompt), spec.prompt_at});
-  if (in_is_terminal && data.sets.empty()) info("each line is a prompt; Ctrl-D ends");
-  if (!in_is_terminal || data.sets.empty()) answer_lines(session, in, answering);
+  const bool typed = from == LinesFrom::kTerminal;
+  if (typed && data.sets.empty()) info("each line is a prompt; Ctrl-D ends");
+  if (!typed || data.sets.empty()) answer_lines(session, in, from == LinesFrom::kFile, answering);
   if (answering.count() > 0) return;
   if (data.sets.empty())
     throw UserError("there is no prompt; give prompt=TEXT, lines on standard input, or rows with `dataset`");
   const std::vector<Asked> rows = ask_rows(session, data);
   if (rows.empty()) throw UserError("dataset: {} has no row to answer", fmt::join(data.sets, ", "));
   info("no prompt: answering {} rows of dataset", rows.size());
-  for (const Asked& row : rows) answering.answer(row, rows.size() > 1);
+  if (rows.size() == 1) return answering.answer(rows[0]);
+  answering.answer(rows, true);
 }
 
 void run_generate(const Request& request) {
-  run_generate(request, std::cin, isatty(STDIN_FILENO) == 1, std::cout);
+  run_generate(request, std::cin, standard_input(), std::cout);
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines write_reply, which draws the tokens after a prompt one by one and passes their text on as it is drawn.
+// Defines write_reply and write_replies, which draw the tokens after prompts one by one.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "generate/decode.h"
 #include "generate/sample.h"
+#include "step/open_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -24,6 +25,8 @@ struct Reply {
   std::vector<int32_t> ids;
   std::string text;  // without special tokens
   ReplyEnd end = ReplyEnd::kStopToken;
+  double prompt_seconds = 0;  // until the first token was drawn
+  double reply_seconds = 0;   // for the tokens after it
 };
 
 // Gets the text of each token. The text may be empty and never ends within a character. Returning false ends the reply.
@@ -33,5 +36,15 @@ using OnText = std::function<bool(const std::string& text)>;
 // Generator::logits throws.
 Reply write_reply(Generator& generator, const Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                   const ReplyOptions& options, const OnText& on_text);
+
+// Gets each reply when it has ended, with the number of its prompt. Replies may end in any order.
+using OnReply = std::function<void(size_t number, Reply reply)>;
+
+// Writes the replies to all prompts, the run's eval_rows_per_device at once. When a reply has ended, the next prompt
+// begins. `options_of` returns the options for a prompt's number. A reply does not depend on the other prompts, but its
+// logits are rounded differently than if its prompt were answered alone. Throws what Generator::logits throws.
+void write_replies(Devices& devices, OpenModel& model, const Tokenizer& tokenizer,
+                   const std::vector<std::vector<int32_t>>& prompts,
+                   const std::function<ReplyOptions(size_t number)>& options_of, const OnReply& on_reply);
 
 }  // namespace fettle

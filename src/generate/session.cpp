@@ -55,7 +55,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system)
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
   if (wanted == Template::kRequired || (request.stage().rows != RowKind::kTexts && offered))
-    template_.emplace(data.template_name, tokenizer_);
+    template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
   add(model_.config.eos_token_id);
@@ -94,16 +94,35 @@ void Session::load() {
   live_line("");
 }
 
+Devices& Session::devices() {
+  internal_check(weights_ != nullptr, "devices() needs load()");
+  return weights_->devices;
+}
+
+OpenModel& Session::model() {
+  internal_check(weights_ != nullptr, "model() needs load()");
+  return weights_->model;
+}
+
 Reply Session::reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text) {
   load();
-  const ReplyOptions options{.max_new_tokens = spec_.max_new_tokens,
-                             .sampling = {.do_sample = spec_.do_sample,
-                                          .temperature = spec_.temperature,
-                                          .top_k = spec_.top_k,
-                                          .top_p = spec_.top_p,
-                                          .seed = mix_bits(spec_.seed, number)},
-                             .stop_ids = stop_ids_};
-  return write_reply(weights_->generator, tokenizer_, prompt, options, on_text);
+  return write_reply(weights_->generator, tokenizer_, prompt, options(number), on_text);
+}
+
+void Session::replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply) {
+  load();
+  write_replies(
+      weights_->devices, weights_->model, tokenizer_, prompts, [&](size_t i) { return options(number + i); }, on_reply);
+}
+
+ReplyOptions Session::options(uint64_t number) const {
+  return {.max_new_tokens = spec_.max_new_tokens,
+          .sampling = {.do_sample = spec_.do_sample,
+                       .temperature = spec_.temperature,
+                       .top_k = spec_.top_k,
+                       .top_p = spec_.top_p,
+                       .seed = mix_bits(spec_.seed, number)},
+          .stop_ids = stop_ids_};
 }
 
 }  // namespace fettle

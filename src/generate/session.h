@@ -45,9 +45,17 @@ class Session {
 
   // Opens the devices and loads the weights at the first call. Shows progress.
   void load();
+  // What load() opened. Throws InternalError before it.
+  Devices& devices();
+  OpenModel& model();
+  // The request's generation keys; replies with different `number` get different random numbers.
+  ReplyOptions options(uint64_t number) const;
   // Writes a reply with the request's generation keys. Prompts with different `number` get different random numbers.
   // Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
+  // Writes the replies to several prompts, per_device_eval_batch_size at once. The first prompt has the number
+  // `number`, the next one `number` + 1, and so on. Calls load().
+  void replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply);
 
  private:
   struct Weights;

@@ -52,7 +52,7 @@ struct Broadcast {
   Dims result;
   Dims dims;  // for each dim of the operand, the dim of the result that it becomes
 };
-struct ResultDims {  // reshape; dynamic_slice: sizes; scatter: the table's dims but the last
+struct ResultDims {  // of reshape: the result's; of dynamic_slice: the sizes; of scatter: the table's without the last
   Dims dims;
 };
 struct Permutation {

@@ -41,18 +41,18 @@ struct CustomCall {
   std::vector<Partition> out;  // one per result; when empty, every device computes all results whole
   CallCost cost;
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
-  // `VjpArgs::cotangents` holds one tensor per result (null = zero). When empty, asking for a gradient through the call
+  // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call
   // throws InternalError.
   std::function<std::vector<Tensor>(const VjpArgs& args)> gradient;
 };
 
 // Appends the call and returns its results. Throws InternalError when the target or an operand is missing, when the
-// length of `in` or `out` differs from the number of operands or results, or when a dim does not divide by the mesh
+// length of `in` or `out` differs from the number of operands or results, or when a dim is not divisible by the mesh
 // axes that split it. Under rematerialisation the results count as matrix products: Remat::kDots and kNone save those
 // that the gradient reads, and Remat::kFull makes the call again.
 std::vector<Tensor> custom_call(const CustomCall& call, const std::vector<Tensor>& operands);
 
-// Returns the shape of one device's shard. Throws InternalError when a dim does not divide.
+// Returns the shape of one device's shard. Throws InternalError when a dim is not divisible by its mesh axes.
 Shape shard_of(const Shape& shape, const Partition& partition, const MeshAxes& mesh);
 
 }  // namespace fettle

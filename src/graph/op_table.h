@@ -1,9 +1,10 @@
 // Defines the op table: one table row per op, which states everything that the program knows about that op.
 //
 // The table rows are in rows/, one file for each group of ops. All other code reads the table row and never switches
-// over ops. The table also decides which tests are needed: tests/correct/graph_op_table_test.cpp fails for a table row
-// without a forward case (which prints and runs the op), without a bad-shape case, or without a case for each of VJP,
-// FLOPs and liveness that it states.
+// over ops; only loops (autodiff/scan_vjp.cpp) and lists of kernels (program.cpp) look for one op. The table also
+// decides which tests are needed: tests/correct/graph_op_table_test.cpp fails for a table row without a forward case
+// (which prints and runs the op), without a bad-shape case, or without a case for each of VJP, FLOPs and liveness that
+// it states.
 #pragma once
 
 #include <optional>
@@ -109,8 +110,8 @@ using Vjp = std::vector<Tensor> (*)(const VjpArgs& args);
 // Returns the floating-point operations of one execution over all devices; a multiplication and an addition count as
 // two.
 using Flops = int64_t (*)(const Node& node);
-// Returns which operands the node reads to compute its `live` results, at least one of which is live. Pruning drops the
-// others.
+// Returns which operands the node reads to compute the results that `live` marks (at least one). Pruning drops the
+// other operands.
 using Needs = std::vector<bool> (*)(const Node& node, const std::vector<bool>& live);
 // The operands and results that stay when only some results are live.
 struct Shrunk {
@@ -156,7 +157,7 @@ struct OpRow {
 };
 
 const OpRow& op_row(Op op);
-std::span<const OpRow> op_table();  // in the order of Op
+std::span<const OpRow> op_table();  // the table rows in the order of Op
 
 // Returns the shapes that the op's rule computes. Throws InternalError with the broken constraint and the current path.
 std::vector<Shape> infer_shapes(Op op, std::span<const Shape> operands, const Attributes& attributes);

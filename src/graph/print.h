@@ -18,7 +18,7 @@
 namespace fettle {
 
 struct PrintOptions {
-  MeshAxes mesh;  // with one device, sharding constraints are dropped
+  MeshAxes mesh;  // with one device, sharding constraints are not printed
   bool tf32 = false;
 };
 
@@ -42,7 +42,7 @@ struct NodeText {
   int32_t id;
   std::vector<std::string> operands;  // names
   std::vector<std::string> types;     // of the operands
-  ValueNames& names;                  // of the block's values
+  ValueNames& names;                  // the names of the block's values
 
   std::string name() const;       // "stablehlo.tanh"
   std::string result() const;     // type of the first result

@@ -11,7 +11,7 @@ Digest::Digest(const std::string& etag, int64_t size) : context_(EVP_MD_CTX_new(
   internal_check(context_ && EVP_DigestInit_ex(context_.get(), kind, nullptr) == 1, "Digest: OpenSSL has no SHA");
   if (etag.size() == 64) return;
   const std::string head = fmt::format("blob {}", size);
-  add(head.c_str(), head.size() + 1);  // with the 0 at the end
+  add(head.c_str(), head.size() + 1);  // includes the NUL at the end
 }
 
 void Digest::add(const void* bytes, size_t count) {

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostAttempts = 5;  // without a new byte
+constexpr int kMostAttempts = 5;  // in a row that bring no new byte
 constexpr int kMostHops = 10;
 
 [[noreturn]] void throw_disk_error(const fs::path& file, int code) {
@@ -36,7 +36,7 @@ constexpr int kMostHops = 10;
   throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
 }
 
-// The growing file of a blob, with the checksum of what it has.
+// The incomplete file of a blob, with the checksum of the bytes that it has so far.
 class PartFile {
  public:
   PartFile(const fs::path& blob, const HubFile& wanted) : wanted_(wanted), path_(blob.string() + ".incomplete") {
@@ -50,7 +50,7 @@ class PartFile {
 
   int64_t size() const { return size_; }
 
-  // Returns false when that would be more than the file has.
+  // Returns false when the file would become larger than listed, or when writing fails.
   bool append(const char* bytes, size_t count) {
     if (static_cast<int64_t>(count) > wanted_.size - size_) return false;
     for (size_t done = 0; done < count;) {
@@ -73,7 +73,7 @@ class PartFile {
     digest_.emplace(wanted_.etag, wanted_.size);
   }
 
-  // Gives the file its name if its content is right.
+  // Renames the file to `blob` if its content is right.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
     if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(path_, errno);
@@ -110,7 +110,7 @@ class PartFile {
   std::optional<Digest> digest_;
 };
 
-// One file on its way. Its address must not change, because libcurl keeps it.
+// One file that is being downloaded. Must not move in memory, because libcurl keeps a pointer to it.
 struct Transfer {
   Download wanted;
   FileLock lock;
@@ -128,7 +128,7 @@ struct Transfer {
       : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
 };
 
-// Where a reply with status 206 begins; -1 when it does not say.
+// The offset at which the bytes of a reply with status 206 begin; -1 when the reply does not say.
 int64_t start_of_range(const HttpReply& reply) {
   const std::string text = reply.header("content-range");  // bytes 100-199/200
   return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
@@ -138,7 +138,7 @@ size_t take_bytes(char* bytes, size_t, size_t count, void* owner) {
   Transfer& transfer = *static_cast<Transfer*>(owner);
   long status = 0;
   curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status != 200 && status != 206) return count;  // the text of an error
+  if (status != 200 && status != 206) return count;  // the body of an error reply
   if (transfer.reply.status == 0) {
     transfer.reply.status = status;
     if (status == 200 && transfer.part.size() > 0) transfer.part.start_again();
@@ -182,7 +182,7 @@ class Downloads {
   }
 
  private:
-  // Begins with files that no other process is fetching.
+  // Starts transfers of files that no other process is fetching.
   void take_more() {
     if (!freed_ && seconds_since(looked_) < 0.2) return;
     looked_ = Clock::now();
@@ -200,7 +200,7 @@ class Downloads {
         ++next;
         continue;
       }
-      if (folder_.has_blob(next->file)) continue;  // finished between the two looks
+      if (folder_.has_blob(next->file)) continue;  // another process finished it before the lock was taken
       transfers_.push_back(std::make_unique<Transfer>(*next, std::move(*lock), folder_.blob(next->file.etag)));
       next = waiting_.erase(next);
       finish_if_whole(*transfers_.back());
@@ -210,7 +210,7 @@ class Downloads {
 
   static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
 
-  // Whether there is something to do before bytes arrive.
+  // Whether there is something to do now, without waiting for bytes.
   bool can_go_on() const {
     if (waiting_.empty() && transfers_.empty()) return true;
     if (freed_ && !waiting_.empty()) return true;
@@ -227,7 +227,7 @@ class Downloads {
     transfer.size_at_start = transfer.part.size();
     CURL* easy = transfer.easy.get();
     prepare(easy, settings_, transfer.url, transfer.part.size(), transfer.headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // a connection for each file
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // so that each file has its own connection
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_transfer_header);
@@ -253,7 +253,7 @@ class Downloads {
     forget_done();
   }
 
-  // Decides what follows a reply, or the lack of one.
+  // Decides what to do after a transfer has ended, with or without a reply.
   void finish(Transfer& transfer, CURLcode code) {
     transfer.part.check();
     const long status = transfer.reply.status;
@@ -273,7 +273,8 @@ class Downloads {
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
-    if (code == CURLE_WRITE_ERROR) return take_as_wrong(transfer, "is longer than it announces, or another part");
+    if (code == CURLE_WRITE_ERROR)
+      return take_as_wrong(transfer, "is longer than listed, or a different part of the file");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
   }
 
@@ -295,20 +296,22 @@ class Downloads {
       done_.push_back(&transfer);
       return;
     }
-    take_as_wrong(transfer, "has another checksum than it announces");
+    take_as_wrong(transfer, "does not have the listed checksum");
   }
 
-  // Fetches the file from the start, once.
+  // Fetches the file again from the start. Throws UserError the second time.
   void take_as_wrong(Transfer& transfer, const char* how) {
     const std::string& path = transfer.wanted.file.path;
     if (++transfer.wrong >= 2) {
       transfer.part.remove();
       throw UserError(
-          "{}: what {} sends {} ({}...), twice; a proxy or mirror may change files: check HF_ENDPOINT and https_proxy, "
+          "{}: the content that {} sends {} ({}...), twice; a proxy or mirror may change files: check HF_ENDPOINT and "
+          "https_proxy, "
           "or copy the model from another machine",
           path, host_of(settings_.endpoint), how, transfer.wanted.file.etag.substr(0, 12));
     }
-    warn("{}: what {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint), how);
+    warn("{}: the content that {} sends {}; it is fetched again from the start", path, host_of(settings_.endpoint),
+         how);
     transfer.part.start_again();
     transfer.url = transfer.wanted.url;
     transfer.hops = 0;
@@ -363,7 +366,7 @@ void download(const HubSettings& settings, const RepoFolder& folder, std::vector
   files.erase(
       std::remove_if(files.begin(), files.end(), [&](const Download& one) { return folder.has_blob(one.file); }),
       files.end());
-  std::set<std::string> contents;  // two files may have the same one
+  std::set<std::string> contents;  // two files may have the same content
   files.erase(std::remove_if(files.begin(), files.end(),
                              [&](const Download& one) { return !contents.insert(one.file.etag).second; }),
               files.end());

@@ -1,4 +1,5 @@
-// Defines download: fetches files of a repository in parallel into the cache, each checked before it gets its name.
+// Defines download, which fetches files of a repository into the cache, several at a time. A file gets its final name
+// only after its checksum has been checked.
 #pragma once
 
 #include <string>
@@ -15,11 +16,12 @@ struct Download {
   std::string url;
 };
 
-// Makes the blobs of all files that are not there yet. A file is fetched into blobs/ETAG.incomplete, continues there
-// after an interruption, and is renamed when its size and checksum are right. A broken or stalled connection and a
-// transient status are tried again, 5 times without a new byte. Waits for other processes that fetch the same blob.
-// Shows progress under the name `title`. An interrupt ends it with the parts kept. Throws UserError when a file cannot
-// be fetched, when its content is wrong twice, and when the disk is full.
+// Fetches the blobs of all files that the cache lacks. A file is fetched into blobs/ETAG.incomplete and renamed when
+// its size and checksum are right. After an interruption, the next call continues the incomplete file. Tries again
+// after a broken or stalled connection or a transient status; gives up after 5 tries in a row that brought no new byte.
+// Waits for other processes that fetch the same blob. Shows progress under the name `title`. A signal ends the download
+// and keeps the incomplete files. Throws UserError when a file cannot be fetched or its content is wrong twice, and
+// DoesNotFit when the disk is full.
 void download(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
               const std::string& title);
 

@@ -1,4 +1,4 @@
-// Defines DownloadProgress, which shows how far a download is.
+// Defines DownloadProgress, which shows the progress of a download.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,18 @@
 
 namespace fettle {
 
-// On a terminal one live line; else a line each half minute. Says what begins and what has been fetched.
+// Shows one live line on a terminal; otherwise prints a line every 30 seconds. Also prints a line at the start and at
+// the end.
 class DownloadProgress {
  public:
   explicit DownloadProgress(std::string title) : title_(std::move(title)) {}
 
   void start(size_t files, int64_t bytes);
-  // A file is there. `fetched` is false when another process fetched it.
+  // Counts a file that is complete. `fetched` is false when another process fetched it.
   void add(int64_t bytes, bool fetched);
-  // `partial` is the number of bytes of the files on their way.
+  // `partial`: bytes of the files that are being downloaded.
   void show(int64_t partial);
-  // Another process fetches `file`, and nothing is left to do here meanwhile. Said once.
+  // Prints once that another process fetches `file` and that this one only waits for it.
   void say_waiting(const std::string& file);
   void finish();
 

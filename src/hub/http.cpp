@@ -176,7 +176,7 @@ std::string failure_text(CURLcode code, const std::string& url) {
           "the certificate of {} is not trusted here; install ca-certificates, or name your network's certificates in "
           "SSL_CERT_FILE",
           host);
-    case CURLE_WRITE_ERROR: return fmt::format("{} sends a longer answer than such a question has", host);
+    case CURLE_WRITE_ERROR: return fmt::format("{} sends an answer that is too long", host);
     default: return fmt::format("{}: {}", host, in_lower_case(curl_easy_strerror(code)));
   }
 }

@@ -1,5 +1,5 @@
-// Defines http_get and the parts of an HTTP request that it shares with downloads. Redirects are followed here, not by
-// libcurl, so that the token goes to no other host.
+// Defines http_get and the parts of an HTTP request that it shares with downloads. Fettle follows redirects itself
+// instead of libcurl, so that the token is sent to no other host.
 #pragma once
 
 #include <curl/curl.h>
@@ -15,7 +15,7 @@ namespace fettle {
 
 struct HttpReply {
   long status = 0;
-  std::map<std::string, std::string> headers;  // names in lower case; the last of several with one name
+  std::map<std::string, std::string> headers;  // names in lower case; of headers with the same name, the last one
   std::string body;
 
   std::string header(const std::string& name) const;  // "" when it is missing
@@ -26,7 +26,7 @@ class HttpFailure : public UserError {
  public:
   HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
   CURLcode code() const { return code_; }
-  // Whether the host could not be reached at all.
+  // True when no connection to the host was possible.
   bool unreachable() const;
 
  private:
@@ -37,7 +37,8 @@ class HttpFailure : public UserError {
 std::string host_of(const std::string& url);
 // Whether both addresses have the same scheme, host and port.
 bool same_origin(const std::string& a, const std::string& b);
-// Returns where a redirect leads. Throws UserError unless that is http or https, and for https that leads to http.
+// Returns the address that a redirect leads to. Throws UserError when it is neither http nor https, and when https
+// leads to http.
 std::string redirect_target(const std::string& from, const std::string& location);
 std::string escaped(const std::string& text, bool keep_slashes);
 
@@ -51,13 +52,16 @@ std::string failure_text(CURLcode code, const std::string& url);
 using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;
 using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
-// One request of an easy handle. `headers` must outlive it. The token is added if the address is the endpoint's.
+// Sets a handle up for one request. `headers` must outlive the request. Adds the token if the address belongs to the
+// endpoint.
 void prepare(CURL* easy, const HubSettings& settings, const std::string& url, int64_t from, HeaderList& headers);
-// Adds a header line of a reply, as CURLOPT_HEADERFUNCTION passes it. A status line removes those before it.
+// Adds a header line of a reply, as CURLOPT_HEADERFUNCTION passes it. A status line begins a new reply: it removes the
+// earlier headers.
 void take_header_line(HttpReply& reply, std::string_view line);
 
-// Returns the reply to a GET of a small body, after redirects. Failures and transient statuses are tried `attempts`
-// times. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB. An interrupt ends it.
+// Returns the reply to a GET of a small body, after redirects. After a failure or a transient status it tries again, up
+// to `attempts` times in all. Throws HttpFailure when no reply came, UserError for a body of more than 64 MiB, and like
+// InterruptScope::check after a signal.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines what Fettle asks a hub: the commit of a revision, the files of a commit, and where a file is fetched from.
+// Defines the requests to a hub: the commit of a revision, the files of a commit, and the address of a file.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// A hub refused. The message says what was asked for and what the user can do.
+// The hub refused a request. The message names the request and what the user can do.
 class HubRefusal : public UserError {
  public:
   enum class Reason { kNoRepo, kNoRevision, kNoAccess, kOther };
@@ -22,17 +22,17 @@ class HubRefusal : public UserError {
   Reason reason_;
 };
 
-// Returns the commit of a branch, tag or commit ("main" when repo.revision is empty), in 40 digits. ModelScope's
-// snapshots are named by the revision itself ("master" when it is empty). `attempts`: see http_get. Throws HubRefusal,
-// and HttpFailure when the hub cannot be reached.
+// Returns the full commit hash (40 digits) of repo.revision, which is a branch, tag or commit ("main" when it is
+// empty). For ModelScope, returns the revision itself ("master" when it is empty). `attempts`: see http_get. Throws
+// HubRefusal, and HttpFailure when the hub cannot be reached.
 std::string find_commit(const HubSettings& settings, const RepoName& repo, int attempts);
 
-// Returns all files of the commit. Throws as find_commit.
+// Returns all files of the commit. Throws like find_commit.
 Listing list_files(const HubSettings& settings, const RepoName& repo, const std::string& commit);
 
 std::string file_url(const HubSettings& settings, const RepoName& repo, const std::string& commit,
                      const std::string& path);
-// The page of the repository, for messages.
+// The address of the repository's web page, for messages.
 std::string page_url(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

@@ -10,7 +10,7 @@
 namespace fettle {
 
 struct HubFile {
-  std::string path;  // inside the repository; is_path_inside holds
+  std::string path;  // inside the repository; is_path_inside() is true
   int64_t size = 0;  // bytes
   std::string etag;  // the checksum (see Digest) and the name of the blob: 64 or 40 hexadecimal digits
   std::string oid;   // git's id of the file, or of the pointer to a large file; 40 digits
@@ -28,8 +28,8 @@ const HubFile* find_file(const Listing& listing, const std::string& path);
 std::optional<Listing> read_listing(const std::filesystem::path& file);
 void write_listing(const std::filesystem::path& file, const Listing& listing);
 
-// Throws UserError when an entry that a server sent has a path that leaves the folder, a negative size or a checksum
-// that is none. `place` names the server. Sorts the entries.
+// Checks and sorts the entries that a server sent. Throws UserError for a path that leaves the folder, a negative size
+// or an invalid checksum. `place` names the server.
 void check_listing(Listing& listing, const std::string& place);
 
 }  // namespace fettle

@@ -18,7 +18,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   try {
     return parse_json_or_discard<json>(http_get(settings, url, 1).body);
   } catch (const UserError&) {
-    return json();  // only a help for the message
+    return json();  // the message is complete without it
   }
 }
 
@@ -67,7 +67,7 @@ std::string token_remedy(const HubSettings& settings) {
   return fmt::format("make a token at {}/settings/tokens and set HF_TOKEN to it", settings.endpoint);
 }
 
-// Lower-case letters, and no characters that could confuse a terminal.
+// Returns the first 300 bytes of the text, without characters that could confuse a terminal.
 std::string shown(const std::string& text) {
   std::string out;
   for (const unsigned char c : text.substr(0, 300)) out += c < ' ' || c >= 127 ? '?' : static_cast<char>(c);
@@ -89,7 +89,7 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
                       repo.id, page, token_remedy(settings)));
     throw HubRefusal(
         Reason::kNoAccess,
-        fmt::format("{} is gated, and the account of your token has not been let in{}. Accept the terms at "
+        fmt::format("{} is gated, and the account of your token has no access to it yet{}. Accept the terms at "
                     "{} and wait for the owners, or give the token the right to read gated repositories",
                     repo.id, said.empty() ? "" : " (" + said + ")", page));
   }

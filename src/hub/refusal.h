@@ -1,4 +1,4 @@
-// Defines throw_refusal, which explains why a hub refuses and what the user can do.
+// Defines throw_refusal, which explains why a hub refused a request and what the user can do.
 #pragma once
 
 #include "hub/hub_api.h"
@@ -9,7 +9,7 @@ namespace fettle {
 // name or the revision does not exist.
 [[noreturn]] void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply);
 
-// What to do where the hub cannot be reached: "Run `fettle download ...` where there is a network ...".
+// Returns what to do on a machine that cannot reach the hub: "Run `fettle download ...` where there is a network ...".
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

@@ -3,9 +3,9 @@
 //   models--ORG--NAME/refs/REVISION             the commit that the branch or tag pointed to when it was last asked for
 //   models--ORG--NAME/blobs/ETAG                contents, by checksum; ETAG.incomplete while it is being fetched
 //   models--ORG--NAME/snapshots/COMMIT/PATH     links to blobs
-//   models--ORG--NAME/.no_exist/COMMIT/PATH     files that were looked for and that the commit lacks
+//   models--ORG--NAME/.no_exist/COMMIT/PATH     marks of files that were looked for but that the commit lacks
 //   models--ORG--NAME/trees/COMMIT.json         the listing of the commit
-//   .locks/models--ORG--NAME/ETAG.lock          taken by whoever fetches the blob
+//   .locks/models--ORG--NAME/ETAG.lock          locked by the process that fetches the blob
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace fettle {
 
 class RepoFolder {
  public:
-  // Throws UserError when the settings have no cache folder. ModelScope's folders stand in models/ORG--NAME instead.
+  // Throws UserError when the settings have no cache folder. For ModelScope, the folder is models/ORG--NAME.
   RepoFolder(const HubSettings& settings, const RepoName& repo);
 
   const std::filesystem::path& path() const { return path_; }
@@ -32,9 +32,9 @@ class RepoFolder {
   std::string read_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
 
-  // Whether the snapshot has the whole file with this content.
+  // Whether the snapshot has the complete file with this content.
   bool holds(const std::string& commit, const HubFile& file) const;
-  // Whether the blob is there and whole. A blob of another size is removed, with a warning.
+  // Whether the cache has the complete blob. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
   // Makes the snapshot's link to the blob. Where links are not possible, moves the blob there. Throws UserError.
   void link(const std::string& commit, const HubFile& file) const;
@@ -44,7 +44,7 @@ class RepoFolder {
 
  private:
   std::filesystem::path cache_, path_;
-  bool links_change_ = false;  // a snapshot may change its content: ModelScope names it by the branch
+  bool links_change_ = false;  // ModelScope names snapshots by their branch, so a snapshot's content may change
 };
 
 }  // namespace fettle

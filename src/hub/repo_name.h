@@ -1,4 +1,4 @@
-// Defines RepoName: a repository of a hub, and checks of names that become parts of paths.
+// Defines RepoName, the name of a repository on a hub, and checks of names that become parts of paths.
 #pragma once
 
 #include <optional>

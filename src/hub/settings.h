@@ -11,10 +11,10 @@ enum class Hub { kHuggingFace, kModelScope };
 struct HubSettings {
   Hub hub = Hub::kHuggingFace;
   std::string endpoint;         // "https://huggingface.co", without a slash at the end
-  std::string token;            // empty: none. It is sent to the endpoint's host only, and never shown
+  std::string token;            // empty: no token. Sent only to the endpoint's host, and never shown
   std::filesystem::path cache;  // the folder of all repositories; empty: unknown, because HOME is unset
   bool offline = false;         // nothing is fetched
-  int connect_seconds = 10;     // longest time until a connection stands
+  int connect_seconds = 10;     // longest time for making a connection
   int stall_seconds = 20;       // longest time without a byte
   double pause_seconds = 1;     // pause before the first retry; it doubles with each further one
   int parallel = 8;             // files that are fetched at a time

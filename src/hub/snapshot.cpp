@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The commits that this process asked for. All parts of a run see the same one.
+// The commit of each repository and revision that this process has asked for, so that all parts of a run use the same
+// one.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
 
@@ -29,7 +30,7 @@ std::string main_branch(const HubSettings& settings, const RepoName& repo) {
   return !repo.revision.empty() ? repo.revision : settings.hub == Hub::kModelScope ? "master" : "main";
 }
 
-// What a folder has, where no listing says what it should have.
+// Lists the files of a folder in the cache that has no stored listing.
 Listing list_folder(const fs::path& folder) {
   Listing out;
   std::error_code failed;
@@ -43,7 +44,8 @@ Listing list_folder(const fs::path& folder) {
 
 }  // namespace
 
-// Returns false when the hub cannot be reached but the cache has a copy.
+// Asks the hub for the commit and its files. Returns false when the hub cannot be reached and the copy in the cache is
+// used.
 bool Snapshot::ask() {
   const std::string revision = main_branch(settings_, repo_);
   const std::string known = cached_.read_ref(revision);
@@ -77,7 +79,7 @@ bool Snapshot::ask() {
       take_cached(failure.what());
       return false;
     }
-    throw UserError("there is no {} here, and it cannot be downloaded: {}. {}", repo_.id, failure.what(),
+    throw UserError("{} is not on this machine and cannot be downloaded: {}. {}", repo_.id, failure.what(),
                     offline_remedy(settings_, repo_));
   } catch (const HubRefusal& refusal) {
     if (!copied || refusal.reason() == HubRefusal::Reason::kNoRevision) throw;
@@ -91,7 +93,7 @@ void Snapshot::take_cached(const std::string& why) {
   without_network_ = why;
   commit_ = cached_.read_ref(main_branch(settings_, repo_));
   if (commit_.empty() || !fs::is_directory(cached_.snapshot(commit_)))
-    throw UserError("there is no {} here, it is not in {}, and {}. {}", repo_.id, settings_.cache.string(), why,
+    throw UserError("{} is not on this machine: it is not in {}, and {}. {}", repo_.id, settings_.cache.string(), why,
                     offline_remedy(settings_, repo_));
   if (std::optional<Listing> listing = read_listing(cached_.tree(commit_)))
     files_ = *std::move(listing);

@@ -1,4 +1,4 @@
-// Defines Snapshot: one commit of a repository, whose files are fetched when they are asked for.
+// Defines Snapshot: one commit of a repository. Its files are fetched on request.
 #pragma once
 
 #include <filesystem>
@@ -14,23 +14,23 @@ namespace fettle {
 
 class Snapshot {
  public:
-  // Asks the hub for the commit of repo.revision and for its files, once in the life of the process. Asks nothing when
-  // the revision is a commit whose files are known. When the hub cannot be reached or HF_HUB_OFFLINE is set, takes what
-  // the cache has of the revision, and says so. Throws HubRefusal, and UserError with the remedy when there is neither
-  // a network nor a copy.
+  // Asks the hub for the commit of repo.revision and for its list of files, once per process. Sends no request when the
+  // revision is a commit whose list is in the cache. When the hub cannot be reached or HF_HUB_OFFLINE is set, uses the
+  // cache's copy of the revision, and prints a message if the hub could not be reached. Throws HubRefusal, and
+  // UserError with the remedy when there is neither a network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
 
   const std::string& commit() const { return commit_; }
-  // The files of the commit. Without a network they may be only those that the cache has.
+  // The files of the commit. Without a network, perhaps only the files that the cache has.
   const Listing& files() const { return files_; }
   bool has(const std::string& path) const { return find_file(files_, path) != nullptr; }
-  // The folder of this commit. It has the files that were fetched, now or before.
+  // The folder of this commit in the cache. It contains the files that were fetched so far.
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Fetches those of the files that are not in the folder yet. All of them must be in files(). Throws UserError when
-  // one cannot be fetched; none of the files in the folder is ever a part of one.
+  // Fetches the files that the folder lacks. All `paths` must be in files(). Every file in the folder is complete at
+  // any time. Throws UserError when a file cannot be fetched.
   void fetch(const std::vector<std::string>& paths) const;
-  // Notes, for huggingface_hub, which of the files the commit lacks.
+  // Records in the cache which of these files the commit lacks, as huggingface_hub does.
   void mark_missing(const std::vector<std::string>& paths) const;
 
  private:

@@ -1,4 +1,4 @@
-// Defines write_file_whole, for small files that other processes read meanwhile.
+// Defines write_file_whole, which writes small files that other processes may be reading.
 #pragma once
 
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Writes the text under another name and renames it, making the folders above. Returns false when that fails, such as
-// in a cache that may only be read.
+// Writes the text under a temporary name and renames it, so readers see the old or the new file, never a part. Makes
+// missing folders. Returns false on failure, for example in a read-only cache.
 inline bool write_file_whole(const std::filesystem::path& file, const std::string& text) {
   std::error_code failed;
   std::filesystem::create_directories(file.parent_path(), failed);

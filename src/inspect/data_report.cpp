@@ -47,7 +47,8 @@ std::vector<Bucket> histogram(const std::vector<int64_t>& lengths) {
 
 int64_t quantile(const std::vector<int64_t>& sorted, double share) {
   if (sorted.empty()) return 0;
-  const double within = std::ceil(share * static_cast<double>(sorted.size()));  // as many are at most the result
+  const double within =
+      std::ceil(share * static_cast<double>(sorted.size()));  // number of values that must be <= the result
   return sorted[static_cast<size_t>(std::max(1.0, within)) - 1];
 }
 

@@ -23,7 +23,7 @@ struct DataReading {
   const DataSpec& spec;
   const Datasets& data;
   const BatchSpec& batches;       // of training
-  const BatchSpec& eval_batches;  // for the evaluation rows
+  const BatchSpec& eval_batches;  // the batches of the evaluation rows
   AssumedTarget target;
 };
 

@@ -22,7 +22,8 @@ RepoName repo_of(const DownloadOptions& options) {
   std::optional<RepoName> repo = read_repo_name(kind, options.name);
   if (!repo) throw UserError("'{}' is not a name on a hub; names are ORG/NAME", options.name);
   if (options.revision.empty()) return *repo;
-  if (!repo->revision.empty()) throw UserError("{} and --revision name two revisions; keep one of them", options.name);
+  if (!repo->revision.empty())
+    throw UserError("{} and --revision both give a revision; keep one of them", options.name);
   check_revision(options.revision);
   repo->revision = options.revision;
   return *repo;
@@ -36,7 +37,7 @@ fs::path fetch_files(const Snapshot& snapshot, const DownloadOptions& options,
     const bool named = std::any_of(options.include.begin(), options.include.end(), fits);
     if (options.all || (options.include.empty() ? by_default(file.path) : named)) paths.push_back(file.path);
   }
-  if (paths.empty()) throw UserError("{}: no file fits", options.name);
+  if (paths.empty()) throw UserError("{}: the repository has no file to fetch", options.name);
   snapshot.fetch(paths);
   return snapshot.folder();
 }
@@ -66,8 +67,8 @@ fs::path fetch(const DownloadOptions& options) {
 
 int run_download(const DownloadOptions& options, std::ostream& out) {
   if (!options.dataset && (!options.subset.empty() || !options.split.empty()))
-    throw UserError("--subset and --split are of data sets; add --dataset");
-  if (options.all && !options.include.empty()) throw UserError("--all and --include do not go together");
+    throw UserError("--subset and --split apply to data sets only; add --dataset");
+  if (options.all && !options.include.empty()) throw UserError("--all and --include exclude each other; leave one out");
   out << fetch(options).string() << "\n";
   return 0;
 }

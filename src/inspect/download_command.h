@@ -1,4 +1,4 @@
-// Defines run_download, which is `fettle download`.
+// Defines run_download: the command `fettle download`.
 #pragma once
 
 #include <ostream>
@@ -13,12 +13,12 @@ struct DownloadOptions {
   bool dataset = false, modelscope = false;
   bool without_weights = false;      // a model's config and tokenizer only
   bool all = false;                  // every file of the repository
-  std::vector<std::string> include;  // patterns of the files to fetch; * matches within a path, too
-  std::string subset, split;         // of a data set
+  std::vector<std::string> include;  // patterns of the files to fetch; * also matches /
+  std::string subset, split;         // the part of a data set to fetch; empty: all
 };
 
 // Fetches what Fettle reads of a model, an adapter or a data set into the hub's cache, and writes the folder to `out`.
-// Throws UserError for options that do not go together, and as Snapshot.
+// Throws UserError for options that exclude each other, and like Snapshot.
 int run_download(const DownloadOptions& options, std::ostream& out);
 
 }  // namespace fettle

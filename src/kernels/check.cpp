@@ -44,7 +44,7 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// A device whose bodies were checked is checked again when kernels of another composite are added.
+// Names the composites, so that a stored verdict does not apply once a kernel for another composite is added.
 std::string bodies_subject() {
   std::string out = "bodies";
   for (const std::string_view composite : composites()) out.append(" ").append(composite);
@@ -62,7 +62,9 @@ class Findings {
   std::optional<std::string> read(std::string_view subject) const {
     const std::filesystem::path path = file(subject);
     std::error_code error;
-    if (folder_.empty() || !std::filesystem::exists(path, error) || !distrust(path).empty()) return std::nullopt;
+    const bool here = !folder_.empty() && std::filesystem::exists(path, error) && distrust(path).empty();
+    // The check runs on the devices of all processes, or on none.
+    if (!devices_.all_have(here)) return std::nullopt;
     return read_file(path);
   }
   void write(std::string_view subject, const std::string& text) const {
@@ -70,7 +72,8 @@ class Findings {
     try {
       write_file(file(subject), text);
     } catch (const UserError& error) {
-      debug("kernels: the check of {} is not kept, and made again at the next start: {}", subject, error.what());
+      debug("kernels: the result of the check of {} cannot be stored, so the next start checks again: {}", subject,
+            error.what());
     }
   }
 
@@ -125,7 +128,8 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
       const double off = distance(got, trial.wanted);
       if (off <= trial.bound) continue;
       throw DeviceError(
-          "{} {}: {} differs from the value computed on the host by {:.1e} of its length (at most {:.0e} is rounding); "
+          "{} {}: {} differs from the value computed on the host by {:.1e} of its norm (rounding gives at most "
+          "{:.0e}); "
           "check the driver and the plugin, and try another device",
           device, all_zero(got) ? "computes nothing" : "computes wrongly", trial.title, off, trial.bound);
     }
@@ -184,7 +188,7 @@ KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels) {
     const KernelVerdict verdict = check_kernels({kernel}, mesh, run).front();
     const std::string said =
         verdict.agrees ? std::string(kAgrees)
-                       : fmt::format("{} differs from its body by {:.1e} of its length, at most {:.0e} is rounding",
+                       : fmt::format("{} differs from its body by {:.1e} of its norm (rounding gives at most {:.0e})",
                                      verdict.trial, verdict.distance, verdict.bound);
     findings.write(kernel->id, said);
     return said;

@@ -17,7 +17,7 @@ namespace fettle {
 
 struct KernelRow {
   std::string_view id;         // name and version, as CustomCall::kernel: "cpu_attention/1"
-  std::string_view composite;  // that it replaces: "attention"
+  std::string_view composite;  // the composite that it replaces: "attention"
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);

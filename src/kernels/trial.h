@@ -29,7 +29,7 @@ struct Trial {
 // such composite.
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
 
-// By composite.
+// The trials of one composite each; trials_of chooses among them.
 std::vector<Trial> attention_trials(const MeshAxes& mesh);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
 

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
-#include "models/blocks/rows.h"
+#include "models/blocks/sequences.h"
 
 namespace fettle {
 
@@ -12,8 +12,8 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
   internal_check(model.classifies(), "class_logits: this {} is not a classifier", model.family->model_type);
   PathScope scope("classifier");
   const ClassifierHead& head = model.family->classifier;
-  Tensor x_SD = head.pooled == Pooled::kFirst ? first_of_rows(hidden_BTD, numbers_BT, rows)
-                                              : last_of_rows(hidden_BTD, numbers_BT, rows);
+  Tensor x_SD = head.pooled == Pooled::kFirst ? first_of_sequences(hidden_BTD, numbers_BT, rows)
+                                              : last_of_sequences(hidden_BTD, numbers_BT, rows);
   for (const std::string& module : head.modules) {
     const bool last = module == head.modules.back();
     const DType dtype = last ? DType::kF32 : f.compute;

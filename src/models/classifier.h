@@ -8,8 +8,8 @@
 namespace fettle {
 
 // Returns the logits of `rows` rows S, f32 [S, num_labels], from the result of the model's forward. `numbers_BT` says
-// which row a position belongs to (blocks/rows.h). For a row that is not there, the logits are those of a hidden state
-// of zeros.
+// which row a position belongs to (blocks/sequences.h). A row that the micro-batch lacks gets the logits of a hidden
+// state of zeros.
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows);
 

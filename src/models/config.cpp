@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,11 +16,7 @@ int64_t RopeParameters::rotary_dim(int64_t head_dim) const {
 }
 
 LayerSet DeltaNet::other_layers() const {
-  LayerSet out;
-  for (int64_t layer = 0; layer < all; ++layer)
-    if (!layers.contains(layer)) out.numbers.push_back(layer);
-  out.all = out.count();
-  return out;
+  return layers_without(layers, all);
 }
 
 std::optional<int64_t> ModelConfig::uniform_window() const {
@@ -58,6 +55,11 @@ int64_t ConfigReader::integer(const std::string& key, int64_t otherwise) const {
   if (!value->is_number_integer() || value->get<int64_t>() <= 0 || value->get<int64_t>() > (int64_t{1} << 40))
     throw UserError("{}: '{}' is {}, wanted a positive integer", file_, key, value->dump());
   return value->get<int64_t>();
+}
+
+int64_t ConfigReader::count(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  return value != nullptr && *value == 0 ? 0 : integer(key);
 }
 
 double ConfigReader::number(const std::string& key, double otherwise) const {
@@ -130,6 +132,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
   config.quantisation = stored_quantisation(*json_, file_);
+  config.mxfp4 = stores_mxfp4(*json_);
 }
 
 ConfigReader ConfigReader::inner(const std::string& key) const {
@@ -185,6 +188,7 @@ void ConfigReader::finish_yarn(const ConfigReader& settings, RopeParameters& rop
   auto scale = [&](double times) { return rope.factor <= 1 ? 1 : 0.1 * times * std::log(rope.factor) + 1; };
   const double usual = mscale != 0 && all_dim != 0 ? scale(mscale) / scale(all_dim) : scale(1);
   rope.attention_factor = settings.number("attention_factor", usual);
+  rope.mscale_all_dim = all_dim;
 }
 
 RopeParameters ConfigReader::rope(double default_theta, double default_partial_factor) const {
@@ -252,6 +256,19 @@ void ConfigReader::read_experts(ModelConfig& config, int64_t experts, int64_t pe
     throw UserError("{}: num_experts_per_tok ({}) is more than the {} experts", file_, config.experts_per_token,
                     experts);
   if (flag("output_router_logits", false)) config.router_aux_loss_coef = number("router_aux_loss_coef", 0.001);
+}
+
+void ConfigReader::read_sparse_layers(ModelConfig& config) const {
+  const int64_t step = integer("decoder_sparse_step", 1);
+  const std::vector<double> dense = numbers("mlp_only_layers");
+  LayerSet sparse;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if ((layer + 1) % step == 0 && std::ranges::find(dense, static_cast<double>(layer)) == dense.end())
+      sparse.numbers.push_back(layer);
+  sparse.all = sparse.count();
+  if (sparse.count() == 0)
+    throw UserError("{}: mlp_only_layers and decoder_sparse_step leave no layer with experts", file_);
+  if (sparse.count() < config.num_hidden_layers) config.expert_layers = sparse;
 }
 
 void ConfigReader::note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const {

@@ -29,8 +29,9 @@ struct RopeParameters {
   // yarn (Peng et al. 2023) divides the frequencies by `factor` where a dim turns fewer than beta_slow times in
   // original_max_position_embeddings positions, keeps them above beta_fast, and blends in between.
   double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;      // yarn: the blend begins and ends at whole dims
-  bool interleaved = false;  // dims 2i and 2i + 1 turn together, not i and i + R / 2
+  double mscale_all_dim = 0;  // yarn: DeepSeek also scales the scores by it
+  bool truncate = true;       // yarn: the blend begins and ends at whole dims
+  bool interleaved = false;   // dims 2i and 2i + 1 turn together, not i and i + R / 2
 
   int64_t rotary_dim(int64_t head_dim) const;
 };
@@ -45,9 +46,31 @@ enum class Norm {
 // Names of the modules of a mixture of experts within a layer; {} is the expert's number. Where gate_up is named,
 // gate_up and down are parameters with the weights of all experts, and gate and up are empty.
 struct ExpertNames {
-  std::string router, gate, up, down, gate_up = {};
+  std::string router, gate = {}, up = {}, down, gate_up = {};
+  bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
+  bool in_turns = false;  // the outputs of gate_up are the gate's and up's in turns, else all of the gate's come first
 
   bool fused() const { return !gate_up.empty(); }
+};
+
+// How the router of a mixture of experts chooses, and what it weighs the chosen experts' results with.
+struct Routing {
+  bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
+  bool in_f32 = false;          // the logits are computed in f32
+  bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
+  std::string correction = {};  // the parameter that is added to the scores for the choice only; "": none
+  // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the
+  // scores of its two best experts (best_two), or else the score of its best one.
+  int64_t groups = 1, top_groups = 1;
+  bool best_two = true;
+  double scale = 1;  // factor on the weights
+};
+
+// An MLP beside the experts, which every token passes.
+struct SharedExpert {
+  std::string module;     // "mlp.shared_experts"
+  int64_t size = 0;       // its inner size
+  std::string gate = {};  // a linear layer whose sigmoid multiplies the result; "": none
 };
 
 // The gated activation of GPT-OSS: gate * sigmoid(alpha * gate) * (up + 1) after gate <= limit, -limit <= up <= limit.
@@ -60,6 +83,13 @@ enum class Mlp {
   kFusedGated,  // the same, with gate and up in one gate_up_proj
   kPlain,       // c_proj(act(c_fc(x)))
   kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
+};
+
+// Sizes of attention whose keys and values come from one vector of key_rank per token (DeepSeek's multi-head latent
+// attention). A head's query and key have plain_dim dims without rope and rotary_dim dims with it.
+struct LatentAttention {
+  int64_t query_rank = 0;  // 0: queries come from the hidden state
+  int64_t key_rank = 0, plain_dim = 0, rotary_dim = 0, value_dim = 0;
 };
 
 // Sizes of linear attention by a gated delta net, and the layers that have it.
@@ -90,22 +120,25 @@ struct ModelConfig {
   double norm_eps = 1e-6;  // rms_norm_eps, norm_epsilon, layer_norm_epsilon
   Mlp mlp = Mlp::kGated;
   std::string hidden_act = "silu";
-  std::optional<ClampedSwiglu> clamped_swiglu;  // of the experts, instead of hidden_act
+  std::optional<ClampedSwiglu> clamped_swiglu;  // activation of the experts, instead of hidden_act
   ExpertNames experts;
   int64_t expert_size = 0;   // inner size of one expert
-  bool expert_bias = false;  // on the router and on the experts' linear layers
+  bool expert_bias = false;  // biases on the router and on the experts' linear layers
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  bool normalised_routes = true;      // norm_topk_prob: the weights of a token's experts sum up to 1
-  double router_aux_loss_coef = 0;    // factor of the loss that balances the experts; 0: no such loss
-  std::optional<DeltaNet> delta_net;  // of the layers with linear attention
+  Routing routing;
+  std::optional<SharedExpert> shared_expert;
+  std::optional<LayerSet> expert_layers;  // the layers with experts; the others have a dense MLP. nullopt: all
+  double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
+  std::optional<LatentAttention> latent;
+  std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  double residual_scale = 1;        // factor on what attention and MLP add to the residual stream
+  double residual_scale = 1;        // factor on the results that attention and MLP add to the residual stream
   double logit_scale = 1;           // factor on the logits of tokens
   std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
-  bool attention_bias = false;      // on q, k and v
-  std::optional<bool> output_bias;  // on o; nullopt: as attention_bias
+  bool attention_bias = false;      // biases on q, k and v
+  std::optional<bool> output_bias;  // a bias on the output projection; nullopt: the value of attention_bias
   bool qk_norm = false;             // norms on each head of q and k
   bool mlp_bias = false;
   bool alibi = false;            // instead of rope: scores fall with the distance
@@ -124,6 +157,7 @@ struct ModelConfig {
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
+  bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::vector<int32_t> eos_token_id;
   std::optional<int32_t> bos_token_id, pad_token_id;
   std::vector<std::string> dropouts;  // fields with dropout in the base model, which Fettle does not apply
@@ -144,6 +178,7 @@ class ConfigReader {
 
   int64_t integer(const std::string& key) const;                     // > 0; throws UserError when missing
   int64_t integer(const std::string& key, int64_t otherwise) const;  // null counts as missing
+  int64_t count(const std::string& key) const;                       // >= 0; throws UserError when missing
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
@@ -169,6 +204,8 @@ class ConfigReader {
   std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;
   // Reads the number of experts, the experts per token and the coefficient of the balancing loss.
   void read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const;
+  // Reads which layers have experts: mlp_only_layers and decoder_sparse_step.
+  void read_sparse_layers(ModelConfig& config) const;
   // Adds to config.dropouts each of `keys` whose value is not 0.
   void note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const;
 

@@ -10,7 +10,10 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   ModelConfig c;
   r.read_common(c, tied_by_default);
   c.hidden_size = r.integer("hidden_size");
-  c.intermediate_size = r.integer("intermediate_size");
+  // A model whose layers all have experts may leave it out.
+  c.intermediate_size = r.has("moe_intermediate_size")
+                            ? r.integer("intermediate_size", r.integer("moe_intermediate_size"))
+                            : r.integer("intermediate_size");
   c.num_hidden_layers = r.integer("num_hidden_layers");
   c.num_attention_heads = r.integer("num_attention_heads");
   c.num_key_value_heads = r.integer("num_key_value_heads", c.num_attention_heads);
@@ -22,7 +25,7 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   c.local_rope = r.local_rope();
   r.note_dropouts(c, {"attention_dropout"});
   if (c.num_attention_heads % c.num_key_value_heads != 0)
-    throw UserError("{}: num_attention_heads ({}) does not divide by num_key_value_heads ({})", r.file(),
+    throw UserError("{}: num_attention_heads ({}) is not divisible by num_key_value_heads ({})", r.file(),
                     c.num_attention_heads, c.num_key_value_heads);
   const int64_t rotated = c.rope.rotary_dim(c.head_dim);
   if (c.head_dim % 2 != 0)

@@ -62,7 +62,7 @@ ModelConfig read_encoder_config(const ConfigReader& r) {
   r.refuse_unless("add_cross_attention", false);
   r.note_dropouts(c, {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"});
   if (c.hidden_size % c.num_attention_heads != 0)
-    throw UserError("{}: hidden_size ({}) does not divide by num_attention_heads ({})", r.file(), c.hidden_size,
+    throw UserError("{}: hidden_size ({}) is not divisible by num_attention_heads ({})", r.file(), c.hidden_size,
                     c.num_attention_heads);
   c.head_dim = c.hidden_size / c.num_attention_heads;
   return c;

@@ -19,7 +19,7 @@ struct LayerGroup {
 
 // Divides layers 0 to `layers` - 1. `sets` are the layers of each parameter.
 std::vector<LayerGroup> group_layers(int64_t layers, const std::vector<LayerSet>& sets);
-// Divides a model's layers by its own parameters.
+// Divides a model's layers into groups by the parameters that they have.
 std::vector<LayerGroup> groups_of(const Model& model);
 // Returns whether all layers have the same parameters.
 bool has_one_kind(const Model& model);

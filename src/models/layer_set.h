@@ -22,5 +22,7 @@ struct LayerSet {
 
 // Returns the layers 0, 1, ... count - 1.
 LayerSet all_layers(int64_t count);
+// Returns the layers below `count` that are not in `set`.
+LayerSet layers_without(const LayerSet& set, int64_t count);
 
 }  // namespace fettle

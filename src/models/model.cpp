@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -24,14 +25,21 @@ const Tensor& Layer::operator[](const std::string& name) const {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{
-      llama_family(),          mistral_family(),     qwen2_family(),    qwen3_family(),        gemma_family(),
-      gemma2_family(),         gemma3_family(),      phi3_family(),     starcoder2_family(),   gpt_bigcode_family(),
-      gpt2_family(),           baichuan_family(),    mixtral_family(),  qwen3_moe_family(),    bert_family(),
-      roberta_family(),        xlm_roberta_family(), olmo2_family(),    olmo3_family(),        smollm3_family(),
-      granite_family(),        seed_oss_family(),    ernie4_5_family(), glm_family(),          glm4_family(),
-      cohere2_family(),        gpt_neox_family(),    gpt_oss_family(),  qwen3_5_text_family(), qwen3_5_family(),
-      gemma3_wrapped_family(), ministral3_family(),  mistral3_family()};
+  static const std::vector<Family> all{llama_family(),       mistral_family(),        qwen2_family(),
+                                       qwen3_family(),       gemma_family(),          gemma2_family(),
+                                       gemma3_family(),      phi3_family(),           starcoder2_family(),
+                                       gpt_bigcode_family(), gpt2_family(),           baichuan_family(),
+                                       mixtral_family(),     qwen3_moe_family(),      bert_family(),
+                                       roberta_family(),     xlm_roberta_family(),    olmo2_family(),
+                                       olmo3_family(),       smollm3_family(),        granite_family(),
+                                       seed_oss_family(),    ernie4_5_family(),       glm_family(),
+                                       glm4_family(),        cohere2_family(),        gpt_neox_family(),
+                                       gpt_oss_family(),     qwen2_moe_family(),      glm4_moe_family(),
+                                       deepseek_v3_family(), kimi_k2_family(),        qwen3_5_text_family(),
+                                       qwen3_5_family(),     gemma3_wrapped_family(), ministral3_family(),
+                                       mistral3_family(),    qwen3_next_family(),     qwen3_5_moe_text_family(),
+                                       qwen3_5_moe_family(), deepseek_v2_family(),    glm4_moe_lite_family(),
+                                       minimax_m2_family()};
   return all;
 }
 
@@ -65,6 +73,14 @@ std::vector<CacheArray> keys_and_values(const ModelConfig& c, const LayerSet& la
 
 bool carries(const Family& family, std::string_view tensor) {
   return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
+}
+
+bool is_beyond_layers(const Family& family, const ModelConfig& config, std::string_view tensor) {
+  const std::string_view head = std::string_view(family.layer_prefix).substr(0, family.layer_prefix.find("{}"));
+  if (!tensor.starts_with(head)) return false;
+  int64_t layer = -1;
+  std::from_chars(tensor.data() + head.size(), tensor.data() + tensor.size(), layer);
+  return layer >= config.num_hidden_layers;
 }
 
 const Param& Model::param(const std::string& hf_name) const {

@@ -45,7 +45,7 @@ class Weights {
 // The weights of the current layer, under their names within a layer ("self_attn.q_proj.weight").
 struct Layer {
   Tensor index;        // i32, the layer's number
-  int64_t lowest = 0;  // the lowest number of the layers that share this code; they have the same parameters
+  int64_t lowest = 0;  // the lowest number of the layers that this code computes; they all have the same parameters
   std::map<std::string, Tensor> weights;
 
   const Tensor& operator[](const std::string& name) const;
@@ -56,28 +56,29 @@ struct Layer {
 struct CacheArray {
   std::string name;
   LayerSet layers;
-  Dims dims;  // of a layer, for one row; -1: positions, of which generation adds more as it needs them
+  Dims dims;  // one layer's dims for one row; -1: the dim of positions, which grows during generation
   LogicalAxes axes;
-  std::optional<DType> dtype = {};  // nullopt: that of the activations
+  std::optional<DType> dtype = {};  // nullopt: the dtype of the activations
 
-  // Without positions, it is the state after the last token, and generation cannot go back to an earlier one.
+  // An array without a dim of positions is the state after the last token. Generation cannot go back from it to an
+  // earlier token.
   bool has_positions() const { return std::ranges::find(dims, -1) != dims.end(); }
 };
 
-// What generation keeps of the tokens so far. `filled` (i32) is their number, `real` (i32) that of the new tokens;
-// those after them are padding.
+// The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row,
+// `real` (i32) the number of a row's new tokens; the tokens after those are padding.
 struct Cache {
   std::vector<CacheArray> kinds;
   std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
   Tensor filled, real;
 };
 
-// LoRA weights of all experts of a layer. `gate_up` and `down` are prefixes of ".lora_A.weight" [E, r, in] and
-// ".lora_B.weight" [out, r, E] within the layer; an empty prefix means no LoRA. The outputs of `gate_up` are the
-// gate's, then up's.
+// LoRA weights of all experts of a layer and of the router. `gate_up` and `down` are prefixes of ".lora_A.weight"
+// [E, r, in] and ".lora_B.weight" [out, r, E] within the layer, `router` of [r, D] and [E, r]; an empty prefix means no
+// LoRA. The outputs of `gate_up` are in the order of the fused weight; without one, the gate's, then up's.
 struct ExpertLora {
-  std::string gate_up, down;
-  double scale = 1;
+  std::string gate_up, down, router;
+  double scale = 1, gate_up_scale = 1;
 };
 
 // The arguments of a forward function. Token arrays are i32 [B, T]. A row holds one or more documents, numbered by
@@ -91,6 +92,9 @@ struct Forward {
   int64_t attention_block = 512;  // queries per block when T is larger (memory-efficient attention)
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
+
+  // Changes the embedded tokens [B, T, D]. Null: nothing.
+  std::function<Tensor(const Tensor&)> disturb;
 
   std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
@@ -147,8 +151,11 @@ struct Family {
   bool encoder = false;  // tokens attend in both directions; it can only classify
 };
 
-// Returns whether the family carries the checkpoint's tensor along.
+// Returns whether export and full tuning copy this tensor of the checkpoint unchanged.
 bool carries(const Family& family, std::string_view tensor);
+// Returns whether the tensor belongs to a layer after the last one: a head that predicts tokens further ahead, which is
+// not computed.
+bool is_beyond_layers(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();
 // Returns the family of config.json's model_type; null when it is not supported.

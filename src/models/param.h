@@ -27,8 +27,9 @@ enum class Role {
   kClassifierBias,     // a bias of a classifier's head
   kNorm,               // scales or offsets of a norm
   kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
-  kBias,               // of a linear layer
+  kBias,               // the bias of a linear layer
   kRouter,             // chooses each token's experts
+  kCorrection,         // added to the router's scores; no gradient trains it
   kExpertGate,         // weights of all experts of a layer
   kExpertUp,
   kExpertDown,
@@ -55,7 +56,7 @@ struct Param {
   // checkpoint's.
   int fused = -1;
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives all parameters
-  Memory memory = Memory::kDevice;  // where the program parameter lies
+  Memory memory = Memory::kDevice;  // the memory in which the program parameter is
   bool trained = false;
 
   bool stacked() const { return !layers.numbers.empty(); }

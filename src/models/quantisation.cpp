@@ -7,19 +7,26 @@
 namespace fettle {
 
 double Quantisation::bits() const {
+  if (type == Type::kMxfp4) return 4 + 8.0 / kMxfp4Block;
   if (!four_bits()) return 8;
   return 4 + (nested ? 8.0 / kBlock + 32.0 / (kBlock * kNestedBlock) : 32.0 / kBlock);
 }
 
 std::string Quantisation::name() const {
+  if (type == Type::kMxfp4) return "mxfp4";
   if (!four_bits()) return "int8";
   const std::string base = type == Type::kNf4 ? "nf4" : "fp4";
   return nested ? base + " with double quantization" : base;
 }
 
+bool stores_mxfp4(const nlohmann::json& config) {
+  const auto at = config.find("quantization_config");
+  return at != config.end() && at->is_object() && at->value("quant_method", nlohmann::json()) == "mxfp4";
+}
+
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file) {
   const auto at = config.find("quantization_config");
-  if (at == config.end() || at->is_null()) return std::nullopt;
+  if (at == config.end() || at->is_null() || stores_mxfp4(config)) return std::nullopt;
   const nlohmann::json& q = *at;
   auto text = [&](const char* key, const std::string& otherwise) {
     return q.contains(key) && q[key].is_string() ? q[key].get<std::string>() : otherwise;
@@ -31,7 +38,8 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
   if (method != "bitsandbytes" || four == eight)
     throw UserError(
         "{}: the checkpoint is quantised by '{}' (quantization_config), which is not supported; bitsandbytes' 4-bit "
-        "and 8-bit forms are. Use the original weights, with quantization_bit: 4 in the recipe if they are too large",
+        "and 8-bit forms and GPT-OSS's mxfp4 are. Use the original weights, with quantization_bit: 4 in the recipe if "
+        "they are too large",
         file, method.empty() ? q.dump() : method);
   if (eight) return Quantisation{Quantisation::Type::kInt8, false};
   const std::string type = text("bnb_4bit_quant_type", "fp4"), storage = text("bnb_4bit_quant_storage", "uint8");

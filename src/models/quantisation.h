@@ -4,6 +4,8 @@
 // largest magnitude (absmax, f32) and one 4-bit code per element, which selects one of 16 values in [-1, 1]. Nested
 // ("double quantisation"): the absmax, minus their mean, form blocks of 256 and are stored in 8 bits of a dynamic map.
 // int8 (the weights of LLM.int8): one absmax per output and 8 bits per element, in steps of absmax / 127.
+// mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): blocks of 32 along an output's inputs, one code e2m1 per
+// element and one power of two per block.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,19 +15,21 @@
 namespace fettle {
 
 struct Quantisation {
-  enum class Type { kNf4, kFp4, kInt8 };
+  enum class Type { kNf4, kFp4, kInt8, kMxfp4 };
   Type type = Type::kNf4;
   bool nested = true;  // not used for int8
 
-  static constexpr int kBlock = 64, kNestedBlock = 256;
+  static constexpr int kBlock = 64, kNestedBlock = 256, kMxfp4Block = 32;
   bool four_bits() const { return type != Type::kInt8; }
   double bits() const;       // per element, including its share of the absmax
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };
 
-// Returns the format that 'quantization_config' of config.json states; nullopt when it is absent. Throws UserError when
-// the method or storage is not one of bitsandbytes' formats above.
+// Returns whether the checkpoint stores the experts in MXFP4.
+bool stores_mxfp4(const nlohmann::json& config);
+// Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent
+// or is about experts in MXFP4. Throws UserError when the method or storage is not one of the formats above.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -15,7 +15,7 @@ struct RematPolicy {
   // Attention's scores are computed again from queries and keys, although `saves` includes them. This changes nothing
   // when a kernel computes attention or when its body works in blocks: both compute the scores again under any policy.
   bool scores_again = false;
-  int64_t full_percent = 0;  // of the layers, counted from the first one: they save only their inputs
+  int64_t full_percent = 0;  // this share of the layers, from the first one on, saves only their inputs
 
   // Returns the number of layers that save only their inputs although `saves` includes more.
   int64_t full_layers(int64_t layers) const { return (layers * full_percent + 50) / 100; }

@@ -1,6 +1,6 @@
 // Defines the text part of a checkpoint that also has a tower for images: config.json keeps the text model's fields in
 // `text_config`, and the text model's tensors begin with "model.language_model." (older: "language_model.model."). Only
-// the text model is computed and trained. The tower's tensors are carried along unchanged.
+// the text model is computed and trained. Export and full tuning copy the tower's tensors unchanged.
 #pragma once
 
 #include "models/decoder.h"

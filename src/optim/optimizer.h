@@ -82,7 +82,7 @@ struct OptimOptions {
 
 struct UpdateInputs {
   Tensor weight, grad;                    // f32, in the weight's shape
-  std::vector<Tensor> state;              // in the order of the rule's state
+  std::vector<Tensor> state;              // arrays in the order of the rule's state
   std::map<std::string, Tensor> scalars;  // f32, named as in the result of the rule's scalars()
 };
 

@@ -12,14 +12,19 @@
 namespace fettle {
 
 Machine::Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host,
-                 double utilization)
+                 double utilization, KernelSet kernels)
     : target_(std::move(target)), plugin_(std::move(plugin)), hosts_(hosts), per_host_(per_host) {
   memory_ = share_memory(plugin_->vendor(), target_->memory_bytes, 0, utilization, count());
   topology_ = Topology::create(plugin_, target_->config, fmt::format("1x{}x{}", hosts, per_host));
+  run_target_ = {.count = count(),
+                 .platform = std::string(plugin_->vendor().name),
+                 .title = fmt::format("{} x {}", count(), target_->title),
+                 .capability = target_->chip.capability,
+                 .kernels = std::move(kernels),
+                 .room = {memory_.limit, "the device's limit"}};
 }
 
-Machine::Machine(Devices& devices)
-    : per_host_(devices.count()), kernels_(target_of(devices).kernels), here_(&devices) {}
+Machine::Machine(Devices& devices) : per_host_(devices.count()), run_target_(target_of(devices)), here_(&devices) {}
 
 MachineSize machine_size(const Request& request) {
   if (is_this_machine(request.target())) {
@@ -52,21 +57,8 @@ Machine Machine::of(const Request& request) {
   if (!plugin->vendor().target_platform.empty() && plugin->vendor().name != target.plugin)
     throw UserError("target: {} needs plugin {}, but the recipe sets {}; remove `plugin` from the recipe", target.title,
                     target.plugin, plugin->name());
-  Machine there(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization);
-  there.kernels_ = select_kernels(plugin->vendor().name, request.devices().kernels);
-  return there;
-}
-
-std::string Machine::title() const {
-  return here_ != nullptr ? here_->title() : fmt::format("{} x {}", count(), target_->title);
-}
-
-const std::string& Machine::capability() const {
-  return here_ != nullptr ? here_->capability() : target_->chip.capability;
-}
-
-RunTarget Machine::run_target() const {
-  return {.count = count(), .title = title(), .capability = capability(), .kernels = kernels_};
+  return Machine(target, plugin, size.hosts, size.per_host, request.devices().memory_utilization,
+                 select_kernels(plugin->vendor().name, request.devices().kernels));
 }
 
 const MemoryShare& Machine::memory() const {
@@ -81,9 +73,7 @@ std::optional<Machine> Machine::multiplied(int64_t times) const {
     per_host *= 2;
     times /= 2;
   }
-  Machine more(*target_, plugin_, hosts_ * times, per_host, memory_.utilization);
-  more.kernels_ = kernels_;
-  return more;
+  return Machine(*target_, plugin_, hosts_ * times, per_host, memory_.utilization, run_target_.kernels);
 }
 
 namespace {

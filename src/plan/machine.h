@@ -15,7 +15,7 @@
 namespace fettle {
 
 // The number of devices of the request's target and their title ("8 x AMD Instinct MI300X"). `of` loads a plugin only
-// when the target is this machine. Throws UserError as Machine::of does.
+// when the target is this machine. Throws UserError like Machine::of.
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
   std::string title;
@@ -43,12 +43,11 @@ class Machine {
 
   int64_t count() const { return hosts_ * per_host_; }
   int64_t devices_per_host() const { return per_host_; }
-  std::string title() const;              // "8 x AMD Instinct MI300X"
-  const std::string& capability() const;  // of a device, as in DeviceInfo
-  RunTarget run_target() const;
-  bool on_host() const { return here_ != nullptr && here_->on_host(); }  // its devices share the host's memory
-  const MemoryShare& memory() const;                                     // of one device
-  const std::optional<Target>& target() const { return target_; }        // its rates; none: not known
+  const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
+  const std::string& capability() const { return run_target_.capability; }
+  const RunTarget& run_target() const { return run_target_; }
+  const MemoryShare& memory() const;                               // of one device
+  const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
   std::optional<Machine> multiplied(int64_t times) const;
@@ -56,7 +55,8 @@ class Machine {
   CompiledStep compile(const Program& program, bool tf32) const;
 
  private:
-  Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host, double utilization);
+  Machine(Target target, std::shared_ptr<const Plugin> plugin, int64_t hosts, int64_t per_host, double utilization,
+          KernelSet kernels);
 
   std::optional<Target> target_;
   std::shared_ptr<const Plugin> plugin_;
@@ -64,7 +64,7 @@ class Machine {
   std::optional<Topology> topology_;
   MemoryShare memory_;
   std::unique_ptr<Devices> owned_;
-  KernelSet kernels_;
+  RunTarget run_target_;
   Devices* here_ = nullptr;
 };
 

@@ -100,7 +100,7 @@ Enumerated enumerate(const Request& request, const Machine& machine) {
           candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
           candidate.guessed_seconds = guess_seconds(run, length, machine);
         } catch (const UserError& error) {
-          out.why_not = error.what();  // a size does not divide
+          out.why_not = error.what();  // a size is not divisible by its axes
           continue;
         }
         if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {

@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/size_text.h"
 #include "step/memory_table.h"
@@ -15,8 +14,8 @@ namespace {
 
 constexpr int kMostCompiledSteps = 3;
 
-// Sets the peaks of candidates that were not compiled: on the line through the two compiled last, or at its usual
-// slope of one byte for each byte saved.
+// Estimates the peaks of candidates that were not compiled, on the line through the two candidates compiled last. With
+// only one, assumes that each saved byte adds one byte to the peak.
 void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidate& last, const RematCandidate* before) {
   double slope = 1;
   if (before != nullptr && before->saved != last.saved)
@@ -26,8 +25,8 @@ void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidat
       candidate.peak = last.peak + static_cast<int64_t>(slope * static_cast<double>(candidate.saved - last.saved));
 }
 
-// Returns the policies that the run can have, without those that save no less than one before them. Saving attention's
-// scores is left out: it takes longer to write and read them than to compute them again.
+// Returns the policies that the run can have. Leaves out a policy that saves as many bytes as an earlier one, or more.
+// Also leaves out saving attention's scores, because writing and reading them takes longer than computing them again.
 std::vector<RematCandidate> candidates_of(const Run& asked, const BatchShape& shape) {
   std::vector<RematCandidate> out;
   for (const RematPolicy& policy : remat_policies()) {
@@ -43,17 +42,6 @@ std::vector<RematCandidate> candidates_of(const Run& asked, const BatchShape& sh
 }
 
 }  // namespace
-
-int64_t host_room(int64_t free, int64_t devices) {
-  constexpr int64_t kLeast = 1'000'000'000;
-  return std::max<int64_t>(0, free - std::max(kLeast, free / 4)) / devices;
-}
-
-StepRoom step_room(const Machine& machine) {
-  if (machine.on_host())
-    return {host_room(free_host_memory(), machine.count()), "three quarters of the host's free memory"};
-  return {machine.memory().limit, "the device's limit"};
-}
 
 int64_t stacked_bytes(const Block& block) {
   int64_t total = 0, most_inside = 0;
@@ -93,23 +81,23 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
   return high;
 }
 
-RematChoice choose_remat(const Run& asked, const BatchShape& shape, const StepRoom& room, const PeakOf& peak_of) {
-  RematChoice choice{candidates_of(asked, shape), 0, room};
-  if (room.bytes == 0) {
+RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of) {
+  RematChoice choice{candidates_of(asked, shape), 0, asked.target.room};
+  if (choice.room.bytes == 0) {
     choice.taken = choice.candidates.size() - 1;
     return choice;
   }
   const MemoryTable held = held_table(asked, {}, "");
-  // Besides the arrays that a step keeps and the gradients, it needs about what one layer saves at most.
+  // A first guess of the memory besides what the layers save: the arrays that stay between steps, the gradients, and
+  // what one layer without rematerialisation saves.
   const int64_t layers = std::max<int64_t>(1, asked.model.config.num_hidden_layers);
   const int64_t base = held.peak + held.gradients + choice.candidates[0].saved / layers;
-  choice.taken = least_that_fits(choice.candidates, room.bytes, base, peak_of);
+  choice.taken = least_that_fits(choice.candidates, choice.room.bytes, base, peak_of);
   return choice;
 }
 
 Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written) {
   if (!asked.remat_auto) return asked;
-  const Machine machine(devices);
   const PeakOf peak_of = [&](const RematPolicy& policy) {
     live_line(fmt::format("compiling the step with gradient_checkpointing: {}", policy.name));
     return devices.memory_stats(build_train_step(with_remat(asked, policy), shape)).peak;
@@ -127,7 +115,7 @@ Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, co
         "those of an uninterrupted run in their last digits",
         written);
   }
-  const RematChoice choice = choose_remat(asked, shape, step_room(machine), peak_of);
+  const RematChoice choice = choose_remat(asked, shape, peak_of);
   info("{}", format_remat(choice));
   return with_remat(asked, remat_policy(choice.policy()));
 }
@@ -140,7 +128,7 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
     variant.gradient_checkpointing = policy.name;
     return plans.emplace(policy.name, plan_step(request, variant, machine)).first->second.memory.peak;
   };
-  const RematChoice choice = choose_remat(asked, fullest_shape(asked.batch), step_room(machine), peak_of);
+  const RematChoice choice = choose_remat(asked, fullest_shape(asked.batch), peak_of);
   const RematPolicy& taken = remat_policy(choice.policy());
   if (!plans.contains(taken.name)) peak_of(taken);
   return {choice, std::move(plans.at(taken.name))};

@@ -14,17 +14,6 @@
 
 namespace fettle {
 
-// What a step may take of each device's memory.
-struct StepRoom {
-  int64_t bytes = 0;  // 0: not known
-  std::string rule;   // "three quarters of the host's free memory"
-};
-// Returns the limit of the machine's devices, less what other programs hold. A CPU's devices share the host's memory:
-// they may take three quarters of what is free now, and leave at least 1 GB.
-StepRoom step_room(const Machine& machine);
-// The same for `free` bytes of host memory and `devices` devices of the CPU.
-int64_t host_room(int64_t free, int64_t devices);
-
 struct RematCandidate {
   std::string policy;  // name of a RematPolicy
   int64_t saved = 0;   // bytes that loops save on one device, from the graph
@@ -33,7 +22,7 @@ struct RematCandidate {
 };
 
 struct RematChoice {
-  std::vector<RematCandidate> candidates;  // the one that computes the least again first
+  std::vector<RematCandidate> candidates;  // first the candidate that recomputes the least
   size_t taken = 0;
   StepRoom room;
   const std::string& policy() const { return candidates[taken].policy; }
@@ -42,14 +31,14 @@ struct RematChoice {
 // Compiles a step with a policy and returns the compiler's count of its memory.
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
-// Returns the index of the first candidate that fits into `room`, else the last one. Compiles at most three: first the
-// one that should fit by the graph's bytes, then others where the line through the compiled ones meets `room`. Fills in
-// the peaks. `base` is a guess of the memory besides what is saved.
+// Returns the index of the first candidate that fits into `room`, else the last one. Compiles at most three.
+// The first is the one that should fit by `base`, a guess of the other memory, plus its saved bytes. The others are
+// chosen by a line (peak against saved bytes) through those that were compiled. Fills in the peaks.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
-// Chooses for steps of this shape. `asked` is the run with any policy. Policies that save no less
-// than one before them are left out. When the room is not known, takes the last one.
-RematChoice choose_remat(const Run& asked, const BatchShape& shape, const StepRoom& room, const PeakOf& peak_of);
+// Chooses for steps of this shape and the target's room. `asked` is the run with any policy. Leaves out a policy that
+// saves as many bytes as an earlier one, or more. When the room is not known, takes the last policy.
+RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
 // Returns the run as it trains on these devices: with the policy of the recipe, else with that of the checkpoint that
 // it continues from (`written`; empty: none), else with the one that choose_remat takes. Prints the choice.

@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// The command's results: the plan, how its mesh (mesh: auto) and what its layers save
-// (gradient_checkpointing: auto) were chosen, and remedies when it does not fit.
+// The command's results: the plan; the choice of the mesh, with mesh: auto; the choice of what layers save, with
+// gradient_checkpointing: auto; remedies when the plan does not fit.
 struct PlanResult {
   StepPlan plan;
   std::optional<MeshChoice> choice;

@@ -33,7 +33,7 @@ struct Key {
   std::string_view name;
   std::variant<std::string Struct::*, double Struct::*, int Struct::*, int64_t Struct::*> member;
   double least = 0, most = 0;
-  double unit = 1;        // factor from the file's number to the member
+  double unit = 1;        // the member is the file's number times this
   const char* form = "";  // a regular expression that text must match
   bool required = true;   // must be given unless `like` names a target
 };

@@ -1,8 +1,10 @@
 #include "programs/devices.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/cache.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/log.h"
@@ -10,6 +12,7 @@
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
 #include "programs/signature.h"
+#include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"
 
@@ -49,10 +52,39 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   return least;
 }
 
+// Returns the devices that this process takes of its host's: an equal share for each process there. Empty, which means
+// all, when the process is alone on its host or when the launcher shows each process its own devices.
+std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
+  const std::string variable(vendor.driver.visible_devices);
+  const std::string shown = variable.empty() ? "" : environment(variable.c_str());
+  const std::vector<std::string> all = run.exchange("share of devices", shown);
+  const int sharers = run.place().local_size, rank = run.place().local_rank;
+  const auto present = static_cast<int64_t>(driver_memory(std::string(vendor.driver.library)).size());
+  bool same = true;
+  for (int other = 0; other < run.size(); ++other)
+    same = same && (run.host(other) != run.host(run.rank()) || all[static_cast<size_t>(other)] == shown);
+  if (sharers == 1 || !same || present < sharers) return {};
+  if (present % sharers != 0)
+    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the host",
+                    run.host(run.rank()), present, sharers);
+  std::vector<int64_t> own;
+  for (int64_t i = 0; i < present / sharers; ++i) own.push_back(rank * (present / sharers) + i);
+  return own;
+}
+
 Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequest& request,
                    const MemoryShare& share) {
-  ClientOptions options{.device_count = static_cast<int>(request.count)};
-  if (!plugin->vendor().counts_devices) options.device_count = 0;
+  ClientOptions options{.device_count = static_cast<int>(request.count), .run = request.run};
+  if (!plugin->vendor().counts_devices) {
+    options.device_count = 0;
+    if (request.run != nullptr) options.visible = own_devices(plugin->vendor(), *request.run);
+  } else if (request.run != nullptr) {
+    const int processes = request.run->size();
+    if (request.count % processes != 0)
+      throw UserError("device_count or mesh asks for {} devices, which do not divide over {} processes", request.count,
+                      processes);
+    options.device_count = static_cast<int>(request.count) / processes;
+  }
   options.memory_fraction = share.total > 0 ? share.fraction() : request.memory_utilization;
   return Client(plugin, options);
 }
@@ -61,6 +93,7 @@ Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequ
 
 Devices::Devices(const DeviceRequest& request)
     : plugin_(Plugin::load(request.plugin)),
+      run_(request.run),
       memory_(share_of_devices(*plugin_, request)),
       client_(make_client(plugin_, request, memory_)),
       tf32_(request.tf32),
@@ -75,7 +108,17 @@ Devices::Devices(const DeviceRequest& request)
     if (request.count > count_)
       throw UserError("device_count or mesh asks for {} devices, but {} has {}", request.count, client_.platform_name(),
                       count_);
+    if (run_ != nullptr && request.count < count_)
+      throw UserError(
+          "device_count or mesh asks for {} devices, but the processes have {} together; with several processes, all "
+          "devices take part: ask for {}, or show the processes fewer",
+          request.count, count_, count_);
     count_ = request.count;
+  }
+  if (run_ != nullptr) {
+    // All processes must choose the same mesh and the same programs, so the device with the least memory decides.
+    for (const std::string& limit : run_->exchange("memory of devices", std::to_string(memory_.limit)))
+      memory_.limit = std::min<int64_t>(memory_.limit, std::stoll(limit));
   }
   if (request.compile_cache != "off")
     cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")
@@ -126,10 +169,37 @@ CompileOptions options_of(const Program& program) {
 
 MemoryStats Devices::memory_stats(const Program& program) {
   const std::string text = program.text(tf32_);
-  if (cache_)
+  if (all_store(program, text))
     if (const auto stored = cache_->memory_stats(client_, text, options_of(program))) return *stored;
   kept_.emplace(text, compile(program, text));
   return kept_->second.memory_stats();
+}
+
+bool Devices::all_have(bool here) const {
+  if (run_ == nullptr) return here;
+  const std::vector<std::string> all = run_->exchange("caches", here ? "1" : "0");
+  return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
+}
+
+// Returns whether every process finds the program in its compile cache. All processes must compile a program, or none:
+// while they compile, they share the measurements of kernels. Throws UserError when the programs differ.
+bool Devices::all_store(const Program& program, const std::string& text) const {
+  const bool here = cache_ && cache_->memory_stats(client_, text, options_of(program));
+  if (run_ == nullptr) return here;
+  const std::string digest = ContentKey().add(text).text();
+  bool everywhere = true;
+  const std::vector<std::string> all =
+      run_->exchange("programs", digest + (here ? "1" : "0"), Rendezvous::Seconds(86400));
+  for (int other = 0; other < run_->size(); ++other) {
+    const std::string& given = all[static_cast<size_t>(other)];
+    if (given.substr(0, given.size() - 1) != all[0].substr(0, all[0].size() - 1))
+      throw UserError(
+          "the training program of {} differs from that of {}; every host must have the same program, "
+          "recipe, model and devices",
+          run_->name_of(other), run_->name_of(0));
+    everywhere = everywhere && given.back() == '1';
+  }
+  return everywhere;
 }
 
 Executable Devices::compile(const Program& program) {
@@ -146,7 +216,10 @@ Executable Devices::compile(const Program& program, const std::string& text) {
   if (const char* folder = std::getenv("FETTLE_DUMP"))
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   try {
-    if (cache_) return cache_->compile(client_, text, signature_of(program), options);
+    if (cache_) {
+      const bool read = run_ == nullptr || all_store(program, text);
+      return cache_->compile(client_, text, signature_of(program), options, read);
+    }
     return client_.compile(text, signature_of(program), options);
   } catch (const DeviceError& error) {
     // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one

@@ -15,10 +15,12 @@
 
 namespace fettle {
 
+class Rendezvous;
+
 // The devices to open, and options for compiling.
 struct DeviceRequest {
   std::string plugin;         // cpu, cuda, rocm or a file; empty: the best available one
-  int64_t count = 0;          // devices to use; 0: all. The CPU plugin makes this many
+  int64_t count = 0;          // devices to use, of all processes together; 0: all. The CPU plugin makes this many
   bool tf32 = false;          // f32 products may use TF32
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
@@ -26,7 +28,8 @@ struct DeviceRequest {
   std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: not set
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
   bool require_arithmetic =
-      true;  // refuse devices that compute wrongly (programs/arithmetic.h); the CPU is not checked
+      true;                   // refuse devices that compute wrongly (programs/arithmetic.h); the CPU is not checked
+  Rendezvous* run = nullptr;  // the processes that share the work; null: this one alone
 };
 
 class Devices {
@@ -38,7 +41,7 @@ class Devices {
   explicit Devices(const DeviceRequest& request);
 
   const Client& client() const { return client_; }
-  int64_t count() const { return count_; }
+  int64_t count() const { return count_; }               // of all processes
   const MemoryShare& memory() const { return memory_; }  // of one device
   std::string title() const;                             // "cpu (1 device)"
   std::string_view vendor() const;                       // Vendor::name: "cpu", "cuda"
@@ -54,18 +57,23 @@ class Devices {
   // Returns the compiler's count of the program's memory, from the compile cache if the program is there. Otherwise
   // compiles it and keeps the result for the next compile() of the same program.
   MemoryStats memory_stats(const Program& program);
-  bool on_host() const;  // the devices are the host's own processors
+  // Whether all processes of the run have what this one has or lacks. All must call it at the same place.
+  bool all_have(bool here) const;
+  bool on_host() const;                                          // the devices are the host's own processors
+  int64_t local_count() const { return client_.local_count(); }  // devices that this process controls
 
  private:
   Executable compile(const Program& program, const std::string& text);
+  bool all_store(const Program& program, const std::string& text) const;
 
   std::shared_ptr<const Plugin> plugin_;
+  Rendezvous* run_;
   MemoryShare memory_;  // declared before the client, whose constructor needs it
   Client client_;
   int64_t count_;
   bool tf32_;
   std::vector<std::string> kernels_;
-  std::optional<std::pair<std::string, Executable>> kept_;  // by memory_stats: text and program
+  std::optional<std::pair<std::string, Executable>> kept_;  // the program that memory_stats() compiled, with its text
   int compiled_ = 0;  // number of compiled programs, for the file names of FETTLE_DUMP
   std::optional<CompileCache> cache_;
 };

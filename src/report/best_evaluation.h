@@ -1,5 +1,5 @@
 // Defines best_evaluation: which evaluation of a run is the best so far, and how many have followed it without a better
-// one. The log alone decides, so a resumed run decides the same.
+// one. The result depends only on the log, so a resumed run decides the same.
 #pragma once
 
 #include <cstdint>

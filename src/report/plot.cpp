@@ -47,7 +47,7 @@ struct Axis {
       out.push_back(i * tick + 0.0);  // never -0
     return out;
   }
-  // Returns where `value` lies between the ends, 0..1.
+  // Returns the position of `value` between the ends, 0..1.
   double at(double value) const { return (value - low) / (high - low); }
 };
 

@@ -64,7 +64,7 @@ class Progress {
   double elapsed_seconds() const;                         // since construction
   double seconds_left() const;                            // 0 until a step was timed
   int64_t total_tokens() const { return total_tokens_; }  // tokens of all steps, timed or not, without padding
-  ProgressView view() const;                              // of the latest step
+  ProgressView view() const;                              // the values of the latest step
 
  private:
   struct Sums {

@@ -26,7 +26,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
-// What trackers are told about the run, which continues `record`.
+// What trackers need to know about the run, which continues `record`.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ContentKey id;
@@ -38,7 +38,7 @@ TrackedRun tracked_run(const Run& run, const RunRecord& record) {
           .logging_dir = run.output.logging_dir,
           .started = record.started,
           .resumed_step = record.trainer.global_step,
-          .config = run.keys.changed_values()};
+          .config = nlohmann::json::parse(run.output.changed_keys)};
 }
 
 std::map<std::string, double> last_evaluation(const TrainerState& state) {
@@ -50,15 +50,17 @@ std::map<std::string, double> last_evaluation(const TrainerState& state) {
 
 }  // namespace
 
-Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed)
+Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed,
+                   bool writes)
     : run_(run),
       length_(length),
       folder_(run.output.folder),
       record_(initial_record(run, length, std::move(resumed))),
+      writes_(writes),
       progress_(shown),
-      trackers_(run.output.report_to, tracked_run(run, record_)),
+      trackers_(writes ? run.output.report_to : decltype(run.output.report_to){}, tracked_run(run, record_)),
       last_evaluation_(last_evaluation(record_.trainer)) {
-  cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
+  if (writes_) cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
   note_best();
 }
 
@@ -69,7 +71,7 @@ void Recorder::log(LogRecord record, const ProgressRecord& line) {
   std::map<std::string, double> figures = record_.trainer.log_history.back().values;
   figures["epoch"] = record_.trainer.epoch;
   trackers_.log(record_.trainer.global_step, figures);
-  unwritten_.push_back(line);
+  if (writes_) unwritten_.push_back(line);
   write_lines();
 }
 
@@ -79,9 +81,9 @@ void Recorder::write_lines() {
   try {
     append_progress(folder_ / "trainer_log.jsonl", unwritten_);
     unwritten_.clear();
-    if (waiting > 1) info("trainer_log.jsonl is written again, with the {} lines that waited", waiting - 1);
+    if (waiting > 1) info("trainer_log.jsonl can be written again; it now has the {} earlier lines too", waiting - 1);
   } catch (const Error& error) {
-    if (waiting == 1) warn("{}; the line waits for the next one, and training continues", error.what());
+    if (waiting == 1) warn("{}; this line is written with the next one, and training continues", error.what());
   }
 }
 
@@ -202,8 +204,9 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
               int64_t resumed_step, const std::string& devices) {
   if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
-        "the model is stored in 16 bits and trained in float32, since no key says otherwise: bf16: true takes about "
-        "half the memory and time; bf16: false leaves this unsaid");
+        "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype: bf16: true takes "
+        "about "
+        "half the memory and time; bf16: false keeps float32 without this message");
   for (const std::string& note : data.notes) info("data: {}", note);
   if (!data.labels.empty()) info("labels: {}", data.labels);
   if (data.truncated > 0)

@@ -18,8 +18,10 @@ namespace fettle {
 // one. Training continues.
 class Recorder {
  public:
-  // `resumed` is the checkpoint's record, which the new one continues; empty at the start of a run.
-  Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed);
+  // `resumed` is the checkpoint's record, which the new one continues; empty at the start of a run. `writes` false: the
+  // record is kept, but neither written nor shown, because another process of the run does that.
+  Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed,
+           bool writes = true);
 
   void start_step() { progress_.start_step(); }
   void step(const StepOutcome& outcome, const Batch& batch, int64_t step, int64_t flops, bool warm);
@@ -30,7 +32,7 @@ class Recorder {
   const RunRecord& record() const { return record_; }
   // Whether the last evaluation is the best one so far.
   bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
-  // Whether the best evaluation is so long ago that the run ends (early_stopping_patience).
+  // Whether the run must end because the last evaluations were not better (early_stopping_patience).
   bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
@@ -48,6 +50,7 @@ class Recorder {
   const RunLength& length_;
   std::filesystem::path folder_;
   RunRecord record_;
+  bool writes_;
   Progress progress_;
   Trackers trackers_;
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet

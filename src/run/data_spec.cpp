@@ -24,6 +24,12 @@ Mix mix_named(const std::string& name) {
   return Mix::kInterleaveOver;
 }
 
+Thinking thinking(const Recipe& recipe) {
+  Thinking thinking{.keep_old = recipe.preserve_thinking, .drop_old = recipe.mask_history};
+  if (recipe.enable_thinking != "auto") thinking.enabled = recipe.enable_thinking == "true";
+  return thinking;
+}
+
 }  // namespace
 
 DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels,
@@ -37,6 +43,8 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .max_samples = recipe.max_samples,
           .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError,
           .template_name = recipe.template_name,
+          .eos_token = recipe.eos_token,
+          .thinking = thinking(recipe),
           .default_system = recipe.default_system,
           .cutoff_len = cutoff_len,
           .overlength = overlength_named(recipe.overlength),

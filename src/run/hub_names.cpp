@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "checkpoint/fetch/fetch_model.h"
+#include "checkpoint/gguf/gguf_folder.h"
 #include "config/recipe.h"
 #include "data/read/dataset_info.h"
 #include "hub/repo_name.h"
@@ -35,6 +36,15 @@ HubSettings hub_settings(const Recipe& recipe) {
 
 void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
   const auto replace = [&](std::string& name, const std::string& revision, bool adapter) {
+    std::error_code ignored;
+    std::optional<HubGguf> gguf = fs::exists(fs::symlink_status(name, ignored)) ? std::nullopt : read_hub_gguf(name);
+    if (gguf && !adapter) {
+      if (gguf->repo.revision.empty()) gguf->repo.revision = revision;
+      const std::string file = fetch_gguf(hub_settings(recipe), *gguf).string();
+      recipe.hub_names[file] = name;
+      name = file;
+      return;
+    }
     std::optional<RepoName> repo = remote_name(name);
     if (!repo) return;
     if (repo->revision.empty() && !revision.empty()) {
@@ -46,9 +56,19 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
     recipe.hub_names[folder.string()] = repo->id;
     name = folder.string();
   };
+  // A GGUF file becomes a folder in Hugging Face's layout.
+  const auto unpack = [&](std::string& name) {
+    const std::optional<fs::path> file = name.empty() ? std::nullopt : find_gguf(name);
+    if (!file) return;
+    const std::string folder = gguf_folder(*file).string();
+    recipe.hub_names[folder] = recipe.name_of(name);
+    name = folder;
+  };
   replace(recipe.model_name_or_path, recipe.model_revision, false);
   for (std::string& adapter : recipe.adapter_name_or_path) replace(adapter, "", true);
   replace(recipe.ref_model, "", false);
+  unpack(recipe.model_name_or_path);
+  unpack(recipe.ref_model);
 }
 
 void fetch_recipe(const Recipe& asked, std::ostream& out) {

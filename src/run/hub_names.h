@@ -1,4 +1,4 @@
-// Defines hub_settings, fetch_models and fetch_recipe: the models of a recipe that are names on a hub become folders.
+// Defines hub_settings, fetch_models and fetch_recipe, which replace a recipe's names on a hub by folders of the cache.
 #pragma once
 
 #include <ostream>
@@ -14,12 +14,13 @@ struct Recipe;
 // The environment's settings, changed by use_modelscope, hub_token and cache_dir.
 HubSettings hub_settings(const Recipe& recipe);
 
-// Replaces model_name_or_path, adapter_name_or_path and ref_model by folders in the hub's cache where they are no files
-// or folders here and could be names on a hub, and fetches what is missing. `weights` tells whether the command reads
-// weights; without them adapters are fetched all the same, for they are small. Throws UserError as Snapshot.
+// Replaces a model_name_or_path, adapter_name_or_path or ref_model that is a name on a hub by its folder in the hub's
+// cache, and fetches missing files. Files and folders on this machine come first. `weights` says whether the command
+// reads the model's weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
 void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
 
-// Fetches the models and the rows that the recipe names, for machines without a network. Writes their places to `out`.
+// Fetches the models and the rows that the recipe names, to copy them to machines without a network. Writes their paths
+// to `out`.
 void fetch_recipe(const Recipe& recipe, std::ostream& out);
 
 // Returns the folder that `name` means, fetching a model's tokenizer and config if it is on a hub. For commands that

@@ -17,8 +17,8 @@ using nlohmann::json;
 void check_template(const Recipe& r, const json& config, const std::string& config_file) {
   if (encoder_positions(config) > 0 && !r.template_name.empty())
     throw UserError(
-        "{}: template is for models that read conversations, but {} is of an encoder, which reads plain texts; leave "
-        "it out",
+        "{}: template is for models that read conversations, but {} describes an encoder, which reads plain texts; "
+        "remove template",
         r.where("template"), config_file);
 }
 

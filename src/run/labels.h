@@ -20,7 +20,7 @@ LabelRequest label_request(const Recipe& recipe);
 enum class ReadLabels { kAlways, kIfUnnamed };
 
 // Returns the labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called
-// `config_file` in messages. Throws UserError as settle_labels and check_taught do.
+// `config_file` in messages. Throws UserError like settle_labels and check_taught.
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage, const nlohmann::json& config,
                                        const std::string& config_file, ReadLabels read = ReadLabels::kAlways);
 

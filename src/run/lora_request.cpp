@@ -21,7 +21,7 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
     if (error != std::errc() || end != text.data() + text.size() || layer < 0 ||
         layer >= model.config.num_hidden_layers)
-      throw UserError("{}: layers_to_transform: '{}' is not a layer; there are 0 to {}",
+      throw UserError("{}: layers_to_transform: '{}' is not a layer; the layers are 0 to {}",
                       recipe.where("layers_to_transform"), text, model.config.num_hidden_layers - 1);
     layers.insert(layer);
   }

@@ -21,9 +21,8 @@ void check_positions(const Run& run, const Examples& examples) {
         "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
         "whether longer rows are cut or dropped)",
         examples.source(at), longest, known, known);
-  warn(
-      "{}: the row has {} tokens, but the model was made for {} (max_position_embeddings); cutoff_len: {} keeps within",
-      examples.source(at), longest, known, known);
+  warn("{}: the row has {} tokens, but the model was made for {} (max_position_embeddings); cutoff_len: {} avoids this",
+       examples.source(at), longest, known, known);
 }
 
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer) {

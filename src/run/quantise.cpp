@@ -18,19 +18,21 @@ std::optional<Quantisation> wanted_quantisation(const Recipe& recipe) {
 void check(const Run& run, const Quantisation& format, const std::string& where) {
   if (!run.trained.empty() && !run.lora)
     throw UserError(
-        "{}: weights held as {} cannot be trained themselves; set finetuning_type: lora, or take the original weights",
+        "{}: weights stored as {} cannot be trained directly; set finetuning_type: lora, or use the original weights",
         where, format.name());
   if (run.from_scratch)
     throw UserError("{}: random weights are not quantised; remove train_from_scratch or quantization_bit", where);
   if (!run.merged.empty())
     throw UserError(
-        "{}: adapters cannot be merged into weights held as {}; `fettle export` merges {} into the original weights, "
-        "then name the result in model_name_or_path",
+        "{}: adapters cannot be merged into weights stored as {}; merge {} into the original weights with `fettle "
+        "export`, "
+        "and give the result as model_name_or_path",
         where, format.name(), run.merged[0]);
   if (run.pissa)
     throw UserError(
-        "{}: pissa_init takes the singular vectors off weights, which codes of {} cannot hold; remove it or "
-        "quantization_bit",
+        "{}: pissa_init subtracts singular vectors from the weights, but {} codes cannot store the rest exactly; "
+        "remove "
+        "pissa_init or quantization_bit",
         where, format.name());
 }
 
@@ -40,24 +42,28 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
   const std::optional<Quantisation>& stored = config.quantisation;
   const std::optional<Quantisation> wanted = wanted_quantisation(recipe);
   if (stored && wanted && stored->four_bits() != wanted->four_bits())
-    throw UserError("{}: quantization_bit: {}, but the checkpoint ({}) holds {} already; remove the key",
+    throw UserError("{}: quantization_bit is {}, but the checkpoint ({}) is already stored as {}; remove the key",
                     recipe.where("quantization_bit"), *recipe.quantization_bit, file, stored->name());
   return stored ? stored : wanted;
 }
 
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
-  if (!found) return;
-  const Quantisation format = *found;
   const bool stored = run.model.config.quantisation.has_value();
-  check(run, format, stored ? file : recipe.where("quantization_bit"));
+  // Adapters that are merged while loading need the experts' values, and so does a result with all weights.
+  const bool keeps_mxfp4 =
+      run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
+  if (!found && !keeps_mxfp4) return;
+  if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 
   std::vector<Param> kept;
   for (const Param& param : run.frozen) {
-    if (param.role != Role::kLinear) {
+    const bool experts = param.role == Role::kExpertsFused && keeps_mxfp4;
+    if (!experts && (!found || !is_quantised(param, *found, stored || run.model.config.mxfp4))) {
       kept.push_back(param);
       continue;
     }
+    const Quantisation format = experts ? Quantisation{Quantisation::Type::kMxfp4, false} : *found;
     run.quantised.push_back(quantised_weight(param, format, run.sharding));
     kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
   }
@@ -65,8 +71,9 @@ void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   if (stored)
     for (const Param& param : run.trained)
       if (param.role == Role::kLinear)
-        throw UserError("{}: additional_target would train {}, which the checkpoint holds as {}; leave it out", file,
-                        param.hf_name, format.name());
+        throw UserError(
+            "{}: additional_target names {}, which the checkpoint stores as {} and which cannot be trained; remove it",
+            file, param.hf_name, found->name());
 }
 
 }  // namespace fettle

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "checkpoint/files.h"
 #include "config/recipe.h"
-#include "kernels/check.h"
 #include "run/batch_spec.h"
 #include "run/data_spec.h"
 #include "run/device_request.h"
@@ -255,13 +254,6 @@ Request Request::exact(int64_t num_labels, const std::string& merged) const {
   if (num_labels > 0) labels = LabelSet{Problem::kSingleLabel, default_labels(num_labels)};
   out.labels_ = std::make_shared<const std::optional<LabelSet>>(labels);
   return out;
-}
-
-RunTarget target_of(const Devices& devices) {
-  return {.count = devices.count(),
-          .title = devices.title(),
-          .capability = devices.capability(),
-          .kernels = checked_kernels(devices, select_kernels(devices.vendor(), devices.wanted_kernels()))};
 }
 
 }  // namespace fettle

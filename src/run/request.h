@@ -44,7 +44,7 @@ struct EvalSpec {
 struct ExportSpec {
   std::string folder;
   int64_t shard_bytes = 0;
-  std::optional<DType> dtype;  // none: as the base
+  std::optional<DType> dtype;  // none: the base's dtype
 };
 
 // A checked recipe with its opened model folder. Folders after src/run see only the Request, not the recipe. Copies
@@ -78,14 +78,14 @@ class Request {
   MeshAxes mesh(int64_t devices) const;
   // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
   const std::string& target() const;
-  std::optional<int64_t> device_count() const;  // that the recipe asks for
+  std::optional<int64_t> device_count() const;  // the number of devices that the recipe asks for
 
   bool plan_only() const;
   GenerationSpec generation() const;
   EvalSpec eval() const;
   ExportSpec exported() const;
 
-  // The run on these devices. Throws UserError as resolve().
+  // The run on these devices. Throws UserError like resolve().
   Run resolve(const RunTarget& target, Purpose purpose, const Variant& variant = {}) const;
 
   // Returns whether the model or one of the adapters has a trained classifier or score head.
@@ -120,9 +120,5 @@ class Request {
   std::shared_ptr<const ModelRepository> repository_;
   mutable std::shared_ptr<const std::optional<LabelSet>> labels_;  // null: not settled yet
 };
-
-// Returns the devices as a run's target, with those of the requested kernels that compute correctly on them. Throws
-// DeviceError when the devices compute wrong results.
-RunTarget target_of(const Devices& devices);
 
 }  // namespace fettle

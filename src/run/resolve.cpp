@@ -90,7 +90,9 @@ BestSpec best_spec(const Recipe& r) {
       .load_at_end = r.load_best_model_at_end,
       .save = r.save_strategy == "best",
       .patience = r.early_stopping_patience,
-      .threshold = r.early_stopping_threshold};
+      .threshold = r.early_stopping_threshold,
+      .metric_at = r.where("metric_for_best_model"),
+      .load_at_end_at = r.where("load_best_model_at_end")};
 }
 
 OutputSpec output_spec(const Recipe& r) {
@@ -103,7 +105,8 @@ OutputSpec output_spec(const Recipe& r) {
           .report_to = r.report_to,
           .run_name = r.run_name,
           .project = r.project,
-          .logging_dir = r.logging_dir};
+          .logging_dir = r.logging_dir,
+          .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
 // Fills a Run in, step by step. Each step may read what the steps before it set.
@@ -120,13 +123,13 @@ class Resolving {
     const Family& family = family_of(config_.json, config_.file);
     const std::string where = recipe_.where("stage");
     if (run_.stage->head == Head::kScore && family.encoder)
-      throw UserError("{}: stage: {} scores replies of a model that writes; {} is an encoder; set stage: cls", where,
+      throw UserError("{}: stage: {} needs a causal language model, but {} is an encoder; set stage: cls", where,
                       run_.stage->name, family.model_type);
     const int64_t stored = read_taught_labels(config_.json, config_.file).count();
     if (run_.stage->head == Head::kScore && !recipe_.train_from_scratch && stored > 1)
       throw UserError(
-          "{}: the model is a classifier of {} labels, but stage: {} wants one score; take the model that it was made "
-          "from",
+          "{}: the model is a classifier with {} labels, but stage: {} needs a single score; use the model that the "
+          "classifier was trained from",
           config_.file, stored, run_.stage->name);
   }
 
@@ -144,7 +147,7 @@ class Resolving {
   // Sets the weight of the load-balancing loss of experts.
   void set_balance() {
     double& coefficient = run_.model.config.router_aux_loss_coef;
-    if (run_.model.classifies()) coefficient = 0;  // as Transformers has it
+    if (run_.model.classifies()) coefficient = 0;  // as in Transformers
     if (recipe_.moe_aux_loss_coef && run_.model.config.num_experts == 0)
       throw UserError("{}: moe_aux_loss_coef: {} has no experts to balance; leave it out",
                       recipe_.where("moe_aux_loss_coef"), run_.model.family->model_type);
@@ -155,7 +158,7 @@ class Resolving {
   void divide_params() {
     const bool adapted = !recipe_.adapter_name_or_path.empty();
     if (trains_ && recipe_.finetuning_type == "full" && adapted)
-      throw UserError("finetuning_type: full does not take adapter_name_or_path; export the merged model first");
+      throw UserError("finetuning_type: full cannot start from adapter_name_or_path; export the merged model first");
     if (trains_ ? recipe_.finetuning_type == "lora" && !recipe_.train_from_scratch : adapted) {
       take_adapters();
       divide_for_lora();
@@ -166,6 +169,9 @@ class Resolving {
     } else {
       run_.trained = run_.model.params;
     }
+    for (const Param& param : run_.trained)
+      if (param.role == Role::kCorrection) run_.frozen.push_back(param);
+    std::erase_if(run_.trained, [](const Param& param) { return param.role == Role::kCorrection; });
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     run_.trained = cut_at_groups(run_.trained, groups);
     run_.frozen = cut_at_groups(run_.frozen, groups);
@@ -197,12 +203,12 @@ class Resolving {
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
       throw UserError(
-          "{}: offload_param: the layers of {} differ in kind and take turns, for which it is not implemented; use "
+          "{}: offload_param is not implemented for {}, whose layers are of several kinds in turn; use "
           "offload_optimizer, or more devices",
           recipe_.where("offload_param"), run_.model.family->model_type);
     if (run_.pissa) refuse("pissa_init", "leave one of the two out");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
-      refuse("the start of use_dora", "leave one of the two out");
+      refuse("a new adapter with use_dora", "leave one of the two out");
   }
 
   void set_dtypes() {
@@ -223,14 +229,14 @@ class Resolving {
       run_.reference = cut_at_groups(run_.model.params, groups_of(run_.model));
       if (!run_.quantised.empty())
         throw UserError(
-            "{}: ref_model is held as it is, which does not go beside a base held as {}; leave ref_model out (the base "
-            "without the adapter is the reference), or take the original weights without quantization_bit",
+            "{}: ref_model is stored unquantised, but the base is stored as {}; remove ref_model (the base without the "
+            "adapter is then the reference), or use the original weights without quantization_bit",
             run_.reference_at, run_.quantised[0].format.name());
       return;
     }
     if (!trains_ && !run_.lora)
       throw UserError(
-          "{}: stage: {} compares with the model from before the training, and no adapter is given; set ref_model to "
+          "{}: stage: {} compares with the model from before the training. No adapter is given, so set ref_model to "
           "that model",
           recipe_.where("stage"), run_.stage->name);
     run_.reference = run_.trained;
@@ -267,13 +273,13 @@ class Resolving {
                       hf_name(run_.compute));
     if (!run_.quantised.empty())
       throw UserError(
-          "{}: fp8 would round weights that are held as {} a second time; remove fp8, or take the original weights",
+          "{}: fp8 would round weights that are stored as {} a second time; remove fp8, or use the original weights",
           where, run_.quantised[0].format.name());
     run_.float8 = float8_of(run_.target.capability);
     if (!run_.float8)
       throw UserError(
           "{}: fp8: {} ({}) does not multiply 8-bit floats; remove the key", where, run_.target.title,
-          run_.target.capability.empty() ? "its plugin does not say of which kind it is" : run_.target.capability);
+          run_.target.capability.empty() ? "its plugin does not report its capability" : run_.target.capability);
   }
 
   void warn_of_dropouts() const {
@@ -318,7 +324,7 @@ class Resolving {
   const Recipe& recipe_;
   const ModelConfigFile& config_;
   bool trains_;
-  bool compares_;  // with a reference model
+  bool compares_;  // the loss compares with a reference model
   Run& run_;
 };
 
@@ -328,8 +334,7 @@ int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optio
   if (stage.head == Head::kScore) return 1;
   if (stage.head == Head::kTokens) return 0;
   if (labels) return labels->size();
-  throw UserError("{}: num_labels is missing: the rows tell it when there is a dataset, or set it",
-                  recipe.where("stage"));
+  throw UserError("{}: num_labels is missing; set it, or set dataset, so that the rows give it", recipe.where("stage"));
 }
 
 Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optional<LabelSet>& labels,
@@ -342,7 +347,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
   const ShardingRules sharding(make_mesh(recipe.mesh, target.count), recipe.sharding);
   const int64_t cutoff_len = variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json);
   Run run{.stage = &stage,
-          .keys = keys,
+          .keys = keys.only(stage.keys),
           .target = target,
           .model_folder = recipe.model_name_or_path,
           .model_name = recipe.name_of(recipe.model_name_or_path),
@@ -355,6 +360,7 @@ Run resolve(const Recipe& asked, const ModelConfigFile& config, const std::optio
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
+          .noise_alpha = recipe.neftune_noise_alpha,
           .update = update_spec(recipe),
           .optimizer = make_optimizer(optim_spec(recipe)),
           .rows_per_device = recipe.per_device_train_batch_size,

@@ -13,22 +13,14 @@
 #include "data/batches/batch_spec.h"
 #include "data/data_spec.h"
 #include "graph/scan.h"
-#include "kernels/kernels.h"
 #include "models/model.h"
 #include "optim/optimizer.h"
 #include "run/run_length.h"
+#include "run/target.h"
 #include "sharding/rules.h"
 #include "stages/stage.h"
 
 namespace fettle {
-
-// The devices that a run is resolved for; known before a graph is built.
-struct RunTarget {
-  int64_t count = 1;
-  std::string title = "cpu (1 device)";
-  std::string capability = {};  // capability of a device, as in DeviceInfo; empty: the plugin does not report it
-  KernelSet kernels = {};       // kernels that programs for it may call
-};
 
 // When the recipe names no adapter, training makes a new one; the other purposes use the base alone, completely frozen.
 // Evaluation computes the stage's loss, with its reference model; inference does not.
@@ -43,14 +35,15 @@ struct UpdateSpec {
   double max_grad_norm = 1;  // 0: no clipping
 };
 
-// Which evaluation is the best, and what follows from it.
+// How the best evaluation is chosen, and what the run does with it.
 struct BestSpec {
   std::string metric = "eval_loss";  // a figure of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
   bool save = false;         // a checkpoint is saved after each best evaluation, and at no other step but the last
   int64_t patience = 0;      // evaluations without a better one after which the run ends; 0: it never ends early
-  double threshold = 0;      // what counts as better for `patience`
+  double threshold = 0;      // by how much an evaluation must be better to count for `patience`
+  std::string metric_at, load_at_end_at;  // where they were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
 };
@@ -64,8 +57,9 @@ struct OutputSpec {
   bool save_only_model = false;  // checkpoints without state, which cannot be resumed
   bool plot_loss = true;
   std::vector<std::string> report_to = {};  // names of trackers
-  std::string run_name, project;            // in trackers; run_name empty: the folder's name
-  std::string logging_dir;                  // of TensorBoard; empty: in the folder
+  std::string run_name, project;            // names in trackers; empty run_name: the folder's name
+  std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`
+  std::string changed_keys = "{}";          // JSON: the recipe's keys that differ from their defaults, for trackers
 };
 
 struct Run {
@@ -89,7 +83,7 @@ struct Run {
   bool reference_adapted = false;  // the reference model has copies of the given adapter
   std::string reference_folder;    // ref_model; empty: the model as the run starts
   std::string reference_at;        // where ref_model was set, for messages
-  DType compute = DType::kF32;     // of activations and matmuls
+  DType compute = DType::kF32;     // dtype of activations and matmuls
   bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
   std::optional<Float8> float8;    // dtypes of the layers' matmuls in training; none: `compute`
   DType frozen_dtype = DType::kF32;
@@ -99,6 +93,7 @@ struct Run {
   RematPolicy remat = {};
   bool remat_auto = false;  // the recipe leaves `remat` to the program (settle_remat); until then it is full
   ShardingRules sharding;
+  double noise_alpha = 0;  // NEFTune's, on the embedded tokens in training; 0: none
   UpdateSpec update;
   Optimizer optimizer;
   int64_t rows_per_device = 8;       // per_device_train_batch_size
@@ -117,13 +112,13 @@ struct Run {
   bool has_reference() const { return stage->has_reference(keys); }
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // devices the batch is split over: dp x fsdp
-  int64_t rows_per_micro_batch() const;  // of data, over all devices
+  int64_t rows_per_micro_batch() const;  // rows of data of a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // elements, including those of quantised weights
   // Returns the numbers of the layers whose tensors the parameter contains; for LoRA weights only the layers that have
   // some. Returns {0} outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
-  Partition partition(const Param& param) const;  // of the stacked array
+  Partition partition(const Param& param) const;  // how the stacked array is split
   // True for a master weight: a trained f32 matrix of the layers that the step uses in 16 bits. With offload_optimizer,
   // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
   bool has_master(const Param& param) const;

@@ -17,7 +17,7 @@ struct Variant {
   std::optional<bool> offload_optimizer, offload_param;
   std::optional<std::map<std::string, int64_t>> mesh;
   bool any_device_count = false;  // drops device_count
-  // Adapters that are merged when weights are loaded leave the base in f32, as an export computes them.
+  // When adapters are merged while weights are loaded, keeps the merged base in f32, as an export computes it.
   bool merges_in_f32 = false;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/buffer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/arrays/box_copy.h"
@@ -42,7 +43,7 @@ DeviceBuffer::~DeviceBuffer() {
 DeviceBuffer DeviceBuffer::upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                                   const std::string& memory_kind) {
   check_layout(shape, layout, "upload");
-  const std::vector<Box> parts = layout.parts();
+  const std::vector<Box> parts = local_parts(*client.handle(), layout).boxes;
   std::vector<std::shared_ptr<HostBlock>> blocks;
   for (const Box& box : parts) {
     blocks.push_back(std::make_shared<HostBlock>(box.elements() * byte_size(shape.dtype)));
@@ -67,6 +68,7 @@ DeviceBuffer DeviceBuffer::zeros(const Client& client, const Shape& shape, Layou
 
 bool DeviceBuffer::is_deleted() const {
   for (PJRT_Buffer* shard : shards_) {
+    if (shard == nullptr) continue;
     PJRT_ARGS(PJRT_Buffer_IsDeleted_Args, args);
     args.buffer = shard;
     PJRT_CALL(client_->api(), PJRT_Buffer_IsDeleted, args);
@@ -89,6 +91,7 @@ void DeviceBuffer::wait() const {
   require_alive("wait");
   if (launch_) launch_->wait();
   for (PJRT_Buffer* shard : shards_) {
+    if (shard == nullptr) continue;
     PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
     args.buffer = shard;
     PJRT_CALL(client_->api(), PJRT_Buffer_ReadyEvent, args);
@@ -116,7 +119,8 @@ void DeviceBuffer::read_shard(int position, std::byte* out, int64_t bytes) const
 
 HostArray DeviceBuffer::download_shard(int position) const {
   require_alive("download");
-  internal_check(position >= 0 && position < layout_.count(), "download: shard {} of {}", position, layout_.count());
+  internal_check(position >= 0 && position < layout_.count() && is_local(position), "download: shard {} of {}",
+                 position, layout_.count());
   if (launch_) launch_->wait();
   HostArray shard(Shape{shape_.dtype, layout_.boxes[position].size});
   if (shard.bytes() > 0) read_shard(position, shard.data(), shard.bytes());
@@ -125,16 +129,21 @@ HostArray DeviceBuffer::download_shard(int position) const {
 
 HostArray DeviceBuffer::download() const {
   require_alive("download");
-  if (layout_.boxes[0].size == shape_.dims) return download_shard(0);
+  const LocalParts parts = local_parts(*client_, layout_);
+  const auto position_of = [&](size_t part) {
+    return static_cast<int>(std::find(parts.part_of.begin(), parts.part_of.end(), static_cast<int>(part)) -
+                            parts.part_of.begin());
+  };
+  if (layout_.boxes[0].size == shape_.dims) return download_shard(position_of(0));
   HostArray global(shape_);
-  const std::vector<int> part_of = layout_.part_of();
-  int next = 0;  // parts are numbered in order of first appearance
-  for (int i = 0; i < layout_.count(); ++i) {
-    if (part_of[i] != next) continue;
-    const HostArray shard = download_shard(i);
-    copy_common(layout_.boxes[i], shard.data(), Box::whole(shape_.dims), global.data(), byte_size(shape_.dtype));
-    ++next;
+  int64_t elements = 0;
+  for (size_t part = 0; part < parts.boxes.size(); ++part) {
+    const HostArray shard = download_shard(position_of(part));
+    copy_common(parts.boxes[part], shard.data(), Box::whole(shape_.dims), global.data(), byte_size(shape_.dtype));
+    elements += parts.boxes[part].elements();
   }
+  internal_check(elements >= shape_.elements(), "download: other processes hold parts of the array {}",
+                 shape_.to_string());
   return global;
 }
 

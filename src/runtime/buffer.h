@@ -22,9 +22,9 @@ struct ClientHandle;
 // called once for each distinct box, one call after another. Replicas get the same bytes.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
-// Owns one PJRT buffer per device. Move-only. Destroying it while a run still reads it is safe: the plugin keeps the
-// memory until the run ends. Several threads may read a const buffer. While a run uses it as a donated argument,
-// nothing else may use it.
+// Owns one PJRT buffer for each device of this process. Move-only. Destroying it while a run still reads it is safe:
+// the plugin keeps the memory until the run ends. Several threads may read a const buffer. While a run uses it as a
+// donated argument, nothing else may use it.
 //
 // The caller may change or free its own arrays as soon as upload() returns.
 class DeviceBuffer {
@@ -54,9 +54,12 @@ class DeviceBuffer {
   // Waits until the bytes are ready. Throws DeviceError when the run that should have produced them failed.
   void wait() const;
 
-  // Waits, then copies the global array to the host, taking each distinct box from one device.
+  // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
+  // when a box is only on devices of other processes.
   HostArray download() const;
-  // Waits, then copies the box of the mesh's i-th device to the host.
+  // Whether the mesh's i-th device belongs to this process.
+  bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
+  // Waits, then copies the box of the mesh's i-th device, which belongs to this process, to the host.
   HostArray download_shard(int position) const;
 
   // Only for code in src/runtime:
@@ -73,7 +76,7 @@ class DeviceBuffer {
   Shape shape_;
   Layout layout_;
   std::string memory_kind_;
-  std::vector<PJRT_Buffer*> shards_;      // one per device of the layout
+  std::vector<PJRT_Buffer*> shards_;      // one per device of the layout; null for devices of other processes
   std::shared_ptr<const Launch> launch_;  // the run that produces the bytes; null for uploads
 };
 

@@ -83,15 +83,17 @@ class BufferBuilder::State {
         shape_(shape),
         layout_(std::move(layout)),
         memory_kind_(std::move(memory_kind)),
-        parts_(layout_.parts()),
-        part_of_(layout_.part_of()),
+        parts_(local_parts(*client_, layout_).boxes),
+        part_of_(local_parts(*client_, layout_).part_of),
         part_bytes_(parts_[0].elements() * byte_size(shape.dtype)),
         missing_(parts_.size(), part_bytes_),
         piece_limit_(std::max<int64_t>(1, staging_limit / kPiecesInFlight)) {
     if (staging == Staging::kTransferManager && part_bytes_ > 0) {
       const Shape shard{shape.dtype, parts_[0].size};
       for (int i = 0; i < layout_.count(); ++i) {
-        transfers_.push_back(std::make_unique<PiecewiseTransfer>(client_, layout_.ordinal(i), memory_kind_, shard));
+        transfers_.push_back(
+            part_of_[i] < 0 ? nullptr
+                            : std::make_unique<PiecewiseTransfer>(client_, layout_.ordinal(i), memory_kind_, shard));
       }
     } else {
       for (size_t i = 0; i < parts_.size(); ++i) blocks_.push_back(std::make_shared<HostBlock>(part_bytes_));
@@ -130,7 +132,7 @@ class BufferBuilder::State {
     if (transfers_.empty()) return hand_over(client_, shape_, layout_, memory_kind_, std::move(blocks_));
     DeviceBuffer buffer(client_, shape_, layout_, memory_kind_, {}, nullptr);
     while (!in_flight_.empty()) retire_oldest();
-    for (const auto& transfer : transfers_) buffer.add_shard(transfer->take_buffer());
+    for (const auto& transfer : transfers_) buffer.add_shard(transfer == nullptr ? nullptr : transfer->take_buffer());
     return buffer;
   }
 
@@ -184,7 +186,7 @@ class BufferBuilder::State {
   std::vector<int64_t> missing_;  // bytes not yet written, by part
   int64_t piece_limit_;
   std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part, or
-  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device
+  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device; null for those of other processes
   std::deque<Piece> in_flight_;
 };
 

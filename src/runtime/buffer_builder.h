@@ -33,7 +33,7 @@ class BufferBuilder {
   BufferBuilder(BufferBuilder&&) noexcept;
   BufferBuilder& operator=(BufferBuilder&&) noexcept;
 
-  // The distinct boxes. Each is written once, even when several devices hold it.
+  // The distinct boxes on this process's devices. Each is written once, even when several devices hold it.
   const std::vector<Box>& parts() const;
   // Copies `bytes` to byte `offset` of box `part` (dense, row-major). The caller may reuse its bytes on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);

@@ -3,11 +3,15 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/parallel.h"
 #include "runtime/handles.h"
+#include "runtime/rendezvous/plugin_store.h"
+#include "runtime/rendezvous/rendezvous.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -34,7 +38,8 @@ std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* descript
   return "";
 }
 
-DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, int ordinal) {
+// `local`: this process controls the device. Plugins do not tell the memory of others.
+DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, bool local) {
   const PJRT_Api& api = plugin.api();
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
   args.device = device;
@@ -48,9 +53,8 @@ DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, int ordinal) {
   PJRT_ARGS(PJRT_DeviceDescription_Kind_Args, kind);
   kind.device_description = args.device_description;
   PJRT_CALL(api, PJRT_DeviceDescription_Kind, kind);
-  const PJRT_Device_MemoryStats_Args memory = device_memory(api, device);
-  return {.ordinal = ordinal,
-          .id = id.id,
+  const PJRT_Device_MemoryStats_Args memory = local ? device_memory(api, device) : PJRT_Device_MemoryStats_Args{};
+  return {.id = id.id,
           .process_index = process.process_index,
           .kind = std::string(kind.device_kind, kind.device_kind_size),
           .capability = plugin.vendor().staging == Staging::kHostMemory
@@ -78,11 +82,19 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
   }
   if (vendor.has_memory_options) values.push_back(pjrt::named_value("preallocate", options.preallocate));
   PJRT_ARGS(PJRT_Client_Create_Args, args);
+  if (options.run != nullptr) {
+    values.push_back(pjrt::named_value("node_id", int64_t{options.run->rank()}));
+    values.push_back(pjrt::named_value("num_nodes", int64_t{options.run->size()}));
+    offer_store(*options.run, args);
+  }
+  if (!options.visible.empty()) values.push_back(pjrt::named_value("visible_devices", options.visible));
   args.create_options = values.data();
   args.num_options = values.size();
   try {
     PJRT_CALL(plugin.api(), PJRT_Client_Create, args);
   } catch (const DeviceError& error) {
+    if (options.run != nullptr && vendor.device_file.empty())
+      throw DeviceError("plugin {} cannot work together with other processes: {}", plugin.name(), error.what());
     if (vendor.device_file.empty()) throw;
     throw DeviceError(
         "plugin {} finds no device that it can use: {}; check that the GPU and its driver are installed, set "
@@ -90,6 +102,46 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
         plugin.name(), error.what());
   }
   return args.client;
+}
+
+// Sets the handle's devices and their descriptions.
+void describe_devices(ClientHandle& handle) {
+  const PJRT_Api& api = handle.api();
+  PJRT_ARGS(PJRT_Client_AddressableDevices_Args, local);
+  local.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_AddressableDevices, local);
+  if (local.num_addressable_devices == 0)
+    throw DeviceError("plugin {} finds no device on this machine", handle.plugin->path().string());
+  PJRT_ARGS(PJRT_Client_Devices_Args, all);
+  all.client = handle.client;
+  PJRT_CALL(api, PJRT_Client_Devices, all);
+  const std::set<PJRT_Device*> own(local.addressable_devices,
+                                   local.addressable_devices + local.num_addressable_devices);
+  std::vector<std::pair<DeviceInfo, PJRT_Device*>> found;
+  for (size_t i = 0; i < all.num_devices; ++i)
+    found.emplace_back(describe(*handle.plugin, all.devices[i], own.contains(all.devices[i])), all.devices[i]);
+  std::ranges::stable_sort(found, {}, [](const auto& one) { return std::pair(one.first.process_index, one.first.id); });
+  handle.local_count = static_cast<int>(own.size());
+  handle.first_local = static_cast<int>(
+      std::ranges::find_if(found, [&](const auto& one) { return own.contains(one.second); }) - found.begin());
+  const int64_t memory = found[static_cast<size_t>(handle.first_local)].first.memory_bytes;
+  for (auto& [info, device] : found) {
+    info.ordinal = static_cast<int>(handle.devices.size());
+    if (!own.contains(device)) info.memory_bytes = memory;
+    handle.devices.push_back(device);
+    handle.infos.push_back(info);
+  }
+}
+
+// Throws DeviceError unless the client has devices of each process of the run.
+void check_processes(const ClientHandle& handle, const Rendezvous& run) {
+  std::set<int> processes;
+  for (const DeviceInfo& info : handle.infos) processes.insert(info.process_index);
+  if (handle.process_index == run.rank() && static_cast<int>(processes.size()) == run.size()) return;
+  throw DeviceError(
+      "plugin {} cannot work together with other processes: {} of {} sees the devices of {} process{}; start one "
+      "process only, or use plugin cuda or rocm",
+      handle.plugin->name(), run.name_of(run.rank()), run.size(), processes.size(), processes.size() == 1 ? "" : "es");
 }
 
 void describe_client(ClientHandle& handle) {
@@ -108,15 +160,7 @@ void describe_client(ClientHandle& handle) {
   process.client = handle.client;
   PJRT_CALL(api, PJRT_Client_ProcessIndex, process);
   handle.process_index = process.process_index;
-  PJRT_ARGS(PJRT_Client_AddressableDevices_Args, devices);
-  devices.client = handle.client;
-  PJRT_CALL(api, PJRT_Client_AddressableDevices, devices);
-  handle.devices.assign(devices.addressable_devices, devices.addressable_devices + devices.num_addressable_devices);
-  if (handle.devices.empty())
-    throw DeviceError("plugin {} finds no device on this machine", handle.plugin->path().string());
-  for (size_t i = 0; i < handle.devices.size(); ++i) {
-    handle.infos.push_back(describe(*handle.plugin, handle.devices[i], static_cast<int>(i)));
-  }
+  describe_devices(handle);
 }
 
 std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions& options) {
@@ -139,10 +183,10 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
 // memory (1/32 of the device's, see vendor.h), which takes seconds for a large device. Otherwise this would happen at
 // each device's first array, one device after another.
 void fill_pools(const ClientHandle& handle) {
-  const auto count = static_cast<int64_t>(handle.devices.size());
-  parallel_for(count, static_cast<int>(count), [&](int64_t i) {
+  parallel_for(handle.local_count, handle.local_count, [&](int64_t i) {
     const auto block = std::make_shared<HostBlock>(4);
-    destroy_buffer(handle.api(), buffer_from_block(handle, static_cast<int>(i), "", {DType::kF32, {}}, block, false));
+    const int ordinal = handle.first_local + static_cast<int>(i);
+    destroy_buffer(handle.api(), buffer_from_block(handle, ordinal, "", {DType::kF32, {}}, block, false));
   });
 }
 
@@ -152,7 +196,8 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
   PJRT_Client* client = create_client(*plugin, options);
   const auto handle = std::make_shared<ClientHandle>(std::move(plugin), client);
   describe_client(*handle);
-  const int count = static_cast<int>(handle->devices.size());
+  if (options.run != nullptr) check_processes(*handle, *options.run);
+  const int count = handle->local_count;
   if (options.device_count != 0 && options.device_count != count) {
     throw UserError("device_count: {} given, plugin {} has {} devices; leave device_count out or give that number",
                     options.device_count, handle->plugin->name(), count);
@@ -163,7 +208,9 @@ Client::Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& option
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   if (handle->plugin->vendor().counts_devices) {
-    for (DeviceInfo& info : handle->infos) info.memory_bytes = std::max<int64_t>(1, free_host_memory() / count);
+    const int64_t sharers = options.run != nullptr ? options.run->place().local_size : 1;
+    for (DeviceInfo& info : handle->infos)
+      info.memory_bytes = std::max<int64_t>(1, free_host_memory() / (sharers * count));
   }
   if (handle->plugin->vendor().has_memory_options && options.preallocate) fill_pools(*handle);
   handle_ = handle;
@@ -181,12 +228,19 @@ const std::string& Client::platform_version() const {
 const std::vector<DeviceInfo>& Client::devices() const {
   return handle_->infos;
 }
+int Client::local_count() const {
+  return handle_->local_count;
+}
+bool Client::is_local(int ordinal) const {
+  return handle_->is_local(ordinal);
+}
 int Client::process_index() const {
   return handle_->process_index;
 }
 
 bool Client::has_memory(const std::string& kind) const {
-  return std::ranges::any_of(handle_->memories(0), [&](const auto& memory) { return memory.first == kind; });
+  return std::ranges::any_of(handle_->memories(handle_->first_local),
+                             [&](const auto& memory) { return memory.first == kind; });
 }
 
 std::string Client::encoded_options(const CompileOptions& options) const {

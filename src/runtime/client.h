@@ -14,33 +14,42 @@
 namespace fettle {
 
 struct ClientHandle;
+class Rendezvous;
 
 struct ClientOptions {
-  int device_count = 0;        // CPU: the number of devices to make; 0 means 1. Others: 0, or the number present
-  double memory_fraction = 0;  // GPUs: share of the memory that the allocator may use; 0: the plugin's default
-  bool preallocate = true;     // GPUs: allocate that share at start
+  int device_count =
+      0;  // CPU: the number of devices that this process makes; 0 means 1. Others: 0, or the number present
+  double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
+  bool preallocate = true;            // GPUs: allocate that share at start
+  Rendezvous* run = nullptr;          // the processes whose devices work together; null: this one alone
+  std::vector<int64_t> visible = {};  // GPUs: numbers of the devices that this process takes; empty: all
 };
 
 struct DeviceInfo {
   int ordinal = 0;  // position in Client::devices()
-  int64_t id = 0;   // PJRT's global id
+  int64_t id = 0;   // PJRT's id, which no other device of the run has
   int process_index = 0;
   std::string kind;          // "cpu", "NVIDIA H100 80GB HBM3"
   std::string capability;    // "9.0", "gfx942", "host" (the CPU); "" when the plugin does not report it
-  int64_t memory_bytes = 0;  // what one device may allocate (CPU: free host memory / devices); 0: unknown
+  int64_t memory_bytes = 0;  // what one device may allocate (CPU: free host memory / devices); 0: unknown.
+                             // Devices of other processes are taken to have as much as this process's first
 };
 
 // Copies share one PJRT client. It is destroyed with the last copy, buffer and executable.
 // Thread-safe: members may be called from several threads at once.
 class Client {
  public:
-  // Throws DeviceError when the plugin finds no device, and UserError when it has fewer devices than device_count.
+  // Throws DeviceError when the plugin finds no device or cannot join the processes of a run, and UserError when it has
+  // fewer devices than device_count. `options.run` must outlive the client.
   explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
 
   const Plugin& plugin() const;
-  const std::string& platform_name() const;        // "cpu", "cuda", "rocm"
-  const std::string& platform_version() const;     // free text from the plugin
-  const std::vector<DeviceInfo>& devices() const;  // the devices that this process controls
+  const std::string& platform_name() const;     // "cpu", "cuda", "rocm"
+  const std::string& platform_version() const;  // free text from the plugin
+  // The devices of all processes of the run, sorted by process, then by id. An ordinal is an index into this list.
+  const std::vector<DeviceInfo>& devices() const;
+  int local_count() const;  // how many of them this process controls
+  bool is_local(int ordinal) const;
   int process_index() const;
   // Whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;

@@ -153,11 +153,11 @@ std::optional<MemoryStats> CompileCache::memory_stats(const Client& client, cons
 }
 
 Executable CompileCache::compile(const Client& client, const std::string& module_text, Signature signature,
-                                 const CompileOptions& options) {
+                                 const CompileOptions& options, bool read) {
   const fs::path path = file_of(client, module_text, options);
   const std::string distrusted = distrust(path);
   if (!distrusted.empty()) warn("compile cache: the stored program is not used: {}", distrusted);
-  if (const std::optional<Entry> stored = distrusted.empty() ? read_entry(path) : std::nullopt) {
+  if (const std::optional<Entry> stored = read && distrusted.empty() ? read_entry(path) : std::nullopt) {
     try {
       Executable loaded = client.load(stored->program, signature);
       loaded.set_memory_stats(stored->stats);

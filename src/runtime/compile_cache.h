@@ -30,9 +30,9 @@ class CompileCache {
   // The value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a number.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it.
+  // Loads the program, or compiles and stores it. `read` false: compiles it even when it is stored.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
-                     const CompileOptions& options = {});
+                     const CompileOptions& options = {}, bool read = true);
   // Returns the compiler's count of a stored program's memory; none when the program is not stored.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;

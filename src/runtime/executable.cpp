@@ -71,9 +71,11 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
   }
   for (const auto* list : {&signature_.inputs, &signature_.outputs}) {
     for (const ArgInfo& info : *list) {
-      internal_check(info.layout.count() == static_cast<int>(ordinals.size()),
-                     "{} is on {} devices, but the program runs on {}", info.name, info.layout.count(),
-                     ordinals.size());
+      int here = 0;
+      for (int position = 0; position < info.layout.count(); ++position)
+        here += client_->is_local(info.layout.ordinal(position)) ? 1 : 0;
+      internal_check(here == static_cast<int>(ordinals.size()), "{} is on {} devices, but the program runs on {}",
+                     info.name, here, ordinals.size());
       for (size_t i = 0; i < ordinals.size(); ++i) {
         internal_check(launch_order_[i] < info.layout.count() && info.layout.ordinal(launch_order_[i]) == ordinals[i],
                        "{}: its layout has other devices than the program, or another order", info.name);
@@ -149,6 +151,8 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
+  // Equal in all processes, which launch in the same order.
+  if (client_->local_count < static_cast<int>(client_->devices.size())) options.launch_id = ++client_->launches;
   PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;
   args.options = &options;
@@ -164,7 +168,7 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   std::vector<DeviceBuffer> made;
   for (size_t i = 0; i < results; ++i) {
     const ArgInfo& info = signature_.outputs[i];
-    std::vector<PJRT_Buffer*> shards(devices);
+    std::vector<PJRT_Buffer*> shards(static_cast<size_t>(info.layout.count()), nullptr);
     for (size_t d = 0; d < devices; ++d) shards[launch_order_[d]] = outputs[d][i];
     made.emplace_back(client_, info.shape, info.layout, info.memory_kind, std::move(shards), launch);
   }

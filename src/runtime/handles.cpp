@@ -95,8 +95,8 @@ HostBlock::~HostBlock() {
 
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared) {
-  internal_check(ordinal >= 0 && ordinal < static_cast<int>(client.devices.size()),
-                 "runtime: a layout names device {}, but there are {} devices", ordinal, client.devices.size());
+  internal_check(client.is_local(ordinal), "runtime: device {} of {} is not this process's", ordinal,
+                 client.devices.size());
   PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
   args.client = client.client;
   args.data = block->data();
@@ -116,20 +116,41 @@ PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const st
 }
 
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer) {
+  if (buffer == nullptr) return;  // of another process
   PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
   args.buffer = buffer;
   pjrt::take(api, api.PJRT_Buffer_Destroy(&args));
 }
 
+LocalParts local_parts(const ClientHandle& client, const Layout& layout) {
+  LocalParts parts;
+  for (int i = 0; i < layout.count(); ++i) {
+    internal_check(layout.ordinal(i) >= 0 && layout.ordinal(i) < static_cast<int>(client.devices.size()),
+                   "runtime: a layout names device {}, but there are {} devices", layout.ordinal(i),
+                   client.devices.size());
+    int part = -1;
+    if (client.is_local(layout.ordinal(i))) {
+      const auto found = std::find(parts.boxes.begin(), parts.boxes.end(), layout.boxes[i]);
+      part = static_cast<int>(found - parts.boxes.begin());
+      if (found == parts.boxes.end()) parts.boxes.push_back(layout.boxes[i]);
+    }
+    parts.part_of.push_back(part);
+  }
+  return parts;
+}
+
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks) {
   const Shape shard{shape.dtype, layout.boxes[0].size};
-  const std::vector<int> part_of = layout.part_of();
-  const bool shared = static_cast<int>(blocks.size()) < layout.count();
+  const std::vector<int> part_of = local_parts(*client, layout).part_of;
+  const auto elsewhere = std::count(part_of.begin(), part_of.end(), -1);
+  const bool shared = static_cast<int64_t>(blocks.size()) < layout.count() - elsewhere;
   // The buffer owns each shard from the start, so a failure on a later device leaks nothing.
   DeviceBuffer buffer(client, shape, layout, memory_kind, {}, nullptr);
   for (int i = 0; i < layout.count(); ++i) {
-    buffer.add_shard(buffer_from_block(*client, layout.ordinal(i), memory_kind, shard, blocks[part_of[i]], shared));
+    buffer.add_shard(
+        part_of[i] < 0 ? nullptr
+                       : buffer_from_block(*client, layout.ordinal(i), memory_kind, shard, blocks[part_of[i]], shared));
   }
   return buffer;
 }

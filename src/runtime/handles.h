@@ -2,6 +2,7 @@
 // uses. Only for .cpp files of src/runtime.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -33,8 +34,13 @@ struct ClientHandle {
 
   std::shared_ptr<const Plugin> plugin;
   PJRT_Client* client;
-  std::vector<PJRT_Device*> devices;  // the devices that this process controls
-  std::vector<DeviceInfo> infos;      // their descriptions, in the same order
+  // Whether this process controls the device.
+  bool is_local(int ordinal) const { return ordinal >= first_local && ordinal < first_local + local_count; }
+
+  std::vector<PJRT_Device*> devices;     // those of all processes, by process and id
+  std::vector<DeviceInfo> infos;         // their descriptions, in the same order
+  int first_local = 0, local_count = 0;  // the devices of this process follow one another
+  mutable std::atomic<int> launches = 0;
   std::string platform_name;
   std::string platform_version;
   int process_index = 0;
@@ -78,9 +84,16 @@ PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const st
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 
-// Makes the buffers of all devices from the filled blocks, one block for each part of the layout, and takes the blocks
-// over. On the CPU the blocks become the memory of the buffers. Replicas then share a block, so a run that gets one of
-// them as a donation writes its result elsewhere.
+// The part of a layout that lies on devices of this process.
+struct LocalParts {
+  std::vector<Box> boxes;    // distinct, in order of first appearance
+  std::vector<int> part_of;  // by position in the layout: the index of its box; -1 for a device of another process
+};
+LocalParts local_parts(const ClientHandle& client, const Layout& layout);
+
+// Makes the buffers of this process's devices from the filled blocks, one for each of its local_parts(), and takes the
+// blocks over. On the CPU the blocks become the memory of the buffers. Replicas then share a block, so a run that gets
+// one of them as a donation writes its result elsewhere.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

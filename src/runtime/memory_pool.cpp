@@ -9,9 +9,10 @@
 namespace fettle {
 namespace {
 
-constexpr size_t kUnit = size_t{64} << 10;   // sizes and offsets of blocks are multiples of this
-constexpr size_t kPage = size_t{2} << 20;    // a huge page
-constexpr size_t kWaits = size_t{32} << 20;  // blocks of this size may wait for another's release
+constexpr size_t kUnit = size_t{64} << 10;  // sizes and offsets of blocks are multiples of this
+constexpr size_t kPage = size_t{2} << 20;   // a huge page
+constexpr size_t kWaits =
+    size_t{32} << 20;  // allocating a block of at least this size may wait until another one is freed
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -29,7 +30,7 @@ MemoryPool::MemoryPool(size_t reserve) {
   add_free(0, reserve);
 }
 
-// The rest of the mapping, less than a huge page, stays reserved.
+// The unaligned rest of the mapping, less than a huge page, stays reserved.
 MemoryPool::~MemoryPool() {
   if (reserve_ > 0) munmap(base_, reserve_);
 }
@@ -38,7 +39,7 @@ bool MemoryPool::open(size_t end) {
   if (end <= opened_) return true;
   const size_t up_to = round_up(end, kPage);
   if (mprotect(base_ + opened_, up_to - opened_, PROT_READ | PROT_WRITE) != 0) return false;
-  madvise(base_ + opened_, up_to - opened_, MADV_HUGEPAGE);  // small pages work too
+  madvise(base_ + opened_, up_to - opened_, MADV_HUGEPAGE);  // failure is harmless: the pages are then small
   opened_ = up_to;
   held_pages_.resize(opened_ / kPage, false);
   return true;
@@ -77,7 +78,7 @@ void MemoryPool::touch(size_t offset, size_t size) {
   }
 }
 
-// Returns free pages to the operating system until at most `limit` bytes are held, those at the end first.
+// Returns free pages to the operating system, the last ones first, until the pool's pages take at most `limit` bytes.
 void MemoryPool::return_pages(size_t limit) {
   for (auto range = free_.rbegin(); range != free_.rend() && use_.held > limit; ++range) {
     const size_t first = round_up(range->first, kPage) / kPage;
@@ -95,7 +96,8 @@ void MemoryPool::await_release(std::unique_lock<std::mutex>& lock, size_t size) 
   released_.wait_for(lock, std::chrono::milliseconds(50), [&] { return use_.blocks + size <= use_.most; });
 }
 
-// The smallest free range that suffices, so that a step's blocks come to lie where those of the last step lay.
+// Takes the smallest free range that is large enough. So each step's blocks get the same places as those of the step
+// before.
 void* MemoryPool::allocate(size_t bytes, size_t alignment) {
   if (alignment > kUnit || bytes == 0 || bytes > reserve_) return nullptr;
   const size_t size = round_up(bytes, kUnit);

@@ -1,8 +1,9 @@
 // Defines MemoryPool: large blocks of memory in huge pages, whose pages are used again after a block is freed.
 //
-// A training step on the CPU asks for the same large blocks each time. The C library returns such blocks to the
-// operating system, which then clears each page again: a sixth of a step's time. The pool keeps them, and asks for huge
-// pages. It never holds more memory than its blocks had at their largest total.
+// A training step on the CPU allocates the same large blocks as the step before it. The C library returns freed blocks
+// to the operating system, which must then clear each page again; this takes a sixth of a step's time. The pool keeps
+// freed blocks for the next step, in huge pages where the system has them. It keeps at most as much memory as its
+// blocks had together at their peak.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +19,7 @@ namespace fettle {
 // Thread-safe. A forked child must not use the pool before exec.
 class MemoryPool {
  public:
-  // Reserves addresses, not memory. When that fails, the pool has no room.
+  // Reserves `reserve` bytes of addresses, not memory. When that fails, the pool has no room.
   explicit MemoryPool(size_t reserve);
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
@@ -27,8 +28,9 @@ class MemoryPool {
   // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when there is no room or the
   // operating system refuses memory.
   //
-  // A plugin frees a step's temporaries shortly after it has reported the step's end. So when a large block is not the
-  // first of its size and would raise `most`, the call waits up to 50 ms for another thread to free one.
+  // A plugin frees a step's temporaries shortly after it has reported the step's end. The next step may ask for its
+  // blocks before that. So when a large block is not the first of its size and would raise Use::most, the call waits up
+  // to 50 ms for another thread to free a block.
   void* allocate(size_t bytes, size_t alignment);
   // Returns whether `block` comes from this pool.
   bool owns(const void* block) const { return static_cast<size_t>(static_cast<const char*>(block) - base_) < reserve_; }
@@ -38,7 +40,7 @@ class MemoryPool {
   struct Use {
     size_t blocks;  // bytes of the blocks in use
     size_t most;    // the largest value of `blocks` so far
-    size_t held;    // bytes of pages that may hold memory
+    size_t held;    // bytes of the pages that take memory, also those of free blocks
   };
   Use use() const;
 

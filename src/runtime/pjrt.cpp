@@ -126,6 +126,13 @@ PJRT_NamedValue named_value(std::string_view name, int64_t value) {
   return result;
 }
 
+PJRT_NamedValue named_value(std::string_view name, const std::vector<int64_t>& values) {
+  PJRT_NamedValue out = named(name, PJRT_NamedValue_kInt64List);
+  out.int64_array_value = values.data();
+  out.value_size = values.size();
+  return out;
+}
+
 PJRT_NamedValue named_value(std::string_view name, float value) {
   PJRT_NamedValue result = named(name, PJRT_NamedValue_kFloat);
   result.float_value = value;

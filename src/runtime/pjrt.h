@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/arrays/shape.h"
 #include "pjrt_c_api.h"
@@ -34,6 +35,7 @@ void keep_until(const PJRT_Api& api, PJRT_Event* event, std::shared_ptr<void> al
 // Makes a named value. It refers to `name` and `value`, which must outlive it.
 PJRT_NamedValue named_value(std::string_view name, std::string_view value);
 PJRT_NamedValue named_value(std::string_view name, int64_t value);
+PJRT_NamedValue named_value(std::string_view name, const std::vector<int64_t>& values);
 PJRT_NamedValue named_value(std::string_view name, float value);
 PJRT_NamedValue named_value(std::string_view name, bool value);
 PJRT_NamedValue named_value(std::string_view name, const char*) = delete;  // it would convert to bool

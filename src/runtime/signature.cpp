@@ -46,8 +46,8 @@ Layout Layout::sharded(const Dims& dims, const Dims& mesh, const std::vector<std
       internal_check(axis >= 0 && axis < static_cast<int>(mesh.size()) && !used[axis],
                      "layout: mesh axis {} is unknown or used twice", axis);
       used[axis] = true;
-      internal_check(size[d] % mesh[axis] == 0, "layout: dim {} of {} does not divide evenly over its mesh axes", d,
-                     fettle::to_string(dims));
+      internal_check(size[d] % mesh[axis] == 0, "layout: dim {} of {} is not divisible by the sizes of its mesh axes",
+                     d, fettle::to_string(dims));
       size[d] /= mesh[axis];
     }
   }

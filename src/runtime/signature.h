@@ -29,7 +29,7 @@ struct Layout {
   static Layout replicated(const Dims& dims, int count);
   // The mesh has axes of sizes `mesh`; its devices are numbered in row-major order. Dim d is split over the mesh axes
   // axes_of_dim[d], the major axis first, as in an sdy sharding. Along all other axes the devices hold replicas. Throws
-  // InternalError when an axis is named twice or a dim does not divide evenly.
+  // InternalError when an axis is named twice or a dim is not divisible by the sizes of its axes.
   static Layout sharded(const Dims& dims, const Dims& mesh, const std::vector<std::vector<int>>& axes_of_dim);
 };
 

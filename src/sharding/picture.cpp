@@ -214,7 +214,7 @@ std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes
     const auto alike = std::find_if(kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(k),
                                     [&](const Kind& other) { return other.groups == kinds[k].groups; });
     if (alike != kinds.begin() + static_cast<std::ptrdiff_t>(k)) {
-      text += "  each lies as in " + alike->name + "\n\n";
+      text += "  each is split as in " + alike->name + "\n\n";
       continue;
     }
     for (const Group& group : kinds[k].groups) {

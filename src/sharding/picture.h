@@ -17,7 +17,7 @@ struct PlacedArray {
   Shape shape;        // global
   LogicalAxes axes;
   Partition partition;
-  std::string note = {};  // "vocab 50257 does not divide by tp 2: whole on it"
+  std::string note = {};  // "vocab 50257 is not divisible by tp 2: not split on that axis"
 
   int64_t bytes() const { return shape.bytes(); }
   int64_t bytes_per_device(const MeshAxes& mesh) const;

@@ -97,7 +97,7 @@ Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const st
           parts *= size;
         }
     if (dims[i] % parts != 0)
-      throw UserError("{}: {} ({}) does not divide by {} ({}); choose a mesh whose axes divide it", what, axes[i],
+      throw UserError("{}: {} ({}) is not divisible by {} ({}); choose a mesh whose axes divide it", what, axes[i],
                       dims[i], fmt::join(split, " x "), parts);
     out.dims.push_back(split);
   }

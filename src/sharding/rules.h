@@ -25,13 +25,14 @@ class ShardingRules {
   ShardingRules for_one_row() const;
 
   const MeshAxes& mesh() const { return mesh_; }
-  // Returns how a value of `dims` is split. A vocabulary or key heads that do not divide by an axis are not split by it
-  // (GPT-2's 50257 tokens, 8 key heads on 16 devices). Throws UserError with the sizes when another dim does not
-  // divide.
+  // Returns how a value of `dims` is split. An axis does not split a vocabulary or key heads that are not divisible by
+  // its size (GPT-2's 50257 tokens, 8 key heads on 16 devices). Throws UserError with the sizes when another dim is not
+  // divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
-  // The same, but every dim that does not divide stays whole. For small arrays whose dims are derived from a weight's.
+  // The same, but every dim that is not divisible stays whole. For small arrays whose dims are derived from a weight's.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
-  // Returns the mesh axes whose rule names this logical axis but by whose size the dim does not divide.
+  // Returns the mesh axes that would split this logical axis but do not, because the dim is not divisible by their
+  // size.
   std::vector<std::string> left_whole(const std::string& axis, int64_t dim) const;
   // Constrains an activation to its rule. On one device, returns the value itself.
   Tensor constrain(const Tensor& x, const LogicalAxes& axes) const;

@@ -1,6 +1,6 @@
 // Stage cls: labels of texts. Losses are those of Transformers' XForSequenceClassification.
 #include "graph/ops.h"
-#include "models/blocks/rows.h"
+#include "models/blocks/sequences.h"
 #include "models/classifier.h"
 #include "stages/stages.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 // 1 for each sequence that holds a token.
 Tensor filled_sequences(const BatchInputs& batch) {
-  return minimum(tokens_by_row(batch.at(BatchPart::kRows), batch.sequences), constant(1, DType::kF32));
+  return minimum(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences), constant(1, DType::kF32));
 }
 
 // The head is small, so its gradient is computed without chunks.
@@ -30,7 +30,7 @@ const Stage& cls_stage() {
       .learned = "labels of texts",
       .rows = RowKind::kLabelled,
       .head = Head::kLabels,
-      .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows,
+      .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kSequences,
                 BatchPart::kTokenTypes, BatchPart::kClasses},
       .keys = {"problem_type", "num_labels", "id2label"},
       .refused = {{"packing", kOneLabel}, {"train_on_prompt", kOneLabel}, {"mask_history", kOneLabel}},

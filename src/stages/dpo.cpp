@@ -50,7 +50,7 @@ Tensor log_1m_exp(const Tensor& x) {
   return log(maximum(1.0 - exp(x), constant(kLeast, DType::kF32)));
 }
 
-// One reply of each row.
+// One of the two replies of each row: all chosen replies, or all rejected ones.
 struct Reply {
   Tensor logp, reference, tokens;  // [R]
 };
@@ -58,7 +58,7 @@ struct Reply {
 PreferenceLoss dpo_losses(const KeyValues& keys, const ReplyLogps& in) {
   const std::string& kind = keys.text("pref_loss");
   const double beta = keys.number("pref_beta"), ftx = keys.number("pref_ftx");
-  const Tensor real = real_rows(in.tokens_S);
+  const Tensor real = real_sequences(in.tokens_S);
   auto reply = [&](int64_t which) {
     return Reply{side(in.trained_S, which), in.reference_S ? side(in.reference_S, which) : Tensor{},
                  maximum(side(in.tokens_S, which), constant(1, DType::kF32))};
@@ -108,7 +108,8 @@ const Stage& dpo_stage() {
       .learned = "which of two replies is better",
       .rows = RowKind::kPreferencePairs,
       .grouping = RowGrouping::kPairs,
-      .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows},
+      .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments,
+                BatchPart::kSequences},
       .keys = {"pref_loss", "pref_beta", "pref_ftx", "dpo_label_smoothing", "simpo_gamma", "ref_model"},
       .refused = refused_with_preferences(),
       .check = dpo_check,

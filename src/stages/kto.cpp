@@ -22,7 +22,7 @@ void kto_check(const KeyValues& keys) {
 PreferenceLoss kto_losses(const KeyValues& keys, const Tensor& preferences_S, const ReplyLogps& in) {
   const double beta = keys.number("pref_beta");
   const Tensor zero = constant(0, DType::kF32);
-  const Tensor real = real_rows(in.tokens_S);
+  const Tensor real = real_sequences(in.tokens_S);
   const Tensor difference = in.trained_S - in.reference_S;
   // The divergence is estimated over all rows of the micro-batch, on all devices.
   const Tensor other = one_if(compare(side(in.tokens_S, 1), "GT", zero));
@@ -61,7 +61,7 @@ const Stage& kto_stage() {
                            .rows = RowKind::kRatedReplies,
                            .grouping = RowGrouping::kWithMismatched,
                            .batch = {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions,
-                                     BatchPart::kSegments, BatchPart::kRows, BatchPart::kPreferences},
+                                     BatchPart::kSegments, BatchPart::kSequences, BatchPart::kPreferences},
                            .keys = {"pref_beta", "kto_chosen_weight", "kto_rejected_weight", "ref_model"},
                            .refused = refused_with_preferences(),
                            .check = kto_check,

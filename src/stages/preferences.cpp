@@ -3,14 +3,14 @@
 #include "base/error.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "models/blocks/rows.h"
+#include "models/blocks/sequences.h"
 #include "stages/tokens.h"
 
 namespace fettle {
 namespace {
 
 Tensor sequence_logps(const TokenLoss& loss, const BatchInputs& batch) {
-  return -sum_by_row(loss.losses_BT, batch.at(BatchPart::kRows), batch.sequences);
+  return -sum_by_sequence(loss.losses_BT, batch.at(BatchPart::kSequences), batch.sequences);
 }
 
 }  // namespace
@@ -30,30 +30,30 @@ Tensor one_if(const Tensor& pred) {
   return convert(pred, DType::kF32);
 }
 
-Tensor real_rows(const Tensor& tokens_S) {
+Tensor real_sequences(const Tensor& tokens_S) {
   return one_if(compare(side(tokens_S, 0), "GT", constant(0, DType::kF32)));
 }
 
 Tensor real_rows_of(const BatchInputs& batch) {
-  return real_rows(trained_by_row(batch));
+  return real_sequences(trained_by_sequence(batch));
 }
 
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses) {
   const Tensor& targets = in.batch.at(BatchPart::kTargets);
   ReplyLogps logps{.trained_S = sequence_logps(in.trained.token_loss(targets, {}), in.batch)};
   if (in.reference) logps.reference_S = sequence_logps(in.reference().token_loss(targets, {}), in.batch);
-  logps.tokens_S = trained_by_row(in.batch);
+  logps.tokens_S = trained_by_sequence(in.batch);
   const PreferenceLoss loss = losses(logps);
   BatchLoss out{.sum = reduce_sum(loss.losses_R, {0}),
                 .losses_R = loss.losses_R,
-                .counts_R = real_rows(logps.tokens_S),
+                .counts_R = real_sequences(logps.tokens_S),
                 .metrics = loss.metrics};
   if (!in.differentiable) return out;
   const Tensor slope = stop_gradient(grad(out.sum, {logps.trained_S})[0]);
   const TokenLoss weighted =
       in.trained.token_loss(targets, {.differentiable = true,
                                       .head_trained = in.head_trained,
-                                      .weights_BT = spread_by_row(-slope, in.batch.at(BatchPart::kRows))});
+                                      .weights_BT = spread_by_sequence(-slope, in.batch.at(BatchPart::kSequences))});
   out.sum = weighted.sum + stop_gradient(out.sum - weighted.sum);
   return out;
 }

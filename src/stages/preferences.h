@@ -29,7 +29,7 @@ struct PreferenceLoss {
 
 // Sums over rows, in the order of PreferenceLoss::metrics: counts of chosen and rejected replies, their rewards, rows
 // where the chosen reply's reward is the larger, log-probabilities, the chosen replies' own losses, and one more sum
-// with a meaning of the stage's own.
+// that the stage defines.
 enum PreferenceSum {
   kChosen,
   kRejected,
@@ -48,7 +48,7 @@ Tensor preference_sums(const std::vector<Tensor>& terms_R);
 // Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
 // Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
-Tensor real_rows(const Tensor& tokens_S);
+Tensor real_sequences(const Tensor& tokens_S);
 // The same for a batch.
 Tensor real_rows_of(const BatchInputs& batch);
 

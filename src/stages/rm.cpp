@@ -3,7 +3,7 @@
 // The loss is that of Bradley and Terry's model (1952), as in TRL's RewardTrainer.
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
-#include "models/blocks/rows.h"
+#include "models/blocks/sequences.h"
 #include "stages/preferences.h"
 #include "stages/stages.h"
 
@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 Tensor rm_counts(const BatchInputs& batch) {
-  return real_rows(tokens_by_row(batch.at(BatchPart::kRows), batch.sequences));
+  return real_sequences(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences));
 }
 
 // -log sigmoid(chosen score - rejected score).
@@ -37,18 +37,19 @@ std::map<std::string, double> rm_metrics(const KeyValues&, std::span<const float
 }  // namespace
 
 const Stage& rm_stage() {
-  static const Stage stage{.name = "rm",
-                           .learned = "scores of replies",
-                           .rows = RowKind::kPreferencePairs,
-                           .grouping = RowGrouping::kPairs,
-                           .head = Head::kScore,
-                           .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows},
-                           .refused = refused_with_preferences(),
-                           .counts = rm_counts,
-                           .loss = bradley_terry_loss,
-                           .metric_sums = kPreferenceSums,
-                           .metrics = rm_metrics,
-                           .eval_task = "reward"};
+  static const Stage stage{
+      .name = "rm",
+      .learned = "scores of replies",
+      .rows = RowKind::kPreferencePairs,
+      .grouping = RowGrouping::kPairs,
+      .head = Head::kScore,
+      .batch = {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kSequences},
+      .refused = refused_with_preferences(),
+      .counts = rm_counts,
+      .loss = bradley_terry_loss,
+      .metric_sums = kPreferenceSums,
+      .metrics = rm_metrics,
+      .eval_task = "reward"};
   return stage;
 }
 

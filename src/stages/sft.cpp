@@ -1,16 +1,62 @@
 // Stage sft: supervised fine-tuning on conversations.
+//
+// Sources of the losses: DFT Wu 2025, ASFT Zhu 2025, EAFT 2026; each is averaged over the trained tokens.
+#include "base/error.h"
+#include "stages/preferences.h"
 #include "stages/stages.h"
 #include "stages/tokens.h"
 
 namespace fettle {
+namespace {
+
+bool sft_compares(const KeyValues& keys) {
+  return keys.text("sft_loss") == "asft";
+}
+
+void sft_check(const KeyValues& keys) {
+  const std::string& kind = keys.text("sft_loss");
+  auto refuse = [&](const char* key, const char* reader) {
+    if (keys.changed(key))
+      throw UserError("{}: {} belongs to sft_loss: {}, found {}; remove it, or change sft_loss", keys.where(key), key,
+                      reader, kind);
+  };
+  if (kind != "eaft") refuse("eaft_alpha", "eaft");
+  if (kind == "asft") return check_reference_start(keys);
+  refuse("asft_alpha", "asft");
+  refuse("ref_model", "asft");
+}
+
+BatchLoss sft_loss(const LossInputs& in) {
+  // Other stages measure their replies with this loss, too, and their runs lack this stage's keys.
+  if (!in.differentiable) return token_stage_loss(in);
+  const std::string& kind = in.keys.text("sft_loss");
+  if (kind == "cross_entropy") return token_stage_loss(in);
+  TokenObjective objective{.weight = TokenObjective::Weight::kProbability};
+  if (kind == "eaft") objective = {.weight = TokenObjective::Weight::kEntropy, .power = in.keys.number("eaft_alpha")};
+  if (kind == "asft") {
+    const ModelPass reference = in.reference();
+    objective.near = in.keys.number("asft_alpha");
+    objective.other_BTD = reference.hidden_BTD;
+    objective.other_head_VD = reference.head_VD;
+  }
+  return {.sum = in.trained
+                     .token_loss(in.batch.at(BatchPart::kTargets),
+                                 {.differentiable = true, .head_trained = in.head_trained, .objective = objective})
+                     .sum};
+}
+
+}  // namespace
 
 const Stage& sft_stage() {
   static const Stage stage{.name = "sft",
                            .learned = "conversations",
                            .rows = RowKind::kConversations,
                            .batch = token_batch(),
+                           .keys = {"sft_loss", "eaft_alpha", "asft_alpha", "ref_model"},
+                           .check = sft_check,
+                           .compares = sft_compares,
                            .counts = trained_tokens,
-                           .loss = token_stage_loss};
+                           .loss = sft_loss};
   return stage;
 }
 

@@ -38,7 +38,7 @@ enum class BatchPart {
   kTargets,      // [.., T]: the token to predict, kIgnore where none is trained
   kPositions,    // [.., T]
   kSegments,     // [.., T]
-  kRows,         // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
+  kSequences,    // [.., T]: the number of the position's sequence in the step, from 1; 0 in padding
   kTokenTypes,   // [.., T]: 1 in the second text of a pair
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: Preference
@@ -72,7 +72,7 @@ struct LossInputs {
   const ModelPass& trained;                        // the model that is trained
   std::function<ModelPass()> reference = nullptr;  // builds the reference model's pass; null without one
   bool differentiable = false;                     // the loss is trained: `sum` needs gradients
-  bool head_trained = false;                       // ... by the head as well
+  bool head_trained = false;                       // `sum` needs gradients by the head, too
 };
 
 // All f32. Null: the stage does not compute it.

@@ -1,7 +1,7 @@
 #include "stages/tokens.h"
 
 #include "graph/ops.h"
-#include "models/blocks/rows.h"
+#include "models/blocks/sequences.h"
 #include "models/classifier.h"
 
 namespace fettle {
@@ -11,7 +11,7 @@ TokenLoss ModelPass::token_loss(const Tensor& targets_BT, const LossOptions& opt
 }
 
 Tensor ModelPass::class_logits(const BatchInputs& batch) const {
-  return fettle::class_logits(forward, model, hidden_BTD, batch.at(BatchPart::kRows), batch.sequences);
+  return fettle::class_logits(forward, model, hidden_BTD, batch.at(BatchPart::kSequences), batch.sequences);
 }
 
 namespace {
@@ -27,21 +27,24 @@ Tensor trained_tokens(const BatchInputs& batch) {
   return convert(reduce_sum(trained_places(batch), {-1}), DType::kF32);
 }
 
-Tensor trained_by_row(const BatchInputs& batch) {
-  return convert(sum_by_row(trained_places(batch), batch.at(BatchPart::kRows), batch.sequences), DType::kF32);
+Tensor trained_by_sequence(const BatchInputs& batch) {
+  return convert(sum_by_sequence(trained_places(batch), batch.at(BatchPart::kSequences), batch.sequences), DType::kF32);
 }
 
 BatchLoss token_stage_loss(const LossInputs& in) {
   const TokenLoss loss = in.trained.token_loss(in.batch.at(BatchPart::kTargets),
                                                {.differentiable = in.differentiable, .head_trained = in.head_trained});
   if (in.differentiable) return {.sum = loss.sum};
-  auto by_row = [&](const Tensor& x_BT) { return sum_by_row(x_BT, in.batch.at(BatchPart::kRows), in.batch.sequences); };
-  return {
-      .losses_R = by_row(loss.losses_BT), .counts_R = trained_by_row(in.batch), .correct_R = by_row(loss.correct_BT)};
+  auto by_sequence = [&](const Tensor& x_BT) {
+    return sum_by_sequence(x_BT, in.batch.at(BatchPart::kSequences), in.batch.sequences);
+  };
+  return {.losses_R = by_sequence(loss.losses_BT),
+          .counts_R = trained_by_sequence(in.batch),
+          .correct_R = by_sequence(loss.correct_BT)};
 }
 
 std::vector<BatchPart> token_batch() {
-  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows};
+  return {BatchPart::kTokens, BatchPart::kTargets, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kSequences};
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines what stages share that train the tokens of texts and replies.
+// Defines the functions that are shared by stages that train the tokens of texts and replies.
 #pragma once
 
 #include "stages/stage.h"
@@ -7,7 +7,7 @@ namespace fettle {
 
 // Returns the number of trained tokens of each line, f32 [.., B], or of each sequence, f32 [S].
 Tensor trained_tokens(const BatchInputs& batch);
-Tensor trained_by_row(const BatchInputs& batch);
+Tensor trained_by_sequence(const BatchInputs& batch);
 // Cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
 BatchLoss token_stage_loss(const LossInputs& in);
 // The batch of such a stage.

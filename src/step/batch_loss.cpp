@@ -5,6 +5,7 @@
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "models/blocks/moe.h"
+#include "step/embedding_noise.h"
 
 namespace fettle {
 namespace {
@@ -17,8 +18,11 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   f.positions = batch.at(BatchPart::kPositions);
   f.segments = batch.at(BatchPart::kSegments);
   if (const auto types = batch.find(BatchPart::kTokenTypes); types != batch.end()) f.token_types = types->second;
+  if (dropout != nullptr && run.noise_alpha > 0)
+    f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout, batch.sequences); };
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
   const Tensor hidden = run.model.family->forward(f);
+  f.disturb = nullptr;
   return {run.model, f, hidden, run.model.classifies() ? Tensor{} : head_of(run.model, model.weights)};
 }
 
@@ -68,7 +72,7 @@ Models add_models(Program& program, const Run& run, const Weights& weights) {
 
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const Tensor& seed) {
-  const DropoutKey dropout{seed, batch.at(BatchPart::kRows), batch.at(BatchPart::kPositions)};
+  const DropoutKey dropout{seed, batch.at(BatchPart::kSequences), batch.at(BatchPart::kPositions)};
   const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
   // Later, sums are divided by the count of all micro-batches. Multiplying by this micro-batch's count gives its share

@@ -42,7 +42,7 @@ ProgramRows run_rows(const Devices& devices, const Run& run, const Executable& p
     std::vector<float> logits = get("logits");
     const size_t labels = logits.size() / tokens.size();
     for (size_t i = 0; i < logits.size(); ++i)
-      if (tokens[i / labels] == 0) logits[i] = 0;  // the row is in another micro-batch
+      if (tokens[i / labels] == 0) logits[i] = 0;  // this row is in another micro-batch
     add_up(rows.loss, get("loss"));
     add_up(rows.tokens, tokens);
     add_up(rows.correct, get("correct"));
@@ -140,11 +140,12 @@ Batch with_only(const Batch& batch, size_t first, size_t end) {
             .targets = copy(batch.targets),
             .positions = copy(batch.positions),
             .segments = copy(batch.segments),
-            .rows = copy(batch.rows),
+            .sequence_numbers = copy(batch.sequence_numbers),
             .preferences = copy(batch.preferences),
             .token_types = copy(batch.token_types),
             .classes = copy(batch.classes)};
-  const auto rows = out.rows.as<int32_t>(), tokens = out.tokens.as<int32_t>(), targets = out.targets.as<int32_t>();
+  const auto rows = out.sequence_numbers.as<int32_t>(), tokens = out.tokens.as<int32_t>(),
+             targets = out.targets.as<int32_t>();
   const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();
   auto kept = [&](int32_t row) { return row > static_cast<int32_t>(first) && row <= static_cast<int32_t>(end); };
   const auto place = std::ranges::find_if(rows, kept);

@@ -12,7 +12,7 @@ struct OpenModel {
 };
 
 // Resolves the request on these devices and loads its weights: the base and its adapters, and for kEvaluation the
-// reference model's. Shows progress. Throws UserError as Request::resolve and load_state do.
+// reference model's. Shows progress. Throws UserError like Request::resolve and load_state.
 OpenModel open_model(Devices& devices, const Request& request, Purpose purpose = Purpose::kInference);
 
 }  // namespace fettle

@@ -31,7 +31,7 @@ BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
   Tensor metrics;             // the sums that the stage's metrics need; null when it has none
-  std::vector<Tensor> grads;  // with one micro-batch in the weights' dtype; with several in f32
+  std::vector<Tensor> grads;  // in the weights' dtype when there is one micro-batch, else in f32
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 

@@ -29,8 +29,7 @@ class StepPrograms {
  private:
   Devices& devices_;
   const Run& run_;
-  // The number of sequences does not matter: only steps that are packed have different ones, and their loss counts
-  // tokens alone.
+  // The number of sequences does not matter: it differs only between packed steps, whose loss depends on tokens alone.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

@@ -20,9 +20,9 @@ namespace fettle {
 struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  Normalizer normalizer;       // may be empty, as may the decoder
-  Normalizer precompiled;      // its Precompiled part, which decides what the first character of a text is
-                               // not remove
+  Normalizer normalizer;  // may be empty, as may the decoder
+  // Its Precompiled part. The first character of a text that this keeps counts as the text's first one.
+  Normalizer precompiled;
   std::string prefix;          // is put before the normalized text,
   bool prefix_always = false;  // also after every added token
   bool prefix_alone = false;   // also before a text that normalizing made empty

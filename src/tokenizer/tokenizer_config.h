@@ -27,7 +27,7 @@ struct TokenizerConfig {
   std::optional<bool> legacy;         // Llama's tokenizers: a space also goes after added tokens
   std::optional<bool> add_bos_token;  // if set, these two decide instead of the post-processor
   std::optional<bool> add_eos_token;
-  std::map<std::string, std::string> chat_templates;  // by name; the usual name is "default"
+  std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"
   std::vector<std::filesystem::path> files;           // the files that exist
 
   static TokenizerConfig read(const std::filesystem::path& model_dir);

@@ -39,7 +39,7 @@ std::string digest(std::span<const std::byte> bytes, size_t blocks) {
 std::string digest(const StoredTensor& tensor, size_t blocks) {
   const TensorFile& file = *tensor.file;
   std::string out;
-  if (tensor.entry->dense()) {
+  if (tensor.entry->dense_places()) {
     file.with_bytes(*tensor.entry, [&](std::span<const std::byte> bytes) { out = digest(bytes, blocks); });
   } else {
     const HostArray dense = file.read(*tensor.entry);

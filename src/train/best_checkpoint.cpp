@@ -35,14 +35,14 @@ void check_best(const Run& run, const RunLength& length) {
   if (!run.best.used()) return;
   const std::string name = run.best.metric.substr(5);
   if (const std::vector<std::string> names = figure_names(run); std::ranges::find(names, name) == names.end())
-    throw UserError("{}: metric_for_best_model: evaluations have no figure '{}'; use one of {}",
-                    run.keys.where("metric_for_best_model"), name, fmt::join(names, ", "));
+    throw UserError("{}: metric_for_best_model: evaluations have no figure '{}'; use one of {}", run.best.metric_at,
+                    name, fmt::join(names, ", "));
   if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
       length.eval_every % length.save_every != 0)
     throw UserError(
         "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps: evaluations are {} steps "
         "apart and checkpoints {}; make one a multiple of the other, or set save_strategy: best",
-        run.keys.where("load_best_model_at_end"), length.eval_every, length.save_every);
+        run.best.load_at_end_at, length.eval_every, length.save_every);
 }
 
 std::string early_end_text(const Run& run, const TrainerState& record) {

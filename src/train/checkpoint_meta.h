@@ -23,7 +23,7 @@ nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::jso
 void check_meta(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, whose sums round differently.
 void report_kernels(const StateReader& state, const Run& run);
-// Returns what layers saved for the backward pass in the run that wrote the state (gradient_checkpointing); "" for
+// Returns what the layers saved for the backward pass in the run that wrote the state (gradient_checkpointing); "" for
 // checkpoints of earlier versions.
 std::string written_remat(const StateReader& state);
 // Warns when the recipe sets another policy.

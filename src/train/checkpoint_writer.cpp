@@ -33,12 +33,13 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Run& run, const ModelRepository& repository, DataIdentity data,
-                                   std::function<int64_t()> free_memory)
+                                   std::function<int64_t()> free_memory, const Processes* processes)
     : run_(run),
       repository_(repository),
       base_(base_identity(run, repository)),
       data_(std::move(data)),
-      free_memory_(std::move(free_memory)) {}
+      free_memory_(std::move(free_memory)),
+      processes_(processes != nullptr && processes->several() ? processes : nullptr) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
@@ -81,8 +82,20 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
+  // All processes try equally often.
+  if (processes_ != nullptr)
+    return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(
       path.filename().string(), [&] { return write_once(path, step, record, fetch); }, [&] { return hurried_.load(); });
+}
+
+void CheckpointWriter::delete_old(const fs::path& newest, const RunRecord& record) const {
+  try {
+    delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, newest,
+                           record.trainer.best_model_checkpoint);
+  } catch (const Error& error) {
+    warn("{}", error.what());  // the new checkpoint is complete nevertheless
+  }
 }
 
 CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int64_t step, const RunRecord& record,
@@ -118,12 +131,50 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   write_file(folder.path() / "trainer_state.json", log);
   if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
-  try {
-    delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, path,
-                           record.trainer.best_model_checkpoint);
-  } catch (const Error& error) {
-    warn("{}", error.what());  // the new checkpoint is complete nevertheless
-  }
+  delete_old(path, record);
+  return {checkpoint_bytes(run_), seconds_since(start)};
+}
+
+void write_state(StateWriter& state, const Run& run, const FetchArray& fetch) {
+  for (const StateArray& array : trained_arrays(run))
+    fetch(array.name, [&](const HostShards& values) {
+      for (const HostShards::Shard& shard : values.shards)
+        state.add(array.name, values.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
+    });
+}
+
+CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path, int64_t step, const RunRecord& record,
+                                                           const Fetch& fetch) {
+  const Clock::time_point start = Clock::now();
+  const std::string name = path.filename().string();
+  std::optional<AtomicFolder> folder;
+  const fs::path working = processes_->agree(name + ": folder", [&]() -> std::string {
+    if (!processes_->first()) return "";
+    folder.emplace(path, AtomicFolder::Existing::kReplace);
+    return fs::absolute(folder->path()).string();
+  })[0];
+  std::optional<StateWriter> state;
+  processes_->agree(name + ": parts", [&] {
+    state.emplace(state_folder(working), processes_->rank());
+    write_state(*state, run_, fetch);
+    if (!processes_->first()) state->finish_part();
+    return "";
+  });
+  processes_->agree(name + ": commit", [&] {
+    if (!processes_->first()) return "";
+    const std::string log = to_json(record.trainer);
+    state->add_parts(processes_->count());
+    state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
+    {
+      StateReader all(state_folder(working));
+      write_result(working, run_, repository_, all);
+    }
+    if (run_.output.save_only_model) fs::remove_all(state_folder(working));
+    write_file(working / "trainer_state.json", log);
+    folder->commit();
+    return "";
+  });
+  if (processes_->first()) delete_old(path, record);
   return {checkpoint_bytes(run_), seconds_since(start)};
 }
 

@@ -8,10 +8,17 @@
 #include <string>
 
 #include "base/host_memory.h"
+#include "checkpoint/saved/state.h"
 #include "report/run_record.h"
 #include "step/state/snapshot.h"
+#include "train/processes.h"
 
 namespace fettle {
+
+// Calls `use` with the array of that name. May be called for the same array again.
+using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
+// Writes the boxes of all trained arrays that this process owns.
+void write_state(StateWriter& state, const Run& run, const FetchArray& fetch);
 
 // Writes output_dir/checkpoint-N completely or not at all. It contains the result in ResultWriter's format,
 // trainer_state.json, and, unless save_only_model is set, state/ (weights and optimizer state as on the devices, and
@@ -21,14 +28,17 @@ namespace fettle {
 // writes one checkpoint at a time; the next save() waits for it. When host memory has no room for the copy, training
 // waits until the files are written from the devices.
 //
+// With several processes, a checkpoint is complete in all of them or in none.
+//
 // When a checkpoint cannot be written, the thread tries again a few times (retry.h). Then it gives up with a warning;
 // training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
-  // `free_memory`: bytes of host memory that a copy may take.
+  // `free_memory`: bytes of host memory that a copy may take. `processes` must outlive the writer; null: this process
+  // is alone.
   CheckpointWriter(
       const Run& run, const ModelRepository& repository, DataIdentity data,
-      std::function<int64_t()> free_memory = [] { return free_host_memory(); });
+      std::function<int64_t()> free_memory = [] { return free_host_memory(); }, const Processes* processes = nullptr);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the checkpoint that is being written
@@ -49,10 +59,13 @@ class CheckpointWriter {
     double seconds = 0;
   };
   using Use = std::function<void(const HostShards&)>;
-  // Calls `use` with the array of that name. May be called for the same array again.
-  using Fetch = std::function<void(const std::string& name, const Use& use)>;
+  using Fetch = FetchArray;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
+  // The same with several processes: each writes its parts, the first one makes the result of all parts and commits.
+  Written write_together(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
+                         const Fetch& fetch);
+  void delete_old(const std::filesystem::path& newest, const RunRecord& record) const;
   void finish(bool required);
 
   const Run& run_;
@@ -60,6 +73,7 @@ class CheckpointWriter {
   const nlohmann::json base_;
   DataIdentity data_;
   std::function<int64_t()> free_memory_;
+  const Processes* processes_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint

@@ -4,7 +4,7 @@
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "checkpoint/saved/result_folder.h"
+#include "base/seconds_since.h"
 #include "data/dataset.h"
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
@@ -19,23 +19,14 @@
 #include "train/checkpoint_writer.h"
 #include "train/not_finite.h"
 #include "train/output.h"
-#include "train/result.h"
+#include "train/processes.h"
 #include "train/resume.h"
 #include "train/retry.h"
 #include "train/root_files.h"
+#include "train/same_run.h"
 
 namespace fettle {
 namespace {
-
-void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
-                const std::optional<HeldOut>& held_out) {
-  ResultFolder result(run.output.folder);
-  write_result(result.path(), run, repository, state);
-  recorder.write(result.path());
-  if (held_out) held_out->write(result.path());
-  for (const std::string& name : earlier_result(run)) result.drop(name);
-  result.commit();
-}
 
 // In a resumed run, chat templates get the date on which the run was first started.
 DataSpec started_at(const LocalTime& started, DataSpec spec) {
@@ -48,43 +39,56 @@ BatchSpec padded_with(BatchSpec spec, const Tokenizer& tokenizer) {
   return spec;
 }
 
-}  // namespace
+DeviceRequest shared_by(const Processes& processes, DeviceRequest devices) {
+  devices.run = processes.run();
+  return devices;
+}
 
-int finetune(const Request& request) {
-  const InterruptScope interrupts;
-
+int train(const Request& request, const Processes& processes) {
+  Phases phases;
   // Checks the recipe's requests before any weight is read.
   const ModelRepository& repository = request.repository();
-  Devices devices(request.devices());
+  Devices devices(shared_by(processes, request.devices()));
+  phases.done("opened the devices");
   const Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
   const MemoryTable held = held_table(asked, devices.memory(), devices.title());
   require_fit(asked, held);
-  require_host_fit(held, devices.count(), free_host_memory());
-  const OutputFolder output = check_output(asked);
+  require_host_fit(held, devices.local_count(), free_host_memory());
+  require_same_run(processes, asked, repository, devices);
+  const OutputFolder output = check_output(asked, processes);
   auto resume = find_resume_point(asked, repository);
+  phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(asked.model_folder);
-  const Datasets data = load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
+  const Datasets data = processes.one_per_host_first("data", [&] {
+    return load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
+  });
   check_positions(asked, data.train);
   check_positions(asked, data.eval);
   const Batches batches(data.train, padded_with(asked.batch, tokenizer));
+  require_same_data(processes, batches.identity(), resume ? resume->step : 0);
   if (resume) check_data(resume->state, batches.identity());
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   check_best(asked, length);
   require_disk(asked, length, resume.has_value(), resume ? resume->step : 0);
+  phases.done("read the rows");
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
   // The step becomes a program. Its memory is known before it runs.
+  processes.enter("compiling");
   const Run run = settle_remat(asked, batches.fullest(), devices, resume ? written_remat(resume->state) : "");
+  phases.done("chose gradient_checkpointing");
   StepPrograms programs(devices, run);
   const MemoryTable memory = programs.memory(batches.fullest());
+  phases.done("compiled the step");
   info("{}", format_memory_table(memory));
   require_fit(run, memory);
   if (request.plan_only()) return 0;
 
   // Loads the weights onto their devices.
+  processes.enter("loading weights");
   TrainState state =
       resume ? resume_state(*resume, devices, run, repository) : load_state(devices, run, repository, true);
   if (resume && resume->step >= length.total_steps && has_result(run.output.folder, resume->checkpoint)) {
@@ -94,21 +98,39 @@ int finetune(const Request& request) {
         resume->checkpoint.string(), run.output.folder);
     return 0;
   }
-  clear_output(run, resume.has_value());
+  phases.done("loaded the weights");
+  if (processes.first()) clear_output(run, resume.has_value());
   Recorder recorder(run, length,
                     {.total_steps = length.total_steps,
                      .logging_steps = length.logging_steps,
                      .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
-                    std::move(record));
+                    std::move(record), processes.first());
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !data.eval.empty()) held_out.emplace(devices, run, data.eval);
 
-  CheckpointWriter checkpoints(run, repository, batches.identity());
+  CheckpointWriter checkpoints(
+      run, repository, batches.identity(), [] { return free_host_memory(); }, &processes);
+
+  int64_t saved_step = -1;
+  auto save = [&] {
+    recorder.saved(checkpoints.save(state, recorder.record()));
+    saved_step = state.step;
+  };
+  // Ends the run with a checkpoint of the last step.
+  auto stop = [&](int signal) {
+    if (state.step != saved_step) save();
+    checkpoints.require();
+    info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
+         run.output.save_only_model ? "it holds the weights alone (save_only_model), so it cannot be resumed"
+                                    : "continue with resume_from_checkpoint=true");
+    return 128 + signal;
+  };
 
   BatchPrefetcher prefetcher(batches);
   while (state.step < length.total_steps && !recorder.ends_early()) {
+    if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
     recorder.start_step();
     output.check();
     checkpoints.check();
@@ -127,26 +149,29 @@ int finetune(const Request& request) {
     }
     recorder.step(outcome, batch, state.step, step.flops_of(batch.used), warm);
     const bool evaluates = held_out && length.evaluates_after(state.step);
+    if (evaluates) processes.enter("evaluating");
     if (evaluates) recorder.evaluation(held_out->run(state), state.step);
-    const int signal = InterruptScope::signal();
-    if (signal != 0 || length.saves_after(state.step) || (evaluates && run.best.save && recorder.is_best()))
-      recorder.saved(checkpoints.save(state, recorder.record()));
-    if (signal != 0) {
-      checkpoints.require();
-      info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
-           run.output.save_only_model ? "it holds the weights alone (save_only_model), so it cannot be resumed"
-                                      : "continue with resume_from_checkpoint=true");
-      return 128 + signal;
-    }
+    const int signal = processes.several() ? 0 : InterruptScope::signal();
+    if (signal != 0 || length.saves_after(state.step) || (evaluates && run.best.save && recorder.is_best())) save();
+    if (signal != 0) return stop(signal);
   }
 
   checkpoints.settle();
+  processes.enter("writing the result");
   output.check();
   if (state.step < length.total_steps) info("{}", early_end_text(run, recorder.record().trainer));
   if (run.best.load_at_end) load_best(devices, run, repository, recorder.record().trainer, state);
-  retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out); });
-  recorder.finish();
+  retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
+  if (processes.first()) recorder.finish();
   return 0;
+}
+
+}  // namespace
+
+int finetune(const Request& request) {
+  const InterruptScope interrupts;
+  Processes processes = Processes::join();
+  return processes.end_together([&] { return train(request, processes); });
 }
 
 }  // namespace fettle

@@ -28,9 +28,8 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
   const std::string what = rows.empty() ? "none of its rows alone; its rows are" : "the loss of";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
-  const std::string skip = bad.empty() || bad.size() == all.size()
-                               ? ""
-                               : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
+  const std::string skip =
+      bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
   const auto kept = newest_checkpoint(run.output.folder);
   throw UserError(
       "step {}: loss {}, gradient norm {}: not finite in {} {}. The weights did not change; {}. Check these "

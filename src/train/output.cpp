@@ -80,6 +80,16 @@ OutputFolder check_output(const Run& run) {
   return alone;
 }
 
+OutputFolder check_output(const Run& run, const Processes& processes) {
+  std::optional<OutputFolder> folder;
+  processes.agree("output_dir", [&] {
+    if (processes.first()) folder.emplace(check_output(run));
+    return "";
+  });
+  processes.require_shared(run.output.folder);
+  return folder ? std::move(*folder) : OutputFolder();
+}
+
 int64_t checkpoint_bytes(const Run& run) {
   return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run);
 }

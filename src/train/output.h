@@ -9,13 +9,15 @@
 #include "checkpoint/saved/presence.h"
 #include "run/run.h"
 #include "run/run_length.h"
+#include "train/processes.h"
 
 namespace fettle {
 
-// Represents output_dir while only this run may use it. If the run created the folder and it is still empty afterwards,
-// the destructor removes it. Move-only.
+// Represents output_dir while only this run may use it; with several processes, the first one does that for all. If the
+// run created the folder and it is still empty afterwards, the destructor removes it. Move-only.
 class OutputFolder {
  public:
+  OutputFolder() = default;  // another process of the run looks after it
   // `made`: whether this run created it.
   OutputFolder(std::filesystem::path folder, bool made);
   OutputFolder(OutputFolder&&) noexcept = default;
@@ -23,11 +25,13 @@ class OutputFolder {
   ~OutputFolder();
 
   // Throws UserError when another run took the folder over.
-  void check() const { presence_->check(); }
+  void check() const {
+    if (presence_ != nullptr) presence_->check();
+  }
 
  private:
   std::filesystem::path folder_;
-  bool made_;
+  bool made_ = false;
   std::shared_ptr<Presence> presence_;
 };
 
@@ -35,6 +39,8 @@ class OutputFolder {
 // overwrite_output_dir or resume_from_checkpoint is set. Creates it, completes the move of a result that was
 // interrupted, and removes what killed runs left there, with a message. Throws UserError.
 [[nodiscard]] OutputFolder check_output(const Run& run);
+// The same for several processes. Throws UserError also when they do not share the folder.
+[[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
 // Returns the bytes of one checkpoint.
 int64_t checkpoint_bytes(const Run& run);

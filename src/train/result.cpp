@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "base/arrays/box_copy.h"
@@ -39,14 +40,19 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   return out;
 }
 
-// Returns the name under which a full result holds the tensor: the base's own name for it in a checkpoint that is
-// carried along as a whole, else the parameter's.
+// Returns the tensor's name in a full result. When other tensors of the base are copied along (Family::carried), it is
+// the base's name; else the parameter's.
 std::string written_name(const Run& run, const ModelRepository& base, const std::string& name) {
   const bool whole = !run.model.family->carried.empty() && base.contains(name);
   return whole ? base.find(name).entry->name : name;
 }
 
-// Returns the adapter's tensors, or all of the model's and those that it carries along.
+// Returns whether full tuning copies the base's tensor as it is.
+bool is_copied(const Run& run, const std::string& name) {
+  return carries(*run.model.family, name) || is_beyond_layers(*run.model.family, run.model.config, name);
+}
+
+// Returns the tensors of the adapter; for a full result, those of the model and those that are copied along.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
@@ -56,7 +62,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
           Shape{result_dtype(run), result_dims(run, param)});
   if (run.lora) return out;
   for (const std::string& name : base.names())
-    if (carries(*run.model.family, name)) out.emplace_back(name, base.find(name).entry->shape);
+    if (is_copied(run, name)) out.emplace_back(name, base.find(name).entry->shape);
   return out;
 }
 
@@ -87,6 +93,11 @@ AdapterConfig adapter_config(const Run& run) {
   config.use_dora = run.lora->dora;
   config.modules_to_save = run.lora->saved;
   config.target_parameters = run.lora->parameters;
+  if (const int64_t factor = run.lora->gate_up_factor; factor != 1) {
+    const std::string pattern = ".*\\.gate_up_proj";
+    config.rank_pattern = {{pattern, factor * run.lora->rank}};
+    config.alpha_pattern = {{pattern, static_cast<double>(factor) * run.lora->alpha}};
+  }
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
@@ -179,7 +190,7 @@ void ResultWriter::finish() {
         stored.file->release(*stored.entry);
       }
     for (const std::string& name : repository_.names()) {
-      if (!carries(*run_.model.family, name)) continue;
+      if (!is_copied(run_, name)) continue;
       const StoredTensor stored = repository_.find(name);
       const HostArray values = stored.file->read(*stored.entry);
       model_->write(name, {values.data(), static_cast<size_t>(values.bytes())});
@@ -189,21 +200,26 @@ void ResultWriter::finish() {
   }
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
+  nlohmann::json base = repository_.config();
+  // Trained weights are floats, also those that the base stores in MXFP4.
+  if (base.erase("quantization_config") > 0 && model_) write_json_file(folder_ / "config.json", base);
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
-  const nlohmann::json config =
-      classifier_config(repository_.config(), run_.model, labels ? std::string(name_of(labels->problem)) : "",
-                        labels ? labels->id2label : std::vector<std::string>());
+  const nlohmann::json config = classifier_config(base, run_.model, labels ? std::string(name_of(labels->problem)) : "",
+                                                  labels ? labels->id2label : std::vector<std::string>());
   if (model_)
     write_json_file(folder_ / "config.json", config);
   else
     write_json_file(folder_ / kAdapterLabels, adapter_labels(config));
 }
 
-void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
-                  const TrainState& state) {
+namespace {
+
+using ReadArray = std::function<HostShards(const std::string& name)>;
+
+void write_from(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                const ReadArray& read) {
   ResultWriter writer(folder, run, repository);
-  auto read = [&](const std::string& name) { return download_shards(state.buffers.at(name)); };
   for (const Param& param : run.trained)
     if (run.pissa && param.is_lora())
       writer.add(param, read(trained_input(param)), read(start_array(param)));
@@ -213,6 +229,23 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
   if (run.lora && !run.merged.empty())
     info("the adapter needs the base with {0} merged into it: set adapter_name_or_path: {0}, {1}",
          fmt::join(run.merged, ", "), run.output.folder);
+}
+
+}  // namespace
+
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                  const TrainState& state) {
+  write_from(folder, run, repository, [&](const std::string& name) { return download_shards(state.buffers.at(name)); });
+}
+
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                  StateReader& state) {
+  write_from(folder, run, repository, [&](const std::string& name) {
+    HostShards array{state.shape(name), {}};
+    array.shards.push_back({Box::whole(array.shape.dims), state.read(name)});
+    state.release(name);
+    return array;
+  });
 }
 
 int64_t result_bytes(const Run& run) {

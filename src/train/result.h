@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_writer.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/saved/state.h"
 #include "step/state/snapshot.h"
 
 namespace fettle {
@@ -35,9 +36,12 @@ class ResultWriter {
   std::optional<ModelWriter> model_;
 };
 
-// Writes the whole result from the devices.
+// Writes the whole result from the devices, which must all belong to this process.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state);
+// Writes the whole result from a state on disk, which has the trained arrays of all processes.
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                  StateReader& state);
 // Returns the bytes of the result's weights.
 int64_t result_bytes(const Run& run);
 

@@ -7,7 +7,10 @@
 #include "checkpoint/files.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
+#include "train/checkpoint_writer.h"
+#include "train/result.h"
 
 namespace fettle {
 namespace {
@@ -64,6 +67,44 @@ std::vector<std::string> earlier_result(const Run& run) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (const std::string name = entry.path().filename().string(); is_model_file(name)) names.push_back(name);
   return names;
+}
+
+void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
+                const std::optional<HeldOut>& held_out, const Processes& processes) {
+  std::optional<ResultFolder> result;
+  const fs::path working = processes.agree("result: folder", [&]() -> std::string {
+    if (!processes.first()) return "";
+    result.emplace(run.output.folder);
+    return fs::absolute(result->path()).string();
+  })[0];
+  std::optional<StateWriter> parts;
+  if (processes.several())
+    processes.agree("result: parts", [&] {
+      parts.emplace(working / "parts", processes.rank());
+      write_state(*parts, run,
+                  [&](const std::string& name, const auto& use) { use(download_shards(state.buffers.at(name))); });
+      if (!processes.first()) parts->finish_part();
+      return "";
+    });
+  processes.agree("result: commit", [&] {
+    if (!processes.first()) return "";
+    if (parts) {
+      parts->add_parts(processes.count());
+      parts->finish({});
+      {
+        StateReader all(working / "parts");
+        write_result(working, run, repository, all);
+      }
+      fs::remove_all(working / "parts");
+    } else {
+      write_result(working, run, repository, state);
+    }
+    recorder.write(working);
+    if (held_out) held_out->write(working);
+    for (const std::string& name : earlier_result(run)) result->drop(name);
+    result->commit();
+    return "";
+  });
 }
 
 }  // namespace fettle

@@ -1,12 +1,18 @@
-// Defines earlier_result: the files of output_dir that a new result replaces.
+// Defines write_root, which writes the result of a run into output_dir, and earlier_result: the files that it replaces.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/repository.h"
+#include "eval/held_out.h"
+#include "report/recorder.h"
 #include "run/run.h"
+#include "step/state/train_state.h"
+#include "train/processes.h"
 
 namespace fettle {
 
@@ -22,5 +28,11 @@ bool has_result(const std::filesystem::path& output_dir, const std::filesystem::
 // current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model files when
 // output_dir contains the base of the adapter that this run or the earlier one trained.
 std::vector<std::string> earlier_result(const Run& run);
+
+// Writes the result, the record of the run and the last evaluation into output_dir, in place of an earlier result. With
+// several processes, all must call it: each gives its parts of the trained arrays. Throws UserError or DoesNotFit, in
+// every process or in none.
+void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
+                const std::optional<HeldOut>& held_out, const Processes& processes);
 
 }  // namespace fettle

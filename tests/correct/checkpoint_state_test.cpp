@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "base/arrays/box_copy.h"
@@ -61,6 +62,35 @@ TEST(State, AnyMeshReadsWhatAnyMeshWrote) {
     EXPECT_TRUE(same(reader.read("w"), whole));
     reader.verify();
   }
+}
+
+// Each process writes the boxes that it owns; together they are one state.
+TEST(State, PartsOfSeveralProcessesAreOneState) {
+  const HostArray whole = counting({8, 12}), small = counting({3});
+  const std::vector<Box> boxes = grid({8, 12}, 4, 1);
+  TempFolder folder;
+  std::vector<std::unique_ptr<StateWriter>> writers;
+  for (int part = 0; part < 4; ++part) {
+    writers.push_back(std::make_unique<StateWriter>(folder / "state", part));
+    const HostArray values = part_of(whole, boxes[static_cast<size_t>(part)]);
+    if (part != 2)  // a process may own nothing
+      writers.back()->add("w", whole.shape(), boxes[static_cast<size_t>(part)],
+                          {values.data(), static_cast<size_t>(values.bytes())});
+    if (part == 3) writers.back()->add("w", whole.shape(), boxes[2], {part_of(whole, boxes[2]).data(), 96});
+    if (part == 1) writers.back()->add("small", small);
+    if (part > 0) writers.back()->finish_part();
+  }
+  writers[0]->add_parts(4);
+  writers[0]->finish({{"step", 4}});
+  StateReader reader(folder / "state");
+  reader.verify();
+  EXPECT_TRUE(same(reader.read("w"), whole));
+  EXPECT_TRUE(same(reader.read("small"), small));
+  EXPECT_EQ(reader.meta()["step"], 4);
+  EXPECT_FALSE(fs::exists(folder / "state/part-00001.json"));
+
+  StateWriter alone(folder / "missing");
+  EXPECT_THROW(alone.add_parts(2), UserError);
 }
 
 TEST(State, BitsOfEveryDtypeAreKept) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "config/key_help.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"

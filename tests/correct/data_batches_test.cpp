@@ -87,7 +87,7 @@ TEST(SkippedRows, MustBeThereAndLeaveSomething) {
     return "no error";
   };
   EXPECT_EQ(error({"rows.jsonl:2"}), "no error");
-  EXPECT_NE(error({"rows.jsonl:4"}).find("'rows.jsonl:4' is no row to train"), std::string::npos);
+  EXPECT_NE(error({"rows.jsonl:4"}).find("'rows.jsonl:4' is not a row to train"), std::string::npos);
   EXPECT_NE(error({"rows.jsonl:2", "rows.jsonl:3"}).find("nothing is left"), std::string::npos);
 }
 
@@ -227,7 +227,7 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   // The last token of a document has no target; in particular, it does not predict the next document's first token.
   EXPECT_EQ(row(batch.targets, 0), (std::vector<int32_t>{kIgnore, 102, 103, 104, kIgnore, 201, 202, kIgnore}));
   EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "rows.jsonl:3"}));
-  EXPECT_EQ(row(batch.rows, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(row(batch.sequence_numbers, 0), (std::vector<int32_t>{1, 1, 1, 1, 1, 2, 2, 2}));
   EXPECT_DOUBLE_EQ(batches.use(), 1.0);
 }
 

@@ -126,7 +126,7 @@ TEST_F(HubRows, WhatCannotBeRead) {
   EXPECT_THAT(user_error([&] { find("org/pictures"); }), HasSubstr("org/pictures has no file of rows"));
   hub.put("datasets/org/made/made.py", "x");
   EXPECT_THAT(user_error([&] { find("org/made"); }),
-              HasSubstr("a Python script makes its rows, which Fettle does not run"));
+              HasSubstr("a Python script makes its rows. Fettle does not run scripts"));
   EXPECT_THAT(user_error([&] { find("org/none"); }),
               HasSubstr("'org/none' is neither a file or folder here nor a data set of"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "../up"}})"); }),

@@ -36,7 +36,7 @@ struct Found {
 // Reads the rows of a batch by their numbers, and checks that each lies in one piece.
 std::map<int32_t, Found> rows_in(const Batch& batch) {
   std::map<int32_t, Found> out;
-  const auto tokens = batch.tokens.as<int32_t>(), rows = batch.rows.as<int32_t>();
+  const auto tokens = batch.tokens.as<int32_t>(), rows = batch.sequence_numbers.as<int32_t>();
   const auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
   const auto targets = batch.targets.as<int32_t>();
   const int64_t T = batch.shape.length, lines = batch.shape.micro_batches * batch.shape.lines;
@@ -123,7 +123,8 @@ TEST(Layout, IsAPureFunctionOfTheStep) {
   for (const int64_t step : {33, 7, 14}) {
     const Batch a = one.at(step), b = other.at(step);
     EXPECT_EQ(a.shape, b.shape);
-    for (const auto part : {&Batch::tokens, &Batch::targets, &Batch::positions, &Batch::segments, &Batch::rows})
+    for (const auto part :
+         {&Batch::tokens, &Batch::targets, &Batch::positions, &Batch::segments, &Batch::sequence_numbers})
       EXPECT_TRUE(std::ranges::equal((a.*part).as<int32_t>(), (b.*part).as<int32_t>()));
   }
 }

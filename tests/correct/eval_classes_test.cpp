@@ -109,7 +109,7 @@ TEST_F(EvalClasses, ImpossibleRequestsAreRefused) {
   recipe.eval_task = {"auto"};
   recipe.stage = "cls";
   recipe.model_name_or_path = (kReferenceModels / "llama").string();
-  EXPECT_THAT(said(), HasSubstr("was taught no labels yet"));
+  EXPECT_THAT(said(), HasSubstr("neither this model nor an adapter was trained to give labels"));
 }
 
 TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
@@ -121,7 +121,7 @@ TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
     });
   };
   recipe.eval_base_model = (kReferenceModels / "llama").string();
-  EXPECT_THAT(said(), HasSubstr("was taught no labels; name a classifier of the same ones"));
+  EXPECT_THAT(said(), HasSubstr("was not trained to give labels; name a classifier with the same labels"));
   Json config = Json::parse(std::ifstream(temp / "model/config.json"));
   config["id2label"] = {{"0", "red"}, {"1", "green"}, {"2", "blue"}};
   std::ofstream(temp / "model/config.json") << config;
@@ -156,10 +156,10 @@ TEST(EvalReward, CountsThePairsInTheRightOrder) {
   recipe.eval_dataset = {(temp / "rows.jsonl").string()};
   std::ostringstream out;
   EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }),
-              HasSubstr("was not taught to score replies"));
+              HasSubstr("neither this model nor an adapter was trained to give scores"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/adapter_final").string()};
   EXPECT_THAT(user_error([&] { run_eval(Request(recipe, Command::kEval), true, out); }),
-              HasSubstr("was not taught to score replies"));
+              HasSubstr("neither this model nor an adapter was trained to give scores"));
   recipe.adapter_name_or_path = {(kReferenceModels / "llama/reward_init").string()};
   EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
   const Json found = Json::parse(out.str())["sets"][0]["model"];

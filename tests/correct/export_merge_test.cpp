@@ -103,14 +103,39 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
-  const TempFolder folder;
-  Recipe recipe = export_recipe(kModels / "mixtral", folder / "merged");
-  recipe.adapter_name_or_path = {(kModels / "mixtral/variants/experts_final").string()};
-  const ExportReport report = run_export(Request(recipe, Command::kExport));
-  EXPECT_EQ(report.merged_tensors, 2 * (8 * 3 + 2));  // q_proj, v_proj and the experts of two layers
-  EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale);
-  EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale);
-  EXPECT_NEAR(report.logits->kept, 1, 1e-3);
+  // Tensors of one expert each; of all experts as [E, in, out], and as [E, out, in]; pairs of twice the rank for
+  // gate_up.
+  const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
+      {"mixtral", "experts_final", 2 * (8 * 3 + 2)},      // q_proj, v_proj and the experts of two layers
+      {"gpt_oss", "experts_final", 2 * (2 + 1)},          // q_proj and the experts
+      {"qwen3_5_moe", "experts_final", 8 * 3 + 6},        // experts and router; out_proj of six layers
+      {"glm4_moe", "all_linear_final", 2 * 25 + 3 * 4}};  // experts and router of two layers; attention
+  for (const auto& [model, adapter, tensors] : adapters) {
+    const TempFolder folder;
+    Recipe recipe = export_recipe(kModels / model, folder / "merged");
+    recipe.adapter_name_or_path = {(kModels / model / "variants" / adapter).string()};
+    const ExportReport report = run_export(Request(recipe, Command::kExport));
+    EXPECT_EQ(report.merged_tensors, tensors) << model;
+    EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale) << model;
+    EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;
+    EXPECT_NEAR(report.logits->kept, 1, 1e-3) << model;
+  }
+}
+
+// The run computes with codes on the device, the export with codes in memory.
+TEST(ExportFiles, ExpertsIn4BitsHaveTheValuesOfTheRun) {
+  for (const char* model : {"mixtral", "qwen3_5_moe", "gpt_oss"}) {
+    const TempFolder folder;
+    Recipe recipe = export_recipe(kModels / model, folder / "merged");
+    recipe.adapter_name_or_path = {(kModels / model / "variants/experts_final").string()};
+    recipe.quantization_bit = 4;
+    const auto run = make_run(recipe, ModelRepository::open(kModels / model).config(), "config.json", 1);
+    EXPECT_TRUE(
+        std::ranges::any_of(run.quantised, [](const QuantisedWeight& weight) { return weight.base.has_experts(); }));
+    const ExportReport report = run_export(Request(recipe, Command::kExport));
+    EXPECT_LT(report.logits->difference_from_adapter, 1e-4 * report.logits->scale) << model;
+    EXPECT_GT(report.logits->difference_from_base, 1e-2 * report.logits->scale) << model;
+  }
 }
 
 TEST(ExportFiles, OnlyTheAdaptersWeightsChange) {

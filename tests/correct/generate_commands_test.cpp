@@ -37,7 +37,7 @@ class Commands : public testing::Test {
   std::string generate(const std::string& input = "", bool terminal = false) const {
     std::istringstream in(input);
     std::ostringstream out;
-    run_generate(Request(recipe, Command::kGenerate), in, terminal, out);
+    run_generate(Request(recipe, Command::kGenerate), in, terminal ? LinesFrom::kTerminal : LinesFrom::kPipe, out);
     return out.str();
   }
   struct Chat {
@@ -95,6 +95,14 @@ TEST_F(Commands, RowsOfTheDatasetAreAnsweredWithoutTheirAnswers) {
   EXPECT_EQ(generate(), both);
   EXPECT_EQ(generate("", true), both);
   EXPECT_EQ(generate(greedy_prompt(1)), greedy_text(1) + "\n");
+}
+
+TEST_F(Commands, LinesOfAFileAreAnsweredTogetherInTheirOrder) {
+  std::istringstream in(greedy_prompt(1) + "\n\n" + greedy_prompt(0) + "\n" + greedy_prompt(1) + "\n");
+  std::ostringstream out;
+  recipe.per_device_eval_batch_size = 2;
+  run_generate(Request(recipe, Command::kGenerate), in, LinesFrom::kFile, out);
+  EXPECT_EQ(out.str(), greedy_text(1) + "\n" + greedy_text(0) + "\n" + greedy_text(1) + "\n");
 }
 
 TEST_F(Commands, StopsAtTheEndTokensOfTheGenerationConfig) {

@@ -137,8 +137,8 @@ TEST(Config, Experts) {
   const Model mixtral = make_model(config_of("mixtral"), "m"), qwen = make_model(config_of("qwen3_moe"), "q");
   EXPECT_EQ(mixtral.config.router_aux_loss_coef, 0.05) << "output_router_logits is true";
   EXPECT_EQ(qwen.config.router_aux_loss_coef, 0) << "output_router_logits is false";
-  EXPECT_TRUE(mixtral.config.normalised_routes);
-  EXPECT_FALSE(qwen.config.normalised_routes);
+  EXPECT_TRUE(mixtral.config.routing.normalised);
+  EXPECT_FALSE(qwen.config.routing.normalised);
   const Param& param = qwen.param("model.layers.{}.mlp.experts.{}.down_proj.weight");
   EXPECT_EQ(param.stack_dims(), 2);
   EXPECT_EQ(param.stored_count(), 2 * 16);

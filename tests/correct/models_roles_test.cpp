@@ -46,13 +46,14 @@ TEST(Roles, FollowFromTheShape) {
   for (const Model& model : all_models())
     for (const Param& param : model.params) {
       SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
-      const bool experts_bias = param.role == Role::kExpertBias, coefficients = param.role == Role::kCoefficients;
+      const bool experts_bias = param.role == Role::kExpertBias;
+      const bool coefficients = param.role == Role::kCoefficients || param.role == Role::kCorrection;
       EXPECT_EQ(param.is_bias_or_norm(), (param.stored_dims().size() == 1 && !coefficients) || experts_bias);
       EXPECT_FALSE(param.is_lora());
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
       if (!coefficients)
         EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
-      if (!model.config.delta_net)
+      if (!model.config.delta_net && !model.config.expert_layers)
         EXPECT_EQ(param.layers.count(), param.stacked() ? model.config.num_hidden_layers : 0);
       EXPECT_EQ(param.stack_name(), param.hf_name) << "the stack has all layers";
       EXPECT_FALSE(param.trained) << "no run has been resolved";
@@ -102,6 +103,27 @@ TEST(Roles, LinearLayers) {
   for (const char* name : {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"})
     delta.push_back(std::string("linear_attn.") + name);
   delta.insert(delta.end(), decoder.begin() + 4, decoder.end());
+  Names qwen2_moe = attention, glm4_moe = attention;
+  Names deepseek{"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj",
+                 "self_attn.o_proj"};
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+    qwen2_moe.push_back(std::string("mlp.shared_expert.") + name);
+    for (Names* names : {&glm4_moe, &deepseek}) names->push_back(std::string("mlp.shared_experts.") + name);
+  }
+  qwen2_moe.emplace_back("mlp.shared_expert_gate");
+  Names qwen3_next = attention, qwen3_5_moe{delta.begin(), delta.begin() + 9};
+  for (const char* name : {"in_proj_qkvz", "in_proj_ba", "out_proj"})
+    qwen3_next.push_back(std::string("linear_attn.") + name);
+  for (Names* names : {&qwen3_next, &qwen3_5_moe}) {
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+      names->push_back(std::string("mlp.shared_expert.") + name);
+    names->emplace_back("mlp.shared_expert_gate");
+  }
+  for (Names* names : {&qwen2_moe, &glm4_moe, &deepseek, &qwen3_next})
+    names->insert(names->end(), decoder.begin() + 4, decoder.end());
+  Names deepseek_v2 = deepseek;
+  deepseek_v2.erase(deepseek_v2.begin());
+  deepseek_v2[0] = "self_attn.q_proj";
   const std::map<std::string, Names> others{
       {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
       {"glm",
@@ -118,6 +140,14 @@ TEST(Roles, LinearLayers) {
       {"mixtral", attention},
       {"qwen3_moe", attention},
       {"gpt_oss", attention},
+      {"qwen2_moe", qwen2_moe},
+      {"glm4_moe", glm4_moe},
+      {"deepseek_v3", deepseek},
+      {"deepseek_v2", deepseek_v2},
+      {"glm4_moe_lite", deepseek},
+      {"minimax_m2", attention},
+      {"qwen3_next", qwen3_next},
+      {"qwen3_5_moe", qwen3_5_moe},
       {"qwen3_5_text", delta},
       {"qwen3_5", delta},
       {"bert", encoder},
@@ -129,19 +159,31 @@ TEST(Roles, LinearLayers) {
 }
 
 TEST(Roles, RouterAndExperts) {
+  const std::array<std::string, 4> per_expert{"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj",
+                                              "mlp.experts.{}.down_proj"};
   const std::map<std::string, std::array<std::string, 4>> named{
       {"mixtral",
        {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
         "block_sparse_moe.experts.{}.w2"}},
       {"qwen3_moe", {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"}},
-      {"gpt_oss", {"mlp.router", "", "", ""}}};
+      {"gpt_oss", {"mlp.router", "", "", ""}},
+      {"qwen2_moe", per_expert},
+      {"glm4_moe", per_expert},
+      {"deepseek_v3", per_expert},
+      {"qwen3_next", per_expert},
+      {"deepseek_v2", per_expert},
+      {"glm4_moe_lite", per_expert},
+      {"minimax_m2",
+       {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
+        "block_sparse_moe.experts.{}.w2"}},
+      {"qwen3_5_moe", {"mlp.gate", "", "", ""}}};
   const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
   for (const Model& model : all_models())
     for (size_t i = 0; i < 4; ++i) {
       const auto known = named.find(model.family->model_type);
       EXPECT_EQ(names_of(model, roles[i]), known == named.end() || known->second[i].empty()
                                                ? Names{}
-                                               : Names{"model.layers.{}." + known->second[i] + ".weight"})
+                                               : Names{model.family->layer_prefix + known->second[i] + ".weight"})
           << model.family->model_type;
     }
 }

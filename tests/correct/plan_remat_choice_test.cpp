@@ -99,11 +99,11 @@ Run run_of(const std::vector<std::string>& words) {
   return make_run(read_recipe("", all), ModelRepository::open(folder).config(), "config.json", 1);
 }
 
-std::vector<std::string> policies(const Run& run, int64_t room) {
+std::vector<std::string> policies(Run run, int64_t room) {
+  run.target.room.bytes = room;
   std::vector<std::string> names;
-  for (const RematCandidate& one : choose_remat(run, fullest_shape(run.batch), {room, ""}, [](const RematPolicy&) {
-                                     return int64_t{1};
-                                   }).candidates)
+  for (const RematCandidate& one :
+       choose_remat(run, fullest_shape(run.batch), [](const RematPolicy&) { return int64_t{1}; }).candidates)
     names.push_back(one.policy);
   return names;
 }
@@ -119,7 +119,7 @@ TEST(RematChoice, LeavesOutPoliciesThatGainNothing) {
 
 TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
   const auto run = run_of({});
-  const RematChoice choice = choose_remat(run, fullest_shape(run.batch), {}, [](const RematPolicy&) -> int64_t {
+  const RematChoice choice = choose_remat(run, fullest_shape(run.batch), [](const RematPolicy&) -> int64_t {
     ADD_FAILURE() << "nothing is compiled";
     return 0;
   });

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -69,7 +71,26 @@ TEST(TargetFile, ItsConfigCompilesLikeTheKnownTarget) {
   EXPECT_EQ(Topology::create(Plugin::load("rocm"), target.config, "1x1x2").device_count(), 2);
 }
 
-// docs/targets.md shows the table. On a difference, paste the printed table there.
+// Returns whether one of the figures that the document says were reported for the target is its memory, within what
+// the figures' digits leave open.
+bool is_reported(const std::string& sources, const Target& target) {
+  const size_t begin = sources.find(fmt::format("\n| `{}` | ", target.name));
+  if (begin == std::string::npos) return false;
+  const size_t from = sources.find("` | ", begin) + 4;
+  std::string reported = sources.substr(from, sources.find(" | ", from) - from);
+  std::erase(reported, ',');
+  const std::map<std::string, double> units{
+      {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"MB", 1 << 20}, {"KiB", 1024}, {"bytes", 1}};
+  std::string unit = "GiB";
+  const std::regex figure("([0-9]+(?:\\.[0-9]+)?)(?: (GiB|MiB|MB|KiB|bytes))?");
+  for (std::sregex_iterator at(reported.begin(), reported.end(), figure), end; at != end; ++at) {
+    if ((*at)[2].matched) unit = (*at)[2];
+    const double bytes = std::stod((*at)[1]) * units.at(unit);
+    if (std::abs(bytes - static_cast<double>(target.memory_bytes)) < 0.02 * (1 << 30)) return true;
+  }
+  return false;
+}
+
 TEST(TargetFile, TheDocumentShowsTheTable) {
   std::ifstream in(source_folder() / "docs/targets.md");
   std::stringstream text;
@@ -85,6 +106,7 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
   EXPECT_NE(text.str().find(table), std::string::npos) << table;
   const std::string sources = text.str().substr(text.str().find("## Where the memory figures come from"));
   for (const Target& t : targets()) {
+    EXPECT_TRUE(is_reported(sources, t)) << "no reported figure of " << t.name << " is the table's memory";
     // A source can be found again: an address, a file of XLA's, or a repository and what to look for in it.
     const std::regex row(
         fmt::format("\n\\| `{}` \\| [^|\n]*[0-9][^|\n]* \\| (https://|XLA, `|[\\w.-]+/[\\w.-]+, [`\"])[^|\n]+ "

@@ -125,7 +125,7 @@ TEST(Picture, ArraysOfAKindWithOnePartitionShareAPicture) {
             "└───────┘\n"
             "\n"
             "moments\n"
-            "  each lies as in weights\n"
+            "  each is split as in weights\n"
             "\n"
             "batch\n"
             "  tokens\n"

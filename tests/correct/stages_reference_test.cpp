@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "config/recipe.h"
+#include "config/key_help.h"
 #include "paths.h"
 #include "stages/stages.h"
 

@@ -35,7 +35,7 @@ TEST_P(EveryStage, NamesKeysThatExist) {
 }
 
 TEST_P(EveryStage, ReadsWhatItsHeadNeeds) {
-  for (const BatchPart part : {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kRows})
+  for (const BatchPart part : {BatchPart::kTokens, BatchPart::kPositions, BatchPart::kSegments, BatchPart::kSequences})
     EXPECT_TRUE(reads(part));
   EXPECT_EQ(reads(BatchPart::kTargets), stage.head == Head::kTokens);
   EXPECT_EQ(reads(BatchPart::kClasses), stage.head == Head::kLabels);
@@ -52,7 +52,7 @@ TEST_P(EveryStage, CountsFillerAsNothing) {
   BatchInputs batch;
   batch.sequences = 4;
   batch[BatchPart::kTargets] = run.input(i32({4, 3}, {-100, 5, 6, -100, 7, 8, -100, -100, -100, -100, -100, -100}));
-  batch[BatchPart::kRows] = run.input(i32({4, 3}, {1, 1, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0}));
+  batch[BatchPart::kSequences] = run.input(i32({4, 3}, {1, 1, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0}));
   const Tensor counts = stage.counts(batch);
   const int64_t rows = 4 / stage.sequences_per_row();
   ASSERT_EQ(counts.dims(), (Dims{rows}));

@@ -127,7 +127,7 @@ TEST_P(MethodParity, TwentySteps) {
     const std::string prefix = "base_model.model.", plain = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     for (const auto& [row, part] : result.layers)
       for (size_t i = 0; i < part.size(); ++i) {
-        if (name_of_layer(row, part[i]) != plain) continue;
+        if (name_of_layer(row.substr(0, row.find('[')), part[i]) != plain) continue;
         seen.insert(key);
         const std::vector<double>& all = result.trained.at(row).elements;
         // LoRA weights of the chosen layers lie in a stack of all layers.
@@ -154,7 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Method{"dora", 1e-4}, Method{"dora_gpt2", 1e-4}, Method{"saved", 1e-4}, Method{"layers", 1e-4},
                     Method{"lora_plus", 1e-4}, Method{"pissa", 1e-4}, Method{"two_adapters", 1e-4},
                     Method{"freeze_last", 1e-4}, Method{"freeze_first", 1e-4}, Method{"experts", 1e-4},
-                    Method{"experts_qwen3_moe", 1e-4}, Method{"experts_down", 1e-4}, Method{"lora_fp16", 1e-3},
+                    Method{"experts_qwen3_moe", 1e-4}, Method{"experts_down", 1e-4}, Method{"experts_gpt_oss", 1e-4},
+                    Method{"experts_qwen3_5_moe", 1e-4}, Method{"all_linear_glm4_moe", 1e-4}, Method{"lora_fp16", 1e-3},
                     Method{"full_fp16", 1e-3}, Method{"full_bf16", 6e-3}, Method{"pure_bf16", 6e-3},
                     Method{"lora_dtype", 3e-3}, Method{"full_decay", 1e-4}, Method{"embedding_lr", 1e-4}),
     [](const auto& info) { return std::string(info.param.name); });

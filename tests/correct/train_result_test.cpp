@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Families, FullResult, testing::ValuesIn(kFamilies),
 // PEFT's LoRA weights of experts are loaded onto a mesh and written with the same names, shapes and bytes.
 TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   for (const char* adapter :
-       {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts"}) {
+       {"mixtral/variants/experts_final", "mixtral/variants/experts_down", "qwen3_moe/variants/experts",
+        "gpt_oss/variants/experts_final", "qwen3_5_moe/variants/experts_final", "glm4_moe/variants/all_linear_final"}) {
     const std::filesystem::path models = source_folder() / "tests/reference/models";
     Recipe recipe;
     recipe.model_name_or_path = (models / std::string(adapter).substr(0, std::string(adapter).find('/'))).string();
@@ -71,7 +72,10 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
       EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << adapter << ' ' << entry.name;
     }
     const auto config = read_adapter_config(folder.path(), {.target_parameters = true});
-    EXPECT_EQ(config.target_parameters.size(), std::string(adapter).ends_with("down") ? 1u : 2u) << adapter;
+    const auto source = read_adapter_config(models / adapter, {.target_parameters = true});
+    EXPECT_EQ(config.target_parameters.size(), source.target_parameters.size()) << adapter;
+    EXPECT_EQ(config.rank_pattern, source.rank_pattern) << adapter;
+    EXPECT_EQ(config.alpha_pattern, source.alpha_pattern) << adapter;
   }
 }
 

@@ -167,7 +167,7 @@ TEST(Dtype, OfA16BitModelWithoutAKeyIsSaid) {
                                                         "overwrite_output_dir=true", "plot_loss=false"}),
                      more));
     EXPECT_EQ(run.code, 0) << run.err;
-    const size_t first = run.err.find("stored in 16 bits and trained in float32");
+    const size_t first = run.err.find("stored in 16 bits but trained in float32");
     return first == std::string::npos ? 0 : run.err.find("stored in 16 bits", first + 1) == std::string::npos ? 1 : 2;
   };
   EXPECT_EQ(said({}), 1);

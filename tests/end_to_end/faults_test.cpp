@@ -71,7 +71,8 @@ TEST(Faults, ALogLineWaitsForTheNextOne) {
   const Faults faults("write", "trainer_log.jsonl", "ENOSPC", "2", "2");
   const Outcome run = run_fettle(folder, words(folder / "out"));
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("the line waits"), HasSubstr("with the 2 lines that waited")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("this line is written with the next one"),
+                             HasSubstr("it now has the 2 earlier lines too")));
   EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
 }
 

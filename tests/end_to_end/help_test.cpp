@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "config/key_help.h"
 #include "config/keys.h"
 #include "config/recipe.h"
 #include "run_fettle.h"
@@ -97,24 +98,25 @@ TEST_P(CommandHelp, HelpKeysShowsAllKeys) {
   EXPECT_THAT(run_fettle(folder, {command.name, "--help"}).out, HasSubstr("fettle " + command.name + " --help-keys"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, CommandHelp,
-                         testing::Values(Command{"train", true, {}},
-                                         Command{"plan", true, {"--target", "--fit", "--json", "--shards"}},
-                                         Command{"eval", true, {"--json"}}, Command{"generate", true, {}},
-                                         Command{"chat", true, {}}, Command{"export", true, {}},
-                                         Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
-                                         Command{"download", false, {"--revision", "--dataset", "--all"}},
-                                         Command{"doctor", true, {"--json"}},
-                                         Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
-                                         Command{"render", false, {"--name", "--jsonl"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Commands, CommandHelp,
+    testing::Values(Command{"train", true, {}}, Command{"plan", true, {"--target", "--fit", "--json", "--shards"}},
+                    Command{"eval", true, {"--json"}}, Command{"generate", true, {}}, Command{"chat", true, {}},
+                    Command{"serve", true, {"--host", "--port", "--rows"}}, Command{"export", true, {}},
+                    Command{"data", true, {"--json", "--rows"}}, Command{"devices", true, {}},
+                    Command{"download", false, {"--revision", "--dataset", "--all"}},
+                    Command{"doctor", true, {"--json"}},
+                    Command{"launch", true, {"--hosts", "--per-host", "--shell", "--port"}},
+                    Command{"tokenize", false, {"--jsonl", "--no-special", "--decode"}},
+                    Command{"render", false, {"--name", "--jsonl"}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Help, NamesEveryCommandAndNoKeys) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"train", "plan", "eval", "generate", "chat", "export", "data", "devices", "download",
-                              "doctor", "tokenize", "render"})
+  for (const char* command : {"train", "launch", "plan", "eval", "generate", "chat", "serve", "export", "data",
+                              "devices", "download", "doctor", "tokenize", "render"})
     EXPECT_THAT(help.out, HasSubstr("\n  " + std::string(command) + " "));
   EXPECT_THAT(help.out, HasSubstr("--help-keys"));
   EXPECT_THAT(help.out, Not(HasSubstr("lora_rank")));

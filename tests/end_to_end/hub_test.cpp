@@ -4,6 +4,7 @@
 
 #include "environment.h"
 #include "hub_server.h"
+#include "paths.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -127,16 +128,17 @@ TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {
   EXPECT_EQ(data.code, 0) << data.err;
   const Outcome other = run({"data", "tune.yaml", "model_name_or_path=org/other"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, AllOf(HasSubstr("error: there is no org/other here, it is not in " + hub.cache().string()),
-                               HasSubstr("HF_HUB_OFFLINE forbids downloads"), HasSubstr("fettle download org/other")));
+  EXPECT_THAT(other.err,
+              AllOf(HasSubstr("error: org/other is not on this machine: it is not in " + hub.cache().string()),
+                    HasSubstr("HF_HUB_OFFLINE forbids downloads"), HasSubstr("fettle download org/other")));
 }
 
 TEST_F(HubCommands, ModelsWithoutUsableFiles) {
-  hub.put("models/org/gguf/config.json", "{}");
-  hub.put("models/org/gguf/model-q4.gguf", "GGUF");
-  const Outcome none = run({"download", "org/gguf"});
+  hub.put("models/org/none/config.json", "{}");
+  hub.put("models/org/none/model-q4.onnx", "");
+  const Outcome none = run({"download", "org/none"});
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, HasSubstr("org/gguf has no weights that Fettle reads"));
+  EXPECT_THAT(none.err, HasSubstr("org/none has no weights that Fettle reads"));
   hub.put("models/org/broken/config.json", "{}");
   hub.put("models/org/broken/model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../../evil\"}}");
   EXPECT_THAT(run({"download", "org/broken"}).err,
@@ -144,8 +146,25 @@ TEST_F(HubCommands, ModelsWithoutUsableFiles) {
   hub.put("models/org/adapter/adapter_config.json", "{}");
   EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("is an adapter, not a model"));
   EXPECT_THAT(run({"chat", "model_name_or_path=org/llama", "adapter_name_or_path=org/llama"}).err,
-              HasSubstr("org/llama is no adapter: it has no adapter_config.json"));
+              HasSubstr("org/llama is not an adapter: it has no adapter_config.json"));
   EXPECT_THAT(run({"download", "../up"}).err, HasSubstr("'../up' is not a name on a hub"));
+}
+
+TEST_F(HubCommands, GgufFilesByTheirName) {
+  const Environment cache("FETTLE_CACHE", (folder / "cache").string());
+  const std::string bytes = read_text(source_folder() / "tests/reference/gguf/models/llama.gguf");
+  hub.put("models/org/gguf/x-Q8_0.gguf", bytes);
+  EXPECT_EQ(run({"download", "org/gguf"}).code, 0);
+  hub.put("models/org/two/x-Q8_0.gguf", bytes);
+  hub.put("models/org/two/x-Q4_K_M.gguf", "");
+  const Outcome both = run({"download", "org/two"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, HasSubstr("org/two: 2 of its GGUF files fit; it has x-Q4_K_M.gguf, x-Q8_0.gguf"));
+  write_text(folder / "text.txt", "ab\n");
+  const std::string text = (folder / "text.txt").string();
+  EXPECT_EQ(run({"tokenize", "org/two:q8_0", text}).code, 0);
+  EXPECT_EQ(run({"tokenize", "org/two/x-Q8_0.gguf", text}).code, 0);
+  EXPECT_THAT(run({"tokenize", "org/two:Q4_K", text}).err, HasSubstr("0 of its GGUF files fit 'Q4_K'"));
 }
 
 TEST_F(HubCommands, ModelScopeByItsSwitch) {

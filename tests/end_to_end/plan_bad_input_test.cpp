@@ -44,7 +44,7 @@ TEST_P(PlanBadInput, IsRefusedWithARemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Meshes, PlanBadInput,
     testing::Values(
-        BadPlan{"WeightsThatDoNotDivide", {"plugin=cpu", "mesh.fsdp=5"}, 2, {"(64) does not divide by fsdp (5)"}},
+        BadPlan{"WeightsThatDoNotDivide", {"plugin=cpu", "mesh.fsdp=5"}, 2, {"(64) is not divisible by fsdp (5)"}},
         BadPlan{"HeadsThatDoNotDivide", {"plugin=cpu", "mesh.tp=8"}, 2, {"tp 8", "num_attention_heads (4)"}},
         BadPlan{
             "KeyHeadsThatDoNotDivide", {"plugin=cpu", "mesh.fsdp=64"}, 2, {"kv_heads (32)", "by fsdp (64)", "k_proj"}},

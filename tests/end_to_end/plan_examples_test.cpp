@@ -77,7 +77,8 @@ class Sbatch : public testing::Test {
   int run(const std::string& answers) {
     write_text(folder / "fettle",
                "#!/bin/sh\necho \"$@\" >> " + (folder / "calls").string() + "\ncase $1 in\n" + answers + "\nesac\n");
-    write_text(folder / "srun", "#!/bin/sh\nshift\nexec \"$@\"\n");
+    write_text(folder / "srun",
+               "#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexec \"$@\"\n");
     for (const char* file : {"fettle", "srun"})
       std::filesystem::permissions(folder / file, std::filesystem::perms::owner_all);
     const std::string script = (kExamples / "llama2-70b-full-2x8a100/train.sbatch").string();
@@ -95,13 +96,13 @@ TEST_F(Sbatch, StopsWhenThePlanDoesNotFit) {
   EXPECT_EQ(calls(), "plan examples/llama2-70b-full-2x8a100/recipe.yaml model_name_or_path=/models/l70 max_steps=7\n");
 }
 
-TEST_F(Sbatch, StopsForSeveralMachines) {
-  EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 2;;"), 4);
+TEST_F(Sbatch, EndsWithTheCodeOfTheRun) {
+  EXPECT_EQ(run("plan) exit 0;;\ntrain) exit 4;;"), 4);
 }
 
-TEST_F(Sbatch, LaunchesThePlannedRun) {
-  EXPECT_EQ(run("plan) exit 0;;\nlaunch) exit 0;;"), 0);
-  EXPECT_THAT(calls(), testing::EndsWith("launch examples/llama2-70b-full-2x8a100/recipe.yaml "
+TEST_F(Sbatch, TrainsThePlannedRun) {
+  EXPECT_EQ(run("plan) exit 0;;\ntrain) exit 0;;"), 0);
+  EXPECT_THAT(calls(), testing::EndsWith("train examples/llama2-70b-full-2x8a100/recipe.yaml "
                                          "model_name_or_path=/models/l70 resume_from_checkpoint=true max_steps=7\n"));
 }
 

@@ -118,8 +118,8 @@ TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
     std::string said;
   };
   for (const auto& [words, said] : std::vector<Case>{
-           {{"trian", "x.yaml"}, "'trian' is not a command (did you mean 'train'?); commands are train, plan,"},
-           {{"foo"}, "'foo' is not a command; commands are train, plan,"},
+           {{"trian", "x.yaml"}, "'trian' is not a command (did you mean 'train'?); commands are train, launch, plan,"},
+           {{"foo"}, "'foo' is not a command; commands are train, launch, plan,"},
            {{"data", "x.yaml", "--rows", "-1"}, "--rows: -1 is not a number of examples; see `fettle data --help`"},
            {{"data", "x.yaml", "--rowz", "1"}, "see `fettle data --help`"},
            {{}, "see `fettle --help`"},

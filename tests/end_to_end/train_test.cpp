@@ -208,9 +208,12 @@ TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   const Outcome stopped = run_fettle(folder, words);
   EXPECT_EQ(stopped.code, 2) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("skip_rows: [" + bad + "]"));
+  const Outcome alone = run_fettle(folder, with(words, {"output_dir=" + (folder / "alone").string(),
+                                                        "per_device_train_batch_size=1", "max_steps=8"}));
+  EXPECT_THAT(alone.err, HasSubstr("skip_rows: [" + bad + "]")) << "the step has no other row";
   const Outcome wrong = run_fettle(folder, with(words, {"resume_from_checkpoint=true", "skip_rows=" + bad + "0"}));
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("skip_rows: '" + bad + "0' is no row to train"));
+  EXPECT_THAT(wrong.err, HasSubstr("skip_rows: '" + bad + "0' is not a row to train"));
   const Outcome resumed = run_fettle(folder, with(words, {"resume_from_checkpoint=true", "skip_rows=" + bad}));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(logged_losses(folder / "out").size(), 4u);

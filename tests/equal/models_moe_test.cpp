@@ -22,7 +22,7 @@ ModelConfig config_of(bool normalised) {
   config.experts = {"gate", "experts.{}.w1", "experts.{}.w3", "experts.{}.w2"};
   config.num_experts = kExperts;
   config.experts_per_token = 2;
-  config.normalised_routes = normalised;
+  config.routing.normalised = normalised;
   config.hidden_size = kWidth;
   config.expert_size = kInner;
   config.num_hidden_layers = 1;
@@ -52,7 +52,7 @@ Tensor every_expert(const ModelConfig& c, const Layer& layer, const Tensor& x) {
   const Tensor second = expand(reduce_max(others, {-1}), -1);
   Tensor weights =
       select(compare(stop_gradient(likely), "GE", stop_gradient(second)), likely, constant(0, DType::kF32));
-  if (c.normalised_routes) weights = weights / expand(reduce_sum(weights, {-1}), -1);
+  if (c.routing.normalised) weights = weights / expand(reduce_sum(weights, {-1}), -1);
   Tensor out = full(0, x.shape());
   for (int64_t e = 0; e < kExperts; ++e) {
     auto times = [&](const Tensor& value, const std::string& module) {

@@ -44,6 +44,7 @@ Recipe recipe_of(const Setting& setting) {
   recipe.per_device_train_batch_size = setting.rows;
   recipe.gradient_accumulation_steps = setting.accumulation;
   if (setting.type == "lora") recipe.lora_dropout = 0.2;
+  recipe.neftune_noise_alpha = 1;
   return recipe;
 }
 

@@ -16,6 +16,8 @@ Recipe recipe_of(const Mesh& mesh, const std::string& type, const std::string& m
   recipe.mesh = mesh;
   recipe.finetuning_type = type;
   recipe.lora_dropout = 0.1;
+  // The noise makes rounding errors of gated delta nets grow above the bound within three steps.
+  if (model == "llama") recipe.neftune_noise_alpha = 1;
   recipe.gradient_accumulation_steps = 2;
   int64_t shards = 1;
   for (const char* axis : {"dp", "fsdp"})
@@ -122,6 +124,11 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                                          FamilyMesh{"mistral3", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"glm4", "lora", {{"fsdp", 4}, {"tp", 2}}},
                                          FamilyMesh{"cohere2", "full", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen2_moe", "lora", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"glm4_moe", "full", {{"fsdp", 2}, {"ep", 2}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3_next", "lora", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"qwen3_5_moe", "full", {{"ep", 4}, {"tp", 2}}},
+                                         FamilyMesh{"deepseek_v3", "lora", {{"fsdp", 2}, {"sp", 2}, {"tp", 2}}},
                                          FamilyMesh{"llama", "lora", {{"fsdp", 2}, {"tp", 4}}}),
                          [](const auto& info) {
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);

@@ -13,8 +13,9 @@ struct MethodMesh : testing::TestWithParam<std::pair<const char*, Words>> {};
 TEST_P(MethodMesh, EqualsOneDevice) {
   const auto& [name, keys] = GetParam();
   auto recipe = [&](const Words& more) {
-    const bool experts = std::string(name) == "experts";
-    const std::filesystem::path model = reference_model(experts ? "mixtral" : "llama");
+    const std::string kind = name;
+    const size_t at = kind.find("experts_of_");
+    const std::filesystem::path model = reference_model(at == 0 ? kind.substr(11) : "llama");
     Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_rank=4"};
     words.insert(words.end(), keys.begin(), keys.end());
     words.insert(words.end(), more.begin(), more.end());
@@ -22,7 +23,7 @@ TEST_P(MethodMesh, EqualsOneDevice) {
   };
   const TrainOptions options{.steps = 4, .rate = 2e-3};
   const TrainResult one = train(recipe({"per_device_train_batch_size=4"}), options);
-  const bool ep = std::string(name) == "experts";
+  const bool ep = std::string(name).starts_with("experts_of_");
   const TrainResult eight = train(ep ? recipe({"per_device_train_batch_size=2", "mesh={fsdp: 2, ep: 2, tp: 2}"})
                                      : recipe({"per_device_train_batch_size=1", "mesh={fsdp: 4, tp: 2}"}),
                                   options);
@@ -35,7 +36,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::pair{"dora", Words{"use_dora=true", "lora_dropout=0.1"}},
                     std::pair{"saved_layers", Words{"additional_target=lm_head,norm", "layers_to_transform=1"}},
                     std::pair{"pissa", Words{"pissa_init=true", "pissa_iter=-1"}},
-                    std::pair{"experts", Words{"target_parameters=gate_up_proj,down_proj"}},
+                    std::pair{"experts_of_mixtral", Words{"target_parameters=gate_up_proj,down_proj"}},
+                    std::pair{"experts_of_gpt_oss", Words{"target_parameters=gate_up_proj,down_proj,router.weight"}},
+                    std::pair{"experts_of_qwen3_5_moe", Words{"target_parameters=gate_up_proj,down_proj,gate.weight"}},
                     std::pair{"freeze", Words{"finetuning_type=freeze", "freeze_trainable_layers=1",
                                               "freeze_extra_modules=embed_tokens"}}),
     [](const auto& info) { return std::string(info.param.first); });

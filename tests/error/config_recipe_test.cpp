@@ -101,7 +101,9 @@ TEST_F(BadRecipe, ValuesOutsideOfTheChoices) {
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
-  EXPECT_EQ(message("use_galore: true\n"), "FILE:1: use_galore is not available in this version; remove the key");
+  EXPECT_EQ(message("use_galore: true\n"),
+            "FILE:1: use_galore is not available in this version; full tuning in less memory: optim: paged_adamw_8bit, "
+            "offload_optimizer: true, or finetuning_type: lora");
   EXPECT_EQ(message("galore_rank: 8\n"), "FILE:1: galore_rank is not available in this version; remove the key");
   EXPECT_EQ(message("lora_parameters: {scale: 20}\n"),
             "FILE:1: lora_parameters.scale is not available in this version; set lora_alpha to scale x lora_rank");
@@ -113,10 +115,9 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
       "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, trackio");
   EXPECT_EQ(message("quantization_bit: 3\n"), "FILE:1: quantization_bit: 3 is not available in this version");
   EXPECT_EQ(message("galore_rank: 5\n"), "FILE:1: galore_rank is not available in this version; remove the key");
-  EXPECT_EQ(message("neftune_noise_alpha: 5\n"),
-            "FILE:1: neftune_noise_alpha is not available in this version; remove the key");
-  EXPECT_EQ(message("datasets:\n  - path: a\n    field_messages: chat\n"),
-            "FILE:3: the data set key 'field_messages' is not available; describe the columns in dataset_info.json");
+  EXPECT_EQ(message("shift_attn: true\n"), "FILE:1: shift_attn is not available in this version; remove the key");
+  EXPECT_EQ(message("datasets:\n  - path: a\n    shards: 4\n"),
+            "FILE:3: the data set key 'shards' is not available; describe the columns in dataset_info.json");
 }
 
 TEST_F(BadRecipe, KeysGivenTwice) {

@@ -158,7 +158,7 @@ TEST_F(DataErrors, RowsWithAnEmptyReplyAreLeftOut) {
                           R"({"prompt": "q", "completion": ""})", R"({"prompt": "q", "completion": null})"}) {
     SCOPED_TRACE(row);
     const std::string said = failure_of("rows.jsonl", std::string(row) + "\n");
-    expect_says(said, "of 1 rows none has a trained token left (1 dropped, 0 bad)");
+    expect_says(said, "none of 1 rows has a trained token left (1 dropped, 0 bad)");
     expect_says(said, "rows.jsonl:1: a reply is empty, so there is nothing to learn");
   }
 }
@@ -178,7 +178,7 @@ TEST_F(DataErrors, IdsBeyondTheVocabulary) {
 
 TEST_F(DataErrors, NothingLeftToTrain) {
   expect_says(failure_of("a.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n"),
-              "of 1 rows none has a trained token");
+              "none of 1 rows has a trained token");
   expect_says(failure(), "a.jsonl:1: no token is trained");
   spec.cutoff_len = 4;
   expect_says(failure_of("a.jsonl", "{\"prompt\": \"a long question\", \"completion\": \"a\"}\n"),
@@ -262,7 +262,8 @@ TEST_F(DataErrors, DatasetInfo) {
               "the key 'format' is not known (did you mean 'formatting'?)");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"promt": "x"}}})"), "did you mean 'prompt'?");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
-  expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"), "use alpaca, sharegpt or openai");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"),
+              "use one of alpaca, sharegpt, openai, alpaca_prompt");
   expect_says(info(R"({"mine": {"file_name": "gone.json"}})"), "gone.json: there is no such file");
   expect_says(info(R"({"mine": {"hf_hub_url": "someone/set"}})"),
               "mine: it cannot be fetched; download it, and give its file_name");

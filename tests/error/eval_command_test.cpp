@@ -38,8 +38,8 @@ class EvalErrors : public testing::Test {
 TEST_F(EvalErrors, Rows) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"question": "q", "choices": ["x", "y"], "answer": 2})",
-       "the answer '2' is none of the choices: A to B, 0 to 1"},
-      {R"({"question": "q", "choices": ["x", "y"], "answer": "C"})", "the answer 'C' is none"},
+       "the answer '2' is not one of the choices; wanted A to B, 0 to 1"},
+      {R"({"question": "q", "choices": ["x", "y"], "answer": "C"})", "the answer 'C' is not one"},
       {R"({"question": "q", "choices": ["x", "y"], "answer": "z"})", "or a choice's text"},
       {R"({"question": "q", "choices": ["x"], "answer": 0})", "1 choices: two or more"},
       {R"({"question": "q", "choices": ["x", ""], "answer": 0})", "one of the choices is empty"},

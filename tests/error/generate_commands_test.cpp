@@ -17,7 +17,8 @@ using testing::HasSubstr;
 std::string generate_error(const Recipe& recipe, const std::string& input = "") {
   std::istringstream in(input);
   std::ostringstream out;
-  const std::string message = user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, out); });
+  const std::string message =
+      user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, LinesFrom::kPipe, out); });
   EXPECT_EQ(out.str(), "");
   return message;
 }
@@ -92,7 +93,7 @@ TEST(GenerateErrors, OutputThatCannotBeWritten) {
   recipe.max_new_tokens = 2;
   std::istringstream in;
   std::ofstream full("/dev/full");
-  EXPECT_THAT(user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, false, full); }),
+  EXPECT_THAT(user_error([&] { run_generate(Request(recipe, Command::kGenerate), in, LinesFrom::kPipe, full); }),
               HasSubstr("cannot write"));
 }
 

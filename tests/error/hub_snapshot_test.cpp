@@ -65,7 +65,7 @@ TEST_F(HubRefusals, Gated) {
               AllOf(HasSubstr("org/small-model is gated"), HasSubstr("Accept them at " + hub.endpoint()),
                     HasSubstr("/settings/tokens and set HF_TOKEN")));
   EXPECT_THAT(open_error("org/small-model", "other"),
-              AllOf(HasSubstr("the account of your token has not been let in"), Not(HasSubstr("other "))));
+              AllOf(HasSubstr("the account of your token has no access to it yet"), Not(HasSubstr("other "))));
 }
 
 TEST_F(HubRefusals, WrongToken) {
@@ -88,31 +88,33 @@ TEST_F(HubRefusals, NoNetwork) {
   const std::string said = user_error([&] { Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""}); });
   EXPECT_THAT(
       said,
-      AllOf(HasSubstr("there is no org/small-model here, and it cannot be downloaded: the host no-such-host.invalid "
+      AllOf(HasSubstr("org/small-model is not on this machine and cannot be downloaded: the host no-such-host.invalid "
                       "is not known"),
             HasSubstr("Run `fettle download org/small-model`"),
             HasSubstr("copy models--org--small-model from there to " + hub.cache().string()),
             HasSubstr("or name a local folder")));
   EXPECT_THAT(said, Not(HasSubstr("\n")));
   settings.offline = true;
-  EXPECT_THAT(user_error([&] {
-                Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
-              }),
-              AllOf(HasSubstr("there is no org/rows here, it is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
-                    HasSubstr("fettle download org/rows --dataset --revision v1")));
+  EXPECT_THAT(
+      user_error([&] {
+        Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
+      }),
+      AllOf(HasSubstr("org/rows is not on this machine: it is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
+            HasSubstr("fettle download org/rows --dataset --revision v1")));
 }
 
 TEST_F(HubRefusals, WrongContent) {
   hub.set_faults({{{"kind", "wrong"}, {"match", "model.safetensors"}, {"times", 9}}});
-  EXPECT_THAT(fetch_error(), AllOf(HasSubstr("model.safetensors: what 127.0.0.1 sends has another checksum"),
-                                   HasSubstr("twice"), HasSubstr("check HF_ENDPOINT")));
+  EXPECT_THAT(fetch_error(),
+              AllOf(HasSubstr("model.safetensors: the content that 127.0.0.1 sends does not have the listed checksum"),
+                    HasSubstr("twice"), HasSubstr("check HF_ENDPOINT")));
   expect_no_weights();
 }
 
 TEST_F(HubRefusals, MoreThanWasAnnounced) {
   hub.set_faults({{{"kind", "longer"}, {"match", "model.safetensors"}, {"times", 99}}});
-  EXPECT_THAT(fetch_error(),
-              HasSubstr("model.safetensors: what 127.0.0.1 sends is longer than it announces, or another part"));
+  EXPECT_THAT(fetch_error(), HasSubstr("model.safetensors: the content that 127.0.0.1 sends is longer than listed, or "
+                                       "a different part of the file"));
   expect_no_weights();
 }
 

@@ -45,7 +45,7 @@ TEST_F(LabelKeys, ContradictEachOther) {
 
 TEST_F(LabelKeys, AreRefusedForEncoders) {
   recipe.template_name = "llama3";
-  expect("of an encoder, which reads plain texts", {{"model_type", "bert"}, {"max_position_embeddings", 8}});
+  expect("describes an encoder, which reads plain texts", {{"model_type", "bert"}, {"max_position_embeddings", 8}});
 }
 
 TEST_F(LabelKeys, MustMatchTheModelsLabels) {

@@ -27,9 +27,9 @@ TEST(Rules, UnevenSplitsNameTheWeightAndTheFormula) {
   EXPECT_THAT(user_error([&] {
                 rules.partition({"mlp", "embed"}, {66, 32}, "up_proj.weight");
               }),
-              AllOf(HasSubstr("up_proj.weight"), HasSubstr("mlp (66) does not divide by tp x fsdp (8)")));
+              AllOf(HasSubstr("up_proj.weight"), HasSubstr("mlp (66) is not divisible by tp x fsdp (8)")));
   EXPECT_THAT(user_error([&] { rules.partition({"heads"}, {68}, "q_proj"); }),
-              HasSubstr("heads (68) does not divide by tp x fsdp (8)"));
+              HasSubstr("heads (68) is not divisible by tp x fsdp (8)"));
 }
 
 TEST(Rules, OverridesNameKnownAxes) {

@@ -32,7 +32,7 @@ TEST(StageKeys, BelongToTheirStages) {
               HasSubstr("kto_chosen_weight belongs to stage: kto, found"));
   EXPECT_THAT(message({"stage=kto", "pref_ftx=1"}), HasSubstr("pref_ftx belongs to stage: dpo, found stage: kto"));
   EXPECT_THAT(message({"stage=rm", "ref_model=m"}),
-              HasSubstr("ref_model belongs to stage: dpo or kto, found stage: rm"));
+              HasSubstr("ref_model belongs to stage: sft or dpo or kto, found stage: rm"));
   for (const char* key : {"num_labels=3", "problem_type=regression", "id2label=[a, b]"})
     EXPECT_THAT(message({key}), HasSubstr("belongs to stage: cls, found stage: sft")) << key;
 }

@@ -259,9 +259,6 @@ class Sweep:
                 return "went on to the same end"
             except Failure as failure:
                 raise Failure(f"exit code 0, but {failure}; stderr: {place.message()}") from None
-        if code < 0 and "abort" in codes:
-            self.go_on(place, case, before)
-            return "aborted, next start resumed"
         self.check_message(place, code, codes)
         if "FAULT_PATH" in faults:
             self.check_named(place)

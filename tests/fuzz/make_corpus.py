@@ -1,4 +1,5 @@
-"""Writes the seeds of corpus/tokenizer_json and corpus/sentencepiece: small tokenizers that use every part.
+"""Writes the seeds of corpus/tokenizer_json and corpus/sentencepiece, small tokenizers that use every part, and of
+corpus/gguf, small models.
 
 Needs `sentencepiece`.
 """
@@ -6,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import struct
 
 import sentencepiece
 
@@ -68,7 +70,51 @@ def models():
     yield "ranks", b"".join(b"%s %d\n" % (token, i) for i, token in enumerate([b"YQ==", b"Yg==", b"YWI="]))
 
 
+def gguf_text(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_value(value) -> bytes:
+    """The type of a value of a GGUF file, and the value."""
+    if isinstance(value, list):
+        items = [gguf_value(item) for item in value]
+        return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
+    for kind, number, form in ((bool, 7, "<?"), (int, 4, "<I"), (float, 6, "<f")):
+        if isinstance(value, kind):
+            return struct.pack("<I", number) + struct.pack(form, value)
+    return struct.pack("<I", 8) + gguf_text(value)
+
+
+def gguf_model(architecture: str, tensors: dict, **values) -> bytes:
+    """A GGUF file of tensors, each given as (dims as the file has them, type, bytes)."""
+    values = {"general.architecture": architecture, **{f"{architecture}.{key}": value for key, value in {
+        "block_count": 1, "context_length": 16, "embedding_length": 32, "feed_forward_length": 32,
+        "attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-5}.items()}, **values}  # fmt: skip
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    out += b"".join(gguf_text(key) + gguf_value(value) for key, value in values.items())
+    data = b""
+    for name, (dims, kind, size) in tensors.items():
+        out += gguf_text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data))
+        data += bytes(i * 37 % 251 for i in range(size)) + bytes(-size % 32)
+    return out + bytes(-len(out) % 32) + data
+
+
+def gguf_models():
+    tokens = {"tokenizer.ggml.tokens": ["<s>", "a", "b", "ab", "\u0120", "<0x0A>"], "tokenizer.ggml.bos_token_id": 0,
+              "tokenizer.chat_template": "{{ messages }}"}  # fmt: skip
+    table = {"token_embd.weight": ([32, 6], 8, 6 * 34), "blk.0.attn_q.weight": ([32, 32], 2, 32 * 18), "rope_freqs.weight": ([8], 0, 32)}
+    yield "llama", gguf_model("llama", table, **tokens, **{
+        "tokenizer.ggml.model": "llama", "tokenizer.ggml.token_type": [3, 1, 1, 1, 4, 6], "tokenizer.ggml.scores": [0.0, -1.0, -2.0, -3.0, -4.0, -5.0]})  # fmt: skip
+    yield "gpt2", gguf_model("gpt2", {"token_embd.weight": ([32, 6], 1, 6 * 64), "blk.0.attn_qkv.weight": ([32, 96], 3, 96 * 20)}, **tokens, **{
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.token_type": [3, 1, 1, 1, 1, 1], "tokenizer.ggml.merges": ["a b"]})  # fmt: skip
+    yield "mixtral", gguf_model("llama", {"token_embd.weight": ([256, 2], 12, 2 * 144), "blk.0.ffn_gate_exps.weight": ([256, 1, 2], 14, 2 * 210)},
+                                **{"llama.expert_count": 2, "llama.expert_used_count": 1})  # fmt: skip
+
+
 def main() -> None:
+    (HERE / "gguf").mkdir(exist_ok=True)
+    for name, seed in gguf_models():
+        (HERE / "gguf" / name).write_bytes(seed)
     for folder in ("tokenizer_json", "sentencepiece"):
         (HERE / folder).mkdir(exist_ok=True)
     for name, seed in seeds():

@@ -129,7 +129,10 @@ FAMILIES = [
 ]  # fmt: skip
 # Transformers uses phi3's long frequencies for a whole batch when one row is long; Fettle decides for each row.
 ROW_BY_ROW = ["phi3"]
-OF_EXPERTS = ["mixtral", "qwen3_moe", "gpt_oss"]
+OF_EXPERTS = [
+    "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
+    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2",
+]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
 # Published as pytorch_model*.bin: the number of shards of our copy.
@@ -160,17 +163,23 @@ def make_model(family):
             elif "wpe" in name:
                 value = 0.1 * noise
             else:
-                inputs = 0 if conv_inputs_first else 1 if family == "gpt_oss" and parameter.ndim == 3 else -1
+                inputs = 0 if conv_inputs_first else 1 if family.startswith("gpt_oss") and parameter.ndim == 3 else -1
                 width = parameter.shape[inputs]
                 gain = 2.0 if name.startswith("lm_head") else 1.0
                 value = noise * gain / math.sqrt(width)
+            if family == more_families.MXFP4 and parameter.ndim == 3:
+                *parts, value = more_families.random_mxfp4(parameter)
+                model.mxfp4 = getattr(model, "mxfp4", {}) | {name: parts}
             parameter.copy_(value.bfloat16().float())
+        for name, buffer in model.named_buffers():  # shifts that change which experts are chosen
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
     return model.eval()
 
 
 def stored_tensors(model):
     """The parameters with checkpoint names: one tensor per layer and expert, where Transformers fuses the experts."""
-    mixtral = model.config.model_type == "mixtral"
+    mixtral = model.config.model_type in ("mixtral", "minimax_m2")
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
         if any(part in name for part in more_families.TOWER):
@@ -179,7 +188,7 @@ def stored_tensors(model):
             name = name.replace("lm_head.", "embed_out.")
         stored = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
         head, _, kind = stored.rpartition(".")
-        if not head.endswith(".experts") or model.config.model_type == "gpt_oss":
+        if not head.endswith(".experts") or model.config.model_type in more_families.FUSED:
             yield stored, parameter
             continue
         for expert, weight in enumerate(parameter):
@@ -259,9 +268,15 @@ def write_model(family):
         write_bin(model.state_dict(), folder, IN_BIN[family])
     else:
         model.save_pretrained(folder)
+        if family == "qwen3_5_moe":
+            more_families.store_fused(model, folder)
+        if family == more_families.MXFP4:
+            more_families.store_in_mxfp4(model, folder)
         (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
+    if family == more_families.MXFP4:
+        config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"])
     if family == "qwen2":  # as published: a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
@@ -299,6 +314,8 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
+    if family == more_families.MXFP4:  # Transformers needs a GPU to read it
+        return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"
     ).eval()

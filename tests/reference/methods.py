@@ -184,6 +184,20 @@ METHODS = {
     | dict(family="qwen3_moe"),
     "experts_down": lambda: adapter("experts_down", "mixtral", target_modules=[], target_parameters=PARAMETERS[1:])
     | dict(family="mixtral"),
+    "experts_gpt_oss": lambda: adapter(
+        "experts", "gpt_oss", keep=True, target_modules=["q_proj"], target_parameters=PARAMETERS
+    )
+    | dict(family="gpt_oss"),
+    "experts_qwen3_5_moe": lambda: adapter(
+        "experts", "qwen3_5_moe", keep=True, target_modules=["linear_attn.out_proj"],
+        target_parameters=[*PARAMETERS, "mlp.gate.weight"],
+    )
+    | dict(family="qwen3_5_moe"),
+    # PEFT makes a pair of twice the rank for the experts' gate and up, and one for the router.
+    "all_linear_glm4_moe": lambda: adapter(
+        "all_linear", "glm4_moe", keep=True, target_modules="all-linear", use_rslora=True
+    )
+    | dict(family="glm4_moe"),
     "lora_plus": lora_plus,
     "pissa": pissa,
     "two_adapters": two_adapters,

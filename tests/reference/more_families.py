@@ -1,16 +1,34 @@
 """Configs of the families after the first fifteen: small, with the fields, flags and layer patterns of the published ones."""
 
+import safetensors.torch
+import torch
 import transformers
+from transformers.integrations import mxfp4
 
 YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
     beta_slow=1.0,
 )  # fmt: skip
+# PEFT's all-linear also adds LoRA weights to experts; these are the modules that the records adapt instead. Where a
+# checkpoint has a tensor for each expert, PEFT also takes gate_proj, up_proj and down_proj as the experts'.
+MLP = ["gate_proj", "up_proj", "down_proj"]
+TARGETS = dict(
+    qwen2_moe=["q_proj", "k_proj", "v_proj", "o_proj", *MLP, "shared_expert_gate"],
+    deepseek_v3=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    deepseek_v2=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    glm4_moe_lite=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+    qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
+    qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
+)  # fmt: skip
 # These have a tower for images; their text model is recorded.
-WRAPPED = ("gemma3_wrapped", "mistral3", "qwen3_5")
+WRAPPED = ("gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe")
+# The checkpoint has one tensor with the weights of all experts.
+FUSED = ("gpt_oss", "qwen3_5_moe")
+# The experts are stored in MXFP4.
+MXFP4 = "gpt_oss_mxfp4"
 TOWER = ("vision_tower.", "multi_modal_projector.", "visual.")
 # Norms of these families multiply by 1 + weight, as Gemma's do.
-NORMS_OF_ZERO = ("qwen3_5",)
+NORMS_OF_ZERO = ("qwen3_5", "qwen3_next")
 
 
 def gemma(common):
@@ -139,16 +157,116 @@ def qwen3_5_text(common):
     return transformers.Qwen3_5TextConfig(**qwen3_5_keys(common))
 
 
+VISION = dict(
+    depth=1, hidden_size=32, intermediate_size=48, num_heads=2, patch_size=8, out_hidden_size=64,
+    num_position_embeddings=16,
+)  # fmt: skip
+
+
 def qwen3_5(common):
     text = transformers.Qwen3_5TextConfig(**qwen3_5_keys(common | dict(tie_word_embeddings=True))).to_dict()
-    vision = dict(
-        depth=1, hidden_size=32, intermediate_size=48, num_heads=2, patch_size=8, out_hidden_size=64,
-        num_position_embeddings=16,
+    return transformers.Qwen3_5Config(text_config=text, vision_config=VISION, tie_word_embeddings=True)
+
+
+def qwen2_moe(common):  # the middle of three layers is dense
+    return transformers.Qwen2MoeConfig(
+        **common | dict(num_hidden_layers=3), num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=48, mlp_only_layers=[1], pad_token_id=None,
     )  # fmt: skip
-    return transformers.Qwen3_5Config(text_config=text, vision_config=vision, tie_word_embeddings=True)
+
+
+def glm4_moe(common):  # a dense layer, then two with experts; the correction changes the choice
+    return transformers.Glm4MoeConfig(
+        **common | dict(num_hidden_layers=3), head_dim=16, n_routed_experts=8, num_experts_per_tok=2,
+        moe_intermediate_size=32, first_k_dense_replace=1, use_qk_norm=True, routed_scaling_factor=1.5,
+        pad_token_id=None,
+    )  # fmt: skip
+
+
+def deepseek_v3(common):  # 2 of 4 groups of experts, latent attention, yarn that also scales the scores
+    rope = YARN | dict(mscale=1.0, mscale_all_dim=0.8)
+    return transformers.DeepseekV3Config(
+        **common | dict(num_hidden_layers=3, num_key_value_heads=4), n_routed_experts=16, num_experts_per_tok=3,
+        moe_intermediate_size=32, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=2.5,
+        q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
+        rope_parameters=rope, pad_token_id=None,
+    )  # fmt: skip
+
+
+LATENT = dict(
+    num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
+    moe_intermediate_size=32, pad_token_id=None,
+)  # fmt: skip
+
+
+def deepseek_v2(common):  # queries without a small vector, the best 2 of 4 groups, two shared experts
+    return transformers.DeepseekV2Config(
+        **common | LATENT, q_lora_rank=None, n_routed_experts=16, num_experts_per_tok=3, n_group=4, topk_group=2,
+        topk_method="group_limited_greedy", n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=4.0,
+        rope_parameters=YARN | dict(mscale=0.7, mscale_all_dim=0.7),
+    )  # fmt: skip
+
+
+def glm4_moe_lite(common):
+    return transformers.Glm4MoeLiteConfig(
+        **common | LATENT, q_lora_rank=24, n_routed_experts=8, num_experts_per_tok=2,
+        mlp_layer_types=["dense", "sparse", "sparse"],
+    )  # fmt: skip
+
+
+def minimax_m2(common):
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+    return transformers.MiniMaxM2Config(
+        **common, head_dim=32, num_local_experts=8, num_experts_per_tok=2, rope_parameters=rope, pad_token_id=None
+    )
+
+
+def delta_experts(common):
+    return qwen3_5_keys(common) | dict(
+        num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48
+    )
+
+
+def qwen3_next(common):  # the second layer is dense
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)
+    return transformers.Qwen3NextConfig(**delta_experts(common) | dict(mlp_only_layers=[1], rope_parameters=rope))
+
+
+def qwen3_5_moe(common):
+    keys = {key: value for key, value in delta_experts(common).items() if key != "intermediate_size"}
+    text = transformers.Qwen3_5MoeTextConfig(**keys).to_dict()
+    return transformers.Qwen3_5MoeConfig(text_config=text, vision_config=VISION, tie_word_embeddings=False)
+
+
+def store_fused(model, folder):
+    """Stores all experts of a layer in one tensor, as published. Transformers saves a tensor for each expert."""
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    state = {name: value for name, value in state.items() if ".mlp.experts." not in name}
+    state |= {name: value.detach() for name, value in model.named_parameters() if ".mlp.experts." in name}
+    safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+
+
+def store_in_mxfp4(model, folder):
+    """Replaces the experts' weights in a saved model by blocks and scales."""
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, parts in model.mxfp4.items():
+        del state[name]
+        state |= {f"{name}_blocks": parts[0], f"{name}_scales": parts[1]}
+    safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+
+
+def random_mxfp4(parameter):
+    """Blocks and scales of a weight [E, in, out], and its values by Transformers' formula."""
+    experts, inputs, outputs = parameter.shape
+    blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
+    scales = torch.randint(122, 126, (experts, outputs, inputs // 32), dtype=torch.uint8)
+    return blocks, scales, mxfp4.convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
 
 
 CONFIGS = dict(
     gemma=gemma, olmo2=olmo2, olmo3=olmo3, smollm3=smollm3, granite=granite, seed_oss=seed_oss, ernie4_5=ernie4_5,
-    glm=glm, glm4=glm4, cohere2=cohere2, gpt_neox=gpt_neox, ministral3=ministral3, gemma3_wrapped=gemma3_wrapped, mistral3=mistral3, gpt_oss=gpt_oss, qwen3_5_text=qwen3_5_text, qwen3_5=qwen3_5,
+    glm=glm, glm4=glm4, cohere2=cohere2, gpt_neox=gpt_neox, ministral3=ministral3, gemma3_wrapped=gemma3_wrapped,
+    mistral3=mistral3, gpt_oss=gpt_oss, qwen3_5_text=qwen3_5_text, qwen3_5=qwen3_5, qwen2_moe=qwen2_moe,
+    glm4_moe=glm4_moe, deepseek_v3=deepseek_v3, qwen3_next=qwen3_next, qwen3_5_moe=qwen3_5_moe,
+    gpt_oss_mxfp4=gpt_oss, deepseek_v2=deepseek_v2, glm4_moe_lite=glm4_moe_lite, minimax_m2=minimax_m2,
 )  # fmt: skip

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Compares Fettle with other libraries on this machine. FETTLE names the program, by default build/fettle.
 # usage: parity.sh                                    all of it
-#        parity.sh short                              two families and the trackers, about a minute
+#        parity.sh short                              two families, the trackers and the server
 #        parity.sh trackers                           TensorBoard, W&B, trackio
+#        parity.sh server                             `fettle serve` with the openai client
 #        parity.sh tokenizers                         real and random tokenizers: tokenizers, sentencepiece, tiktoken
 #        parity.sh templates                          real chat templates: Jinja2 as Transformers sets it up
 #        parity.sh hub                                the cache of huggingface_hub
@@ -17,6 +18,9 @@ shift $(($# > 0))
 failed=0
 if [[ $what == all || $what == short || $what == trackers ]]; then
   "$here/trackers.sh" "$program" || failed=1
+fi
+if [[ $what == all || $what == short || $what == server ]]; then
+  "$here/openai_client.sh" "$program" || failed=1
 fi
 if [[ $what == short ]]; then
   what=models

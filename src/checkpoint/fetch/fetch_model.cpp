@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
 #include <set>
 
@@ -22,17 +23,52 @@ using Names = std::vector<std::string>;
 constexpr const char* kWeights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                                     "pytorch_model.bin.index.json"};
 
-// What other tools look for and a repository may lack.
+// Files that other tools look for and that a repository may lack.
 constexpr const char* kOptional[] = {"adapter_config.json",   "added_tokens.json",       "chat_template.jinja",
                                      "chat_template.json",    "generation_config.json",  "model.safetensors",
                                      "processor_config.json", "special_tokens_map.json", "tokenizer.model"};
 
-// The names in the repository's own folder, without subfolders.
-Names names_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
+// The paths in the repository, subfolders included.
+Names files_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
   Names out;
   for (const HubFile& file : snapshot.files())
-    if (file.path.find('/') == std::string::npos && wanted(file.path)) out.push_back(file.path);
+    if (wanted(file.path)) out.push_back(file.path);
   return out;
+}
+
+// The names in the repository's own folder, without subfolders.
+Names names_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
+  return files_where(snapshot,
+                     [&](const std::string& path) { return path.find('/') == std::string::npos && wanted(path); });
+}
+
+std::string file_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// The GGUF models, without files for images and parts after the first.
+Names gguf_models(const Snapshot& snapshot) {
+  return files_where(snapshot, [](const std::string& path) {
+    const std::string name = file_name(path);
+    const size_t part = name.rfind("-of-");
+    return name.ends_with(".gguf") && !name.starts_with("mmproj") &&
+           (part == std::string::npos || part < 6 || name.substr(part - 6, 6) == "-00001");
+  });
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Whether the file's name has `word` between '-', '.' or '/', in any case: "Q4_K" is no word of "x-Q4_K_M.gguf".
+bool contains_word(const std::string& path, const std::string& word) {
+  const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
+  auto ends = [](char c) { return c == '-' || c == '.'; };
+  for (size_t at = in.find(wanted, 1); at != std::string::npos; at = in.find(wanted, at + 1))
+    if (wanted.empty() || (ends(in[at - 1]) && at + wanted.size() < in.size() && ends(in[at + wanted.size()])))
+      return true;
+  return false;
 }
 
 std::string first_names(const Snapshot& snapshot) {
@@ -83,14 +119,50 @@ void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
 
 }  // namespace
 
+std::optional<HubGguf> read_hub_gguf(const std::string& text) {
+  size_t cut = text.find(':');
+  if (cut == std::string::npos && text.ends_with(".gguf")) {
+    cut = text.find('/');
+    cut = cut == std::string::npos ? cut : text.find('/', cut + 1);
+  }
+  if (cut == std::string::npos || cut + 1 == text.size()) return std::nullopt;
+  const std::optional<RepoName> repo = read_repo_name(RepoKind::kModel, text.substr(0, cut));
+  const std::string wanted = text.substr(cut + 1);
+  return repo && is_path_inside(wanted) ? std::optional(HubGguf{*repo, wanted}) : std::nullopt;
+}
+
+fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
+  const Snapshot snapshot = Snapshot::open(settings, file.repo);
+  const Names all = gguf_models(snapshot);
+  Names found;
+  for (const std::string& name : all)
+    if (name == file.wanted || contains_word(name, file.wanted)) found.push_back(name);
+  if (std::find(all.begin(), all.end(), file.wanted) != all.end()) found = {file.wanted};
+  if (found.size() != 1)
+    throw UserError("{}: {} of its GGUF files fit{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
+                    file.wanted.empty() ? "" : fmt::format(" '{}'", file.wanted), fmt::join(all, ", "), file.repo.id);
+  const std::string& first = found[0];
+  Names parts{first};
+  const std::string ending = "-00001-of-";
+  if (const size_t at = first.rfind(ending); at != std::string::npos)
+    parts = files_where(snapshot, [&](const std::string& name) {
+      return name.starts_with(first.substr(0, at) + "-") && name.ends_with(first.substr(at + ending.size() - 4));
+    });
+  snapshot.fetch(parts);
+  return snapshot.folder() / first;
+}
+
 fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights) {
   const Snapshot snapshot = Snapshot::open(settings, repo);
+  const bool has_others =
+      std::any_of(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
+  if (!has_others && !gguf_models(snapshot).empty()) return fetch_gguf(settings, {repo, ""});
   if (!snapshot.has("config.json")) {
     if (!snapshot.has("adapter_config.json"))
-      throw UserError("{} is no model in Hugging Face's layout: it has no config.json, but {}", repo.id,
+      throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
                       first_names(snapshot));
     snapshot.fetch({"adapter_config.json"});
-    return snapshot.folder();  // opening it says what to do with an adapter
+    return snapshot.folder();  // ModelRepository's error says what to do with an adapter
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
   if (names_code(snapshot))
@@ -103,7 +175,7 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
 fs::path fetch_adapter(const HubSettings& settings, const RepoName& repo) {
   const Snapshot snapshot = Snapshot::open(settings, repo);
   if (!snapshot.has("adapter_config.json"))
-    throw UserError("{} is no adapter: it has no adapter_config.json, but {}{}", repo.id, first_names(snapshot),
+    throw UserError("{} is not an adapter: it has no adapter_config.json; it has {}{}", repo.id, first_names(snapshot),
                     snapshot.has("config.json") ? "; a model belongs in model_name_or_path" : "");
   const bool safe = snapshot.has("adapter_model.safetensors");
   snapshot.fetch(names_where(snapshot, [&](const std::string& name) {

@@ -57,7 +57,7 @@ std::string adapter_key(std::string_view parameter);
 struct AdapterTensor {
   std::string module;  // as in adapter_key
   AdapterPart part;
-  const TensorEntry* entry;  // in the folder's file
+  const TensorEntry* entry;  // the tensor in the folder's file
 };
 
 // An adapter on disk. Move-only.

@@ -42,11 +42,13 @@ void TensorMerge::apply(const Box& box, const Dims& dims, float* values) const {
     const int64_t row = first / columns, column = first % columns;
     for (const Change& change : changes_) {
       const int64_t rank = change.left.shape().dims[1];
+      const int64_t expert = row / (change.left.shape().dims[0] / change.experts);
       const float* left = change.left.as<float>().data() + row * rank;
+      const float* rights = change.right.as<float>().data() + expert * rank * columns;
       std::fill(sum.begin(), sum.end(), 0.0f);
       for (int64_t k = 0; k < rank; ++k) {
         const float factor = left[k];
-        const float* right = change.right.as<float>().data() + k * columns + column;
+        const float* right = rights + k * columns + column;
         for (int64_t j = 0; j < width; ++j) sum[j] += factor * right[j];
       }
       for (int64_t j = 0; j < width; ++j) values[j] += change.scale * sum[j];
@@ -83,6 +85,33 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   change.factor = std::move(factor);
 }
 
+// A [E r, in] and B [out, r E] become a matrix for each expert: [out, in] or, with `in_first`, [in, out].
+TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostArray& b, int64_t experts,
+                                                 bool in_first) {
+  const int64_t rank = a.shape().dims[0] / experts, in = a.shape().dims[1], out = b.shape().dims[0];
+  const int64_t rows = in_first ? in : out, columns = in_first ? out : in;
+  TensorMerge::Change change;
+  change.experts = experts;
+  change.left = HostArray({DType::kF32, {experts * rows, rank}});
+  change.right = HostArray({DType::kF32, {experts * rank, columns}});
+  float *of_a = (in_first ? change.left : change.right).as<float>().data(),
+        *of_b = (in_first ? change.right : change.left).as<float>().data();
+  // A value of `left` lies at [expert, row, k], of `right` at [expert, k, column].
+  auto place = [&](bool left, int64_t expert, int64_t at, int64_t k) {
+    return left ? (expert * rows + at) * rank + k : (expert * rank + k) * columns + at;
+  };
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t k = 0; k < rank; ++k) {
+      for (int64_t i = 0; i < in; ++i) of_a[place(in_first, e, i, k)] = a.as<float>()[(e * rank + k) * in + i];
+      for (int64_t o = 0; o < out; ++o) of_b[place(!in_first, e, o, k)] = b.as<float>()[(o * rank + k) * experts + e];
+    }
+  return change;
+}
+
+bool AdapterMerge::in_first(const Param& param) const {
+  return param.role == Role::kExpertsFused && model_.config.experts.in_first;
+}
+
 AdapterMerge::AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters)
     : model_(model), adapters_(std::move(adapters)) {
   for (const Param& param : model.params)
@@ -107,12 +136,17 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     if (!lora) continue;
     Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
     // PEFT stores A as [E r, in] and B as [out, r E] for all experts; gate and up are halves of one parameter.
+    if (place.param->has_experts()) {
+      const int64_t all = place.param->dims[0] * lora->rank;
+      if (a[0] != all || b[1] != all) refuse(name, dims, wanted);
+    }
     if (place.param->of_experts()) {
-      const int64_t all = place.param->dims[0] * options.rank, halves = place.param->role == Role::kExpertDown ? 1 : 2;
-      if (a[0] != all || b[1] != all || b[0] % halves != 0) refuse(name, dims, wanted);
+      const int64_t halves = place.param->role == Role::kExpertDown ? 1 : 2;
+      if (b[0] % halves != 0) refuse(name, dims, wanted);
       dims[0] /= halves;
     }
-    if (options.fan_in_fan_out) std::swap(dims[0], dims[1]);
+    if (options.fan_in_fan_out || in_first(*place.param)) std::swap(dims[0], dims[1]);
+    if (place.param->role == Role::kExpertsFused) dims.insert(dims.begin(), place.param->dims[0]);
     if (dims != wanted) refuse(name, dims, wanted);
   }
 }
@@ -147,9 +181,13 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
     const LoraOptions& options = options_[i];
     const std::optional<LoraPair> lora = lora_of(adapter, options, found->second);
     if (!lora) continue;
-    TensorMerge::Change change{.scale = static_cast<float>(options.scale()), .by_column = options.fan_in_fan_out};
-    if (param->of_experts()) {
-      const int64_t experts = param->dims[0], expert = index % experts, rank = options.rank;
+    TensorMerge::Change change{.scale = static_cast<float>(lora->scale), .by_column = options.fan_in_fan_out};
+    if (param->role == Role::kExpertsFused) {
+      change = of_all_experts(adapter.file.read(*lora->a).to(DType::kF32), adapter.file.read(*lora->b).to(DType::kF32),
+                              param->dims[0], in_first(*param));
+      change.scale = static_cast<float>(lora->scale);
+    } else if (param->of_experts()) {
+      const int64_t experts = param->dims[0], expert = index % experts, rank = lora->rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
       const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // up's outputs follow the gate's
       TensorEntry by_expert = *lora->b;
@@ -180,7 +218,11 @@ std::optional<AdapterMerge::LoraPair> AdapterMerge::lora_of(const AdapterFolder&
   LoraPair out;
   for (const Param& param : lora_params_of(model_, options, *place.param)) {
     const TensorEntry* entry = adapter.find(param.stored_name(layer));
-    if (param.role == Role::kLoraA) out.a = entry;
+    if (param.role == Role::kLoraA) {
+      out.a = entry;
+      out.rank = param.dims[param.dims.size() - 2];
+      out.scale = options.scale(out.rank / options.rank);
+    }
     if (param.role == Role::kLoraB) out.b = entry;
     if (param.role == Role::kLoraMagnitude) out.magnitude = entry;
   }

@@ -20,7 +20,8 @@ namespace fettle {
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
 // The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA
-// each output is scaled to its magnitude. Computes in f32, in the order of the adapters.
+// each output is scaled to its magnitude. A tensor of all experts is a matrix for each expert, one below the other.
+// Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
@@ -31,7 +32,8 @@ class TensorMerge {
  private:
   friend class AdapterMerge;
   struct Change {
-    HostArray left, right;  // f32 [rows, r], [r, columns]
+    HostArray left, right;  // f32 [rows, r], [r, columns]; of all experts: [E rows, r], [E r, columns]
+    int64_t experts = 1;
     float scale = 1;
     std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
     bool by_column = false;     // outputs are columns
@@ -67,7 +69,11 @@ class AdapterMerge {
   };
   struct LoraPair {
     const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // magnitude is null without DoRA
+    int64_t rank = 0;
+    double scale = 1;
   };
+  static TensorMerge::Change of_all_experts(const HostArray& a, const HostArray& b, int64_t experts, bool in_first);
+  bool in_first(const Param& param) const;
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
   // Returns the index of the first adapter whose LoRA weights change the tensor: the one after the last adapter that
   // saved it whole.
@@ -77,7 +83,7 @@ class AdapterMerge {
 
   const Model& model_;
   std::vector<AdapterFolder> adapters_;
-  std::vector<LoraOptions> options_;  // of adapters_, in order
+  std::vector<LoraOptions> options_;  // the options of adapters_, in the same order
   std::map<std::string, Place> places_;
 };
 

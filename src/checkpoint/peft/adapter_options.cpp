@@ -68,6 +68,16 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
                           options.modules[0], linear);
   if (!config.target_parameters.empty()) {
     options.parameters = expert_parameters(model, config.target_parameters);
+    for (const std::string& parameter : options.parameters) {
+      const std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
+      const int64_t factor = config.rank(path) / config.r;
+      const bool gate_up = parameter.ends_with(".gate_up_proj");
+      if (gate_up) options.gate_up_factor = factor;
+      if (config.rank(path) != factor * config.r ||
+          config.alpha(path) != static_cast<double>(factor) * config.lora_alpha || (factor != 1 && !gate_up))
+        throw UserError("{}: '{}' has a rank or alpha of its own that is not supported; merge the adapter with PEFT",
+                        file, parameter);
+    }
     if (!options.layers.empty())
       throw UserError(
           "{}: LoRA weights of experts together with linear layers that have LoRA weights on some layers only are not "

@@ -34,7 +34,7 @@ class AtomicFolder {
 
   std::filesystem::path target_, working_;
   Existing existing_;
-  std::shared_ptr<Presence> presence_;  // in the folder of `working_`
+  std::shared_ptr<Presence> presence_;  // this process's presence in the folder that contains `working_`
   bool committed_ = false;
 };
 

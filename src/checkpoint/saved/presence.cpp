@@ -38,7 +38,7 @@ std::string first_line(const char* file) {
 // When the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
-  const size_t name_end = stat.rfind(')');  // the name may hold anything
+  const size_t name_end = stat.rfind(')');  // the process's name before it may contain any character
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));
   std::string skipped;
@@ -132,7 +132,7 @@ Owner read_owner(const fs::path& file) {
   if (const std::string name = file.filename().string(); name.starts_with(kFilePrefix))
     owner.id = name.substr(kFilePrefix.size());
   const Json fields = Json::parse(text, nullptr, false);
-  owner.run = true;  // until it says otherwise
+  owner.run = true;  // unless the file says otherwise
   try {
     owner.host = fields.at("host").get<std::string>();
     owner.boot = fields.at("boot").get<std::string>();
@@ -144,7 +144,7 @@ Owner read_owner(const fs::path& file) {
     owner.run = fields.at("run").get<bool>();
     owner.settled = fields.at("settled").get<bool>();
   } catch (const Json::exception&) {
-    owner.boot.clear();  // half-written: only its time shows whether the owner is alive
+    owner.boot.clear();  // the file is incomplete: only its heartbeat can show that the owner is alive
   }
   return owner;
 }
@@ -232,7 +232,7 @@ void Presence::create() {
 
 void Presence::write() {
   std::string text = owner_.json().dump() + "\n";
-  if (owner_.settled) text.insert(text.size() - 1, " ");  // as long as with "false"
+  if (owner_.settled) text.insert(text.size() - 1, " ");  // keeps the length of the text with "false"
   if (pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return;
   const int error_number = errno;
   ::unlink(file_.c_str());
@@ -278,7 +278,8 @@ bool Presence::found_another(bool wait, Owner& other) {
   }
 }
 
-// Returns nothing if the file is gone. A run of unknown life is alive when its heartbeat changes.
+// Returns whether the process `id` is alive; nothing if its file is gone. When life_of() cannot tell, a changed
+// heartbeat shows that it is alive.
 std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
   const Life life = life_of(folder_, id, pace_.dead_after);
   double sign = 0;
@@ -287,8 +288,9 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
   return life;
 }
 
-// Returns whether a living run has the folder. If it does not have it yet, the run with the smaller id gets it. A run
-// that does not decide in time has it: its file may be half written, or it may be on a slow host.
+// Returns whether the other living run goes first. It does when it already has the folder; otherwise the run with the
+// smaller id goes first. A run whose file does not settle this in time also goes first: its file may be incomplete, or
+// its host slow.
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
   constexpr double kHalfWritten = 5;  // seconds
   if (other.settled) return true;

@@ -28,8 +28,13 @@ std::string manifest_checksum(Json manifest) {
   return xxh3_128(std::as_bytes(std::span(text)));
 }
 
-std::string shard_file(size_t index) {
-  return fmt::format("shards-{:05d}.bin", index + 1);
+std::string shard_file(int part, size_t index) {
+  return part == 0 ? fmt::format("shards-{:05d}.bin", index + 1)
+                   : fmt::format("shards-{:05d}-{:05d}.bin", part, index + 1);
+}
+
+std::string part_file(int part) {
+  return fmt::format("part-{:05d}.json", part);
 }
 
 template <typename Shard>
@@ -75,7 +80,7 @@ std::string xxh3_128(std::span<const std::byte> bytes) {
   return text;
 }
 
-StateWriter::StateWriter(fs::path folder) : folder_(std::move(folder)) {
+StateWriter::StateWriter(fs::path folder, int part) : folder_(std::move(folder)), part_(part) {
   std::error_code code;
   fs::create_directories(folder_, code);
   if (code) throw_file_error("create", folder_, code.value());
@@ -84,8 +89,8 @@ StateWriter::StateWriter(fs::path folder) : folder_(std::move(folder)) {
 void StateWriter::next_file() {
   if (file_) file_->finish();
   file_.reset();
-  file_.emplace(folder_ / shard_file(file_bytes_.size()));
-  file_bytes_.push_back(0);
+  files_.push_back({shard_file(part_, files_.size()), 0});
+  file_.emplace(folder_ / files_.back().name);
 }
 
 void StateWriter::add(const std::string& name, const Shape& global, const Box& box, std::span<const std::byte> bytes) {
@@ -97,24 +102,21 @@ void StateWriter::add(const std::string& name, const Shape& global, const Box& b
   Tensor& tensor = tensors_.try_emplace(name, Tensor{global, {}}).first->second;
   internal_check(tensor.shape == global, "StateWriter::add: '{}' is {} and {}", name, tensor.shape.to_string(),
                  global.to_string());
-  if (!file_ || (file_bytes_.back() > 0 && file_bytes_.back() + count > kFileBytes)) next_file();
-  int64_t& end = file_bytes_.back();
+  if (!file_ || (files_.back().bytes > 0 && files_.back().bytes + count > kFileBytes)) next_file();
+  int64_t& end = files_.back().bytes;
   const int64_t offset = (end + kAlignment - 1) / kAlignment * kAlignment;
   file_->write(offset, bytes);
   if (count > 0) end = offset + count;
-  tensor.shards.push_back({box, file_bytes_.size() - 1, count > 0 ? offset : 0, xxh3_128(bytes)});
+  tensor.shards.push_back({box, files_.size() - 1, count > 0 ? offset : 0, xxh3_128(bytes)});
 }
 
 void StateWriter::add(const std::string& name, const HostArray& array) {
   add(name, array.shape(), Box::whole(array.shape().dims), {array.data(), static_cast<size_t>(array.bytes())});
 }
 
-void StateWriter::finish(const Json& meta) {
-  if (file_) file_->finish();
+Json StateWriter::contents() const {
   Json tensors = Json::object();
   for (const auto& [name, tensor] : tensors_) {
-    internal_check(covers_exactly(tensor.shape.dims, tensor.shards),
-                   "StateWriter::finish: the shards of '{}' {} overlap or leave holes", name, tensor.shape.to_string());
     Json shards = Json::array();
     for (const Shard& shard : tensor.shards)
       shards.push_back({{"start", shard.box.start},
@@ -126,12 +128,44 @@ void StateWriter::finish(const Json& meta) {
         {"dtype", safetensors_name(tensor.shape.dtype)}, {"shape", tensor.shape.dims}, {"shards", std::move(shards)}};
   }
   Json files = Json::array();
-  for (size_t i = 0; i < file_bytes_.size(); ++i) files.push_back({{"name", shard_file(i)}, {"bytes", file_bytes_[i]}});
-  Json manifest = {{"format", kFormat},
-                   {"version", kVersion},
-                   {"files", std::move(files)},
-                   {"meta", meta},
-                   {"tensors", std::move(tensors)}};
+  for (const File& file : files_) files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  return {{"files", std::move(files)}, {"tensors", std::move(tensors)}};
+}
+
+void StateWriter::finish_part() {
+  if (file_) file_->finish();
+  write_json_file(folder_ / part_file(part_), contents());
+}
+
+void StateWriter::add_parts(int count) {
+  for (int part = 1; part < count; ++part) {
+    const fs::path path = folder_ / part_file(part);
+    const Json given = read_json_file(path);
+    const size_t first = files_.size();
+    for (const Json& file : given.at("files"))
+      files_.push_back({file.at("name").get<std::string>(), file.at("bytes").get<int64_t>()});
+    for (const auto& [name, row] : given.at("tensors").items()) {
+      Tensor& tensor = tensors_.try_emplace(name, Tensor{read_shape(row), {}}).first->second;
+      for (const Json& shard : row.at("shards"))
+        tensor.shards.push_back({{shard.at("start").get<Dims>(), shard.at("size").get<Dims>()},
+                                 first + shard.at("file").get<size_t>(),
+                                 shard.at("offset").get<int64_t>(),
+                                 shard.at("xxh3_128").get<std::string>()});
+    }
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+}
+
+void StateWriter::finish(const Json& meta) {
+  if (file_) file_->finish();
+  for (const auto& [name, tensor] : tensors_)
+    internal_check(covers_exactly(tensor.shape.dims, tensor.shards),
+                   "StateWriter::finish: the shards of '{}' {} overlap or leave holes", name, tensor.shape.to_string());
+  Json manifest = contents();
+  manifest["format"] = kFormat;
+  manifest["version"] = kVersion;
+  manifest["meta"] = meta;
   manifest["checksum"] = manifest_checksum(manifest);
   write_json_file(folder_ / kManifest, manifest);
 }

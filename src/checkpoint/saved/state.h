@@ -1,7 +1,9 @@
 // Defines StateWriter and StateReader: the training state of checkpoint-N/state/. It is exact to the bit and does not
 // depend on the mesh.
 //
-// manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-0000N.bin contain
+// Several processes may write parts of one state; each writes the boxes that it owns.
+//
+// manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-*.bin contain
 // their bytes, dense and row-major. A reader can read any box, whatever boxes were written.
 #pragma once
 
@@ -31,7 +33,9 @@ std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {
  public:
-  explicit StateWriter(std::filesystem::path folder);  // creates the folder; throws UserError when it is not writable
+  // Creates the folder. `part`: the number of the process, when several write this state. Throws UserError when the
+  // folder is not writable.
+  explicit StateWriter(std::filesystem::path folder, int part = 0);
   StateWriter(const StateWriter&) = delete;
   StateWriter& operator=(const StateWriter&) = delete;
 
@@ -41,6 +45,10 @@ class StateWriter {
   // Writes the manifest with `meta` (step, seed, data position, fingerprints, ...) and flushes. Throws InternalError
   // when a tensor's shards do not cover it exactly.
   void finish(const nlohmann::json& meta);
+  // Writes what this part has, for add_parts() of part 0. Call it instead of finish() for the other parts.
+  void finish_part();
+  // Adds parts 1 to count - 1, which are finished. Throws UserError when one is missing.
+  void add_parts(int count);
 
  private:
   struct Shard {
@@ -53,11 +61,17 @@ class StateWriter {
     Shape shape;
     std::vector<Shard> shards;
   };
+  struct File {
+    std::string name;
+    int64_t bytes;
+  };
   void next_file();
+  nlohmann::json contents() const;
 
   std::filesystem::path folder_;
+  int part_;
   std::map<std::string, Tensor> tensors_;
-  std::vector<int64_t> file_bytes_;
+  std::vector<File> files_;
   std::optional<OutputFile> file_;
 };
 

@@ -18,11 +18,11 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
   return grouping == RowGrouping::kNone ? 1 : 2;
 }
 
-// How the sequences of a step lie in its arrays.
+// How the sequences of a step are placed in its arrays.
 enum class Lines {
   kOwn,        // each sequence has a line of its own, in micro-batches of `sequences` lines
   kShared,     // sequences share lines, in micro-batches that have the same sequences as with kOwn
-  kRegrouped,  // the same, but any micro-batch may have a sequence, and their number depends on the sequences
+  kRegrouped,  // sequences share lines, in any micro-batch; a step has as many micro-batches as its sequences need
 };
 
 // Batches for training steps, or for evaluating held-out rows and evaluation sets.
@@ -42,7 +42,7 @@ struct BatchSpec {
   bool like_length = true;
   uint64_t seed = 42;
   int32_t pad_id = 0;
-  std::vector<std::string> skip_rows = {};  // "file:line" of rows whose places hold filler
+  std::vector<std::string> skip_rows = {};  // "file:line" of rows that filler replaces
   // With Lines::kOwn, T is the smallest of these that holds the step's longest sequence: few distinct shapes mean few
   // compilations. Otherwise T is at most the largest of them that a step can need. Empty: max_length rounded up to
   // `multiple`, and its halves down to 64.

@@ -111,7 +111,7 @@ void Batches::skip_rows() {
   }
   for (const std::string& name : wanted)
     if (!found.contains(name))
-      throw UserError("skip_rows: '{}' is no row to train; rows are named as messages name them, such as {}", name,
+      throw UserError("skip_rows: '{}' is not a row to train; write a row as messages do, for example {}", name,
                       examples_.source(0));
   if (!left) throw UserError("skip_rows: nothing is left to train without these rows; name fewer");
 }
@@ -227,7 +227,7 @@ std::vector<int64_t> Batches::lengths_of(const std::vector<Sequence>& sequences)
   return out;
 }
 
-// Of shapes that cost the same, the first one is taken.
+// Takes the shape with the lowest cost; among equal costs, the first one.
 Batches::Laid Batches::lay(const std::vector<Sequence>& sequences) const {
   const std::vector<int64_t> lengths = lengths_of(sequences);
   if (spec_.lines == Lines::kOwn) {
@@ -303,13 +303,13 @@ Batch Batches::at(int64_t step) const {
               .targets = HostArray(shape),
               .positions = HostArray::zeros(shape),
               .segments = HostArray::zeros(shape),
-              .rows = HostArray::zeros(shape),
+              .sequence_numbers = HostArray::zeros(shape),
               .preferences = HostArray::zeros({DType::kI32, {S}}),
               .sources = std::vector<std::string>(S)};
   batch.shape.sequences = S;
   auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
   auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
-  auto rows = batch.rows.as<int32_t>(), preferences = batch.preferences.as<int32_t>();
+  auto rows = batch.sequence_numbers.as<int32_t>(), preferences = batch.preferences.as<int32_t>();
   const int64_t K = examples_.classes_per_row();
   std::span<int32_t> token_types;
   std::span<float> classes;

@@ -24,17 +24,17 @@
 
 namespace fettle {
 
-// One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Documents are numbered
-// from 1 to S in the step's order; the number depends on the step alone, not on the layout. Where the examples run out,
-// numbers are left over.
+// One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
+// from 1 to S in the step's order; the number depends on the step alone, not on the layout. When the examples run out,
+// the last numbers are not used.
 struct Batch {
-  BatchShape shape;            // shape.sequences is S; with packing, as many as the step has documents
-  int64_t used = 1;            // the first micro-batches, which have the step's documents; the others are padding
+  BatchShape shape;            // shape.sequences is S; with packing, those that the step packs
+  int64_t used = 1;            // number of micro-batches with documents; those after them are padding
   HostArray tokens;            // padded with pad_id
   HostArray targets;           // targets[t] = label of token t+1 of the same document, kIgnore where not trained
   HostArray positions;         // 0.. within each document; 0 in padding
   HostArray segments;          // document number in the line from 1; 0 in padding
-  HostArray rows;              // document number in the step from 1; 0 in padding
+  HostArray sequence_numbers;  // number of the sequence in the step, from 1; 0 in padding
   HostArray preferences;       // [S]: each document's Preference as a number; 0 where it has none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
   HostArray classes;           // labelled rows only: f32 [S, classes a row]; 0 in filler and rows without a label
@@ -55,23 +55,25 @@ struct DataIdentity {
 // Safe to use from several threads at once.
 class Batches {
  public:
-  // With a grouping, spec.sequences is even. Throws UserError when there is no example, or none with a trained token;
-  // for an example longer than the largest length; for packing with a grouping or with labelled rows; and when a rated
-  // reply has no other row to take a mismatched reply from; and for a name in spec.skip_rows that no example has, or
-  // when nothing is left without them. Rows of spec.skip_rows count everywhere, but at() gives filler in their places.
+  // With a grouping, spec.sequences is even. Throws UserError when no example has a trained token; for an example
+  // longer than the largest length; for packing with a grouping or with labelled rows; when a rated reply has no other
+  // row to take a mismatched reply from; for a name in spec.skip_rows that no example has; and when spec.skip_rows
+  // leaves nothing. Rows of spec.skip_rows count everywhere, but at() gives filler in their places.
   Batches(Examples examples, BatchSpec spec);
 
   const BatchSpec& spec() const { return spec_; }
   int64_t steps_per_epoch() const;  // the last step of an epoch may hold filler
   int64_t examples() const;
-  int64_t groups() const;                                            // in an epoch
-  const std::vector<BatchShape>& shapes() const { return shapes_; }  // that at() may return, smaller lengths first
-  const BatchShape& fullest() const;                                 // the shape with the largest micro-batches
+  int64_t groups() const;  // in an epoch
+  const std::vector<BatchShape>& shapes() const {
+    return shapes_;
+  }                                   // the shapes that at() may return, smaller lengths first
+  const BatchShape& fullest() const;  // the shape with the largest micro-batches
   DataIdentity identity() const;
   // The batch of optimizer step `step` (0-based, counted over epochs). Pure: same step, same bytes.
   Batch at(int64_t step) const;
-  // Returns the share of an epoch's positions that are real tokens. Micro-batches that are not used, and with
-  // Lines::kOwn the lines of filler, do not count.
+  // Returns the share of an epoch's positions that are real tokens. Does not count unused micro-batches, nor, with
+  // Lines::kOwn, the lines of filler.
   double use() const;
 
  private:
@@ -116,9 +118,8 @@ class Batches {
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions", as `train`, `eval` and `data` all report it; `per`
-// is " an epoch" or
-// "".
+// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions": the text with which `train`, `eval` and `data`
+// report batches. `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
 // Prefetches batches in the order of training: while the device works on one, another thread makes the next.

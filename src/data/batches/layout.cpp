@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// What a micro-batch costs in addition to its positions, in positions of one device: its weights are read once more.
+// The fixed cost of a micro-batch, in positions of one device, because it reads the weights once more.
 constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
 constexpr int64_t kLeastGain = 100;  // another shape must save at least 1 / kLeastGain of the positions
@@ -51,14 +51,14 @@ class OpenLines {
   }
 
   int64_t leaves_, length_;
-  std::vector<int64_t> room_;  // of node 1, the root, 2 and 3 below it, ...
+  std::vector<int64_t> room_;  // the maximum below each node: node 1 is the root, 2n and 2n + 1 are below node n
 };
 
 int64_t rounded_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
-// Micro-batches of `lines` lines that hold any step whose sequences fit a line.
+// Returns how many micro-batches of `lines` lines are enough for any step whose sequences fit a line.
 int64_t enough_micro_batches(const BatchSpec& spec, int64_t lines) {
   if (spec.lines != Lines::kRegrouped) return spec.micro_batches;
   const int64_t groups = std::max<int64_t>(1, lines / sequences_per_group(spec.grouping));
@@ -166,7 +166,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
       costs.back().push_back(layout ? layout_cost(*layout, shape, spec) : kNever);
     }
   }
-  // The samples' costs with the best of the chosen shapes but one.
+  // The cost of each sample with the best of the chosen shapes, without the shape chosen[left_out].
   auto best_without = [&](const std::vector<size_t>& chosen, size_t left_out) {
     std::vector<int64_t> best(samples.size(), kNever);
     for (size_t k = 0; k < chosen.size(); ++k)
@@ -178,7 +178,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     for (size_t i = 0; i < best.size(); ++i) sum += std::min(best[i], costs[shape][i]);
     return sum;
   };
-  // The shape that lowers the sum most; `sure`: among those that hold every step.
+  // The shape that lowers the sum of costs most. When `sure` is true, only shapes that hold every step are considered.
   auto best_addition = [&](const std::vector<int64_t>& best, bool sure) {
     size_t found = all.size();
     for (size_t shape = 0; shape < all.size(); ++shape)
@@ -197,7 +197,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     if (before - sum_with(best, next) <= before / kLeastGain) break;
     chosen.push_back(next);
   }
-  // Each shape was chosen without those after it, so each is chosen again.
+  // Each shape was chosen before the later ones were known, so each is reconsidered once.
   for (size_t k = 0; k < chosen.size(); ++k) {
     bool sure = true;
     for (size_t other = 0; other < chosen.size(); ++other)

@@ -18,7 +18,7 @@ struct BatchShape {
   int64_t micro_batches = 1;  // A
   int64_t lines = 1;          // B, over all devices
   int64_t length = 0;         // T
-  int64_t sequences = 1;      // S: the numbers of sequences go up to this
+  int64_t sequences = 1;      // S: sequences are numbered from 1 to S
   bool counted = false;       // a step may use fewer micro-batches, and its program is told how many
 
   bool operator==(const BatchShape&) const = default;
@@ -26,7 +26,7 @@ struct BatchShape {
 
 // The shape with a line for each sequence of a step of `spec`.
 BatchShape padded_shape(const BatchSpec& spec, int64_t length);
-// The shape of a step of which every row is as long as rows may be. No other shape has larger micro-batches.
+// The shape of a step whose rows all have the largest length. No other shape has larger micro-batches.
 BatchShape fullest_shape(const BatchSpec& spec);
 
 struct Place {
@@ -35,7 +35,7 @@ struct Place {
 };
 
 struct LineLayout {
-  int64_t used = 0;           // micro-batches
+  int64_t used = 0;           // number of micro-batches
   std::vector<Place> places;  // of each sequence
 };
 

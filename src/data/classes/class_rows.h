@@ -15,7 +15,7 @@ namespace fettle {
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // when it is not empty, the texts are
+  std::vector<Message> messages;  // either this or the texts are empty
   std::string tools_json;
 };
 

@@ -78,7 +78,7 @@ class Scanning {
     if (value == *scan_.numbers.rbegin()) meet(scan_.largest);
   }
 
-  // Returns whether the list can only be a 0 or 1 for each label.
+  // Returns whether the list can only mean one 0 or 1 for each label.
   bool list(const ordered_json& value) {
     const auto size = static_cast<int64_t>(value.size());
     bool flags = !value.empty(), real = false, equal = false;

@@ -28,8 +28,9 @@ struct LabelScan {
   int64_t list_size = -1;       // the size of all lists; -2 when sizes differ, -1 when there is no list
   bool reals_in_lists = false;  // other than 0 and 1
   bool names_in_lists = false;
-  std::set<std::string> words;  // names, and numbers as they are spelled, also in lists; no reals except in texts
-  std::set<int64_t> numbers;    // whole numbers, also those spelled like 2.0
+  std::set<std::string>
+      words;  // the spelled names and numbers, also those in lists; a number with a fraction only when it is a text
+  std::set<int64_t> numbers;  // whole numbers, also those spelled like 2.0
 
   // Whether each list holds one 0 or 1 for each of `labels` labels. Else lists hold label numbers or names.
   bool yes_or_no(int64_t labels) const;

@@ -10,6 +10,7 @@
 #include "data/read/hub_folder.h"
 #include "data/read/hub_rows.h"
 #include "data/read/rows.h"
+#include "hub/snapshot.h"
 
 namespace fettle {
 namespace {
@@ -17,9 +18,9 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-const std::vector<std::string_view> kKeys = {"file_name",  "formatting", "columns",    "tags",           "num_samples",
-                                             "ranking",    "split",      "subset",     "folder",         "hf_hub_url",
-                                             "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
+const std::vector<std::string_view> kKeys = {
+    "file_name", "formatting", "columns",    "tags",       "num_samples", "ranking",         "split", "subset",
+    "folder",    "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url",  "cloud_file_name", "file"};
 const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",  "history", "messages", "system",
                                                 "tools",   "images", "videos",    "audios",  "chosen",   "rejected",
                                                 "kto_tag", "text",   "text_pair", "label"};
@@ -94,11 +95,27 @@ std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& 
   const std::string& name = take_scope ? scope : face;
   if (name.empty() || !hub)
     throw UserError("{}: {} cannot be fetched; download it, and give its file_name", where,
-                    entry.contains("script_url") ? "what a Python script makes" : "it");
+                    entry.contains("script_url") ? "the output of a Python script" : "it");
   const std::optional<RepoName> repo = read_repo_name(RepoKind::kDataset, name);
   if (!repo) throw UserError("{}: '{}' is neither a folder nor a name of a data set on the hub", where, name);
   const Hub wanted = take_scope ? Hub::kModelScope : Hub::kHuggingFace;
   return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
+}
+
+// Splits "train[:10%]" or "train[:500]" into the name and the part of the rows, which goes into `source`.
+std::string cut_slice(const std::string& where, const std::string& split, DataSource& source) {
+  const size_t open = split.find('[');
+  if (open == std::string::npos) return split;
+  std::string part = split.substr(open);
+  const bool share = part.ends_with("%]");
+  part = part.starts_with("[:") && part.ends_with("]") ? part.substr(2, part.size() - (share ? 4 : 3)) : "";
+  if (part.empty() || part.size() > 15 || part.find_first_not_of("0123456789") != std::string::npos)
+    throw UserError("{}.split: found '{}', wanted a name, perhaps with [:N] or [:N%]", where, split);
+  if (share)
+    source.first_share = std::stod(part) / 100;
+  else
+    source.first_rows = std::stoll(part);
+  return split.substr(0, open);
 }
 
 DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir,
@@ -116,8 +133,10 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   if (entry.contains("formatting") && !entry["formatting"].is_string())
     throw UserError("{}.formatting: found {}, wanted a string", where, entry["formatting"].dump());
   source.formatting = entry.value("formatting", "alpaca");
-  if (source.formatting != "alpaca" && source.formatting != "sharegpt" && source.formatting != "openai")
-    throw UserError("{}.formatting: '{}' is not known; use alpaca, sharegpt or openai", where, source.formatting);
+  static const std::vector<std::string> kFormats = {"alpaca", "sharegpt", "openai", "alpaca_prompt"};
+  if (std::find(kFormats.begin(), kFormats.end(), source.formatting) == kFormats.end())
+    throw UserError("{}.formatting: '{}' is not known; use one of {}", where, source.formatting,
+                    fmt::join(kFormats, ", "));
   if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
   if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
   // When an entry does not describe its rows, the format is detected.
@@ -130,18 +149,42 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   for (const char* kind : {"images", "videos", "audios"})
     if (source.columns.contains(kind))
       throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
-  const HubPart part{text_of(where, entry, "subset"), text_of(where, entry, "split"), text_of(where, entry, "folder")};
+  const std::string split = cut_slice(where, text_of(where, entry, "split"), source);
+  const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder")};
   const std::optional<fs::path> path = location(where, entry, dir);
   if (!path) {
     source.files = fetch_entry(where, entry, part, hub);
     return source;
   }
   try {
-    source.files = fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path);
+    const std::string file = text_of(where, entry, "file");
+    if (!file.empty())
+      source.files = data_files(*path / file);
+    else
+      source.files = fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path);
   } catch (const UserError& error) {
     throw UserError("{}: {}", where, error.what());
   }
   return source;
+}
+
+// The folder of a dataset_dir that is REMOTE:ORG/NAME: a folder of that name, else the data set on the hub, with its
+// dataset_info.json and the file of the entry `name`.
+fs::path remote_folder(const std::string& repo_name, const std::string& name, const std::optional<HubSettings>& hub) {
+  std::error_code none;
+  if (fs::is_directory(repo_name, none)) return repo_name;
+  const auto repo = hub ? read_repo_name(RepoKind::kDataset, repo_name) : std::nullopt;
+  if (!repo) throw UserError("dataset_dir: '{}' is neither a folder nor a name of a data set on the hub", repo_name);
+  const Snapshot snapshot = Snapshot::open(*hub, *repo);
+  const std::string info = "dataset_info.json";
+  if (!snapshot.has(info)) throw UserError("dataset_dir: {} has no {}", repo->id, info);
+  snapshot.fetch({info});
+  std::ifstream file(snapshot.folder() / info);
+  const ordered_json all = parse_json_or_discard<ordered_json>(std::string{std::istreambuf_iterator<char>(file), {}});
+  const bool named = all.is_object() && all.contains(name) && all[name].is_object();
+  const std::string rows = named ? text_of(info, all[name], "file_name") : "";
+  if (snapshot.has(rows)) snapshot.fetch({rows});
+  return snapshot.folder();
 }
 
 }  // namespace
@@ -157,6 +200,17 @@ std::string DataSource::tag(const std::string& what, const std::string& otherwis
 }
 
 DataSource find_source(const std::string& name, const fs::path& dataset_dir, const std::optional<HubSettings>& hub) {
+  if (name.starts_with("{")) {
+    const ordered_json entry = parse_json_or_discard<ordered_json>(name);
+    if (entry.is_discarded()) throw UserError("dataset: {} is not valid JSON", name);
+    std::string title = "an entry";
+    for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"})
+      if (entry.contains(key) && entry[key].is_string()) title = entry[key].get<std::string>();
+    return from_entry(title, entry, "dataset", dataset_dir, hub);
+  }
+  constexpr std::string_view kRemote = "REMOTE:";
+  if (const std::string dir = dataset_dir.string(); dir.starts_with(kRemote))
+    return find_source(name, remote_folder(dir.substr(kRemote.size()), name, hub), hub);
   const fs::path info = dataset_dir / "dataset_info.json";
   std::vector<std::string> names;
   if (fs::exists(info)) {
@@ -178,6 +232,13 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     source.name = name;
     std::error_code none;
     source.files = fs::is_directory(path, none) ? split_files(path, "", "") : data_files(path);
+    return source;
+  }
+  // ms-swift's "rows.jsonl#500".
+  if (const size_t mark = name.rfind('#'); mark != std::string::npos && mark + 1 < name.size() &&
+                                           name.find_first_not_of("0123456789", mark + 1) == std::string::npos) {
+    DataSource source = find_source(name.substr(0, mark), dataset_dir, hub);
+    source.num_samples = std::stoll(name.substr(mark + 1));
     return source;
   }
   const bool remote = hub && (dataset_dir == "ONLINE" || name.find('/') != std::string::npos);

@@ -15,12 +15,14 @@ namespace fettle {
 
 // Where rows are and how to read them.
 struct DataSource {
-  std::string name;                            // as the recipe gives it
-  std::vector<std::filesystem::path> files;    // in order
-  std::string formatting;                      // alpaca, sharegpt, openai; "" detects it from each row's columns
+  std::string name;                          // the name that the recipe gives
+  std::vector<std::filesystem::path> files;  // in order
+  std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // what (prompt, query, response, ...) -> the row's column
   std::map<std::string, std::string> tags;     // role_tag, content_tag, user_tag, ... -> the row's word
   std::optional<int64_t> num_samples;          // rows to take, chosen by the seed
+  std::optional<int64_t> first_rows;           // only this many, from the first file on
+  std::optional<double> first_share;           // only this share of the rows, from the first file on
   bool ranking = false;                        // the rows are preference pairs
 
   // Returns the name of the row's column for `what`: the entry's name for it, else `otherwise`.
@@ -28,10 +30,10 @@ struct DataSource {
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// `name` is a file, a folder (whose split `train` is taken, see hub_folder.h), a pattern with * or ?, or an entry of
-// dataset_dir/dataset_info.json, or with `hub` the name of a data set there (ORG/NAME, also with @REVISION). The files
-// of an entry or a data set that are on a hub are fetched. Throws UserError for an unknown name and for an unknown key
-// of an entry; the message suggests the nearest known one.
+// `name` is an entry itself as JSON, a file, a folder (its split `train` is taken, see hub_folder.h), a pattern with *
+// or ?, or an entry of dataset_dir/dataset_info.json. With `hub`, it may also be the name of a data set on that hub
+// (ORG/NAME or ORG/NAME@REVISION). Fetches files that are on a hub. Throws UserError for an unknown name and for an
+// unknown key of an entry; the message suggests the nearest known one.
 DataSource find_source(const std::string& name, const std::filesystem::path& dataset_dir,
                        const std::optional<HubSettings>& hub = std::nullopt);
 

@@ -29,7 +29,7 @@ std::string names_of(const Splits& splits) {
   Names names;
   for (const auto& [name, files] : splits)
     if (!name.empty()) names.push_back(name);
-  return names.empty() ? "not told by any name" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "unknown (no file name shows one)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 // The files of one split. In `splits`, files that belong to no split are under "".
@@ -53,7 +53,7 @@ Names choose(const fs::path& folder, const Splits& splits, const std::string& sp
   return files;
 }
 
-// train, validation or test, by the words in `path`; "" when it has none of their words.
+// Returns the split (train, validation or test) that a word in `path` names; "" when no word does.
 std::string split_of_words(const std::string& path) {
   static const std::map<std::string, std::string> kWords = {
       {"train", "train"},      {"training", "train"}, {"validation", "validation"},

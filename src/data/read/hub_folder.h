@@ -7,7 +7,8 @@
 
 namespace fettle {
 
-// A folder with the names of its data files, which need not be there yet; README.md is there if it has one.
+// A folder and the names of its data files. The files need not be on disk yet, but README.md must be if the data set
+// has one.
 struct DataFolder {
   std::filesystem::path path;
   std::vector<std::string> files;  // inside the folder, sorted

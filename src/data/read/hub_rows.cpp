@@ -26,7 +26,7 @@ std::string prefix_of(const std::string& folder) {
   return prefix.empty() || prefix == "." ? "" : prefix + "/";
 }
 
-// The data files below the prefix, named from there.
+// The data files below the prefix, with paths relative to it.
 std::vector<std::string> data_files_of(const Snapshot& snapshot, const std::string& prefix) {
   std::vector<std::string> out;
   for (const HubFile& file : snapshot.files())
@@ -48,7 +48,8 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name to take: the wanted one, else `otherwise`, else the only one. Throws UserError.
+// Returns `wanted`. When it is empty, returns the default `otherwise` if the parts have that name, else the only name.
+// Throws UserError when there is no such name.
 std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
                         const std::string& otherwise) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
@@ -96,7 +97,7 @@ std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
     return std::nullopt;
   } catch (const UserError&) {
     if (!settings.offline) throw;
-    return std::nullopt;  // the cache lacks the branch
+    return std::nullopt;  // offline, and the cache lacks the branch
   }
 }
 
@@ -111,9 +112,9 @@ std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& r
     if (const std::optional<Snapshot> rows = converted(settings, repo)) return fetch_converted(*rows, repo, part);
     if (script && files.empty())
       throw UserError(
-          "{}: a Python script makes its rows, which Fettle does not run, and the hub has no branch {} of it; convert "
-          "it "
-          "with the datasets library and name the file in `dataset`",
+          "{}: a Python script makes its rows. Fettle does not run scripts, and the hub has no branch {} with the "
+          "rows; "
+          "convert the data set with the datasets library and name the file in `dataset`",
           repo.id, kParquetBranch);
   }
   if (files.empty())

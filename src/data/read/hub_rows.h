@@ -19,7 +19,7 @@ struct HubPart {
 
 // Fetches the files that choose_split (hub_folder.h) finds in the repository's listing, and no others. A data set that
 // a Python script makes is taken from the branch refs/convert/parquet, where the hub keeps its rows as
-// SUBSET/SPLIT/NNNN.parquet. Throws UserError as Snapshot and choose_split, and when no file can be read as rows.
+// SUBSET/SPLIT/NNNN.parquet. Throws UserError like Snapshot and choose_split, and when no file can be read as rows.
 std::vector<std::filesystem::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part);
 
 }  // namespace fettle

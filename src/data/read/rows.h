@@ -36,10 +36,10 @@ std::vector<std::filesystem::path> data_files(const std::filesystem::path& path)
 // Whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);
 
-// Whether the name ends as one of a file of rows, and is none that describes a data set (dataset_info.json, ...).
+// Whether the name has the ending of a file of rows. False for files that describe a data set (dataset_info.json, ...).
 bool is_data_file(const std::filesystem::path& file);
 
-// How a file is read: its ending in lower case, less .gz or .zst (".jsonl" for rows.JSONL.gz).
+// How a file is read: its ending in lower case, without .gz or .zst (".jsonl" for rows.JSONL.gz).
 std::string kind_of(const std::filesystem::path& file);
 
 }  // namespace fettle

@@ -93,6 +93,8 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   key.add(name_of(s.rows)).add(s.template_name).add(s.default_system);
   key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
                       s.cutoff_len, s.train_on_prompt, s.mask_history, s.max_samples.value_or(-1), model_vocab_size));
+  key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",
+                      s.thinking.keep_old, s.thinking.drop_old));
   if (s.labels) {
     key.add(name_of(s.labels->problem)).add(s.labels_optional ? "labels optional" : "");
     if (s.labels->lists_are_yes_or_no) key.add(*s.labels->lists_are_yes_or_no ? "yes or no" : "numbers");

@@ -25,7 +25,8 @@ class DataCache {
   ~DataCache();
   DataCache(const DataCache&) = delete;
 
-  // The name of the store; "" when none is kept. Throws UserError when a file cannot be read, Interrupted.
+  // The name of the store; "" when none is kept. Throws UserError when a file cannot be read, and like
+  // InterruptScope::check after a signal.
   std::string key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const;
   // Null when there is no store or it cannot be used; `damaged` says whether there is one that must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;

@@ -26,7 +26,7 @@ class Examples {
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
   int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
   Preference preference(int64_t i) const;
-  std::span<const float> classes(int64_t i) const;  // as Example::classes; empty when there is no label
+  std::span<const float> classes(int64_t i) const;  // like Example::classes; empty when there is no label
   int64_t classes_per_row() const;                  // 0 except for labelled rows
   uint64_t digest(int64_t i) const;                 // equal for equal tokens, labels, preference and classes
   std::string source(int64_t i) const;              // "file:line"
@@ -54,7 +54,7 @@ class Examples {
 
   std::vector<Part> parts_;
   bool chosen_ = false;
-  std::vector<int64_t> order_;  // used when chosen_: numbers in the list of all parts' rows
+  std::vector<int64_t> order_;  // used when chosen_ is true: the rows' numbers, counted over all parts
 };
 
 }  // namespace fettle

@@ -213,7 +213,7 @@ void TokenWriter::fail() const {
   const int reason = errno;
   constexpr const char* kRemedy = "name another folder with data_cache";
   if (reason == ENOSPC || reason == EDQUOT)
-    throw DoesNotFit("the disk of {} is full of tokens; {}", folder_.string(), kRemedy);
+    throw DoesNotFit("{}: the disk is full, so the tokens cannot be stored; {}", folder_.string(), kRemedy);
   throw UserError("{} cannot be written: {}; {}", folder_.string(), std::strerror(reason), kRemedy);
 }
 

@@ -13,8 +13,8 @@ inline constexpr int64_t kBlock = 64;  // number of queries or keys in a block
 // Sizes of packed arrays, in words. `width` is head_dim padded to whole vectors; rows are padded to whole blocks.
 struct PackedSizes {
   int64_t blocks, padded, width;
-  int64_t across;  // words of one row that is packed across (contracted along the width)
-  int64_t down;    // rows, of `width` words, of one block that is packed down (contracted along its rows)
+  int64_t across;  // words in a row that is packed across (contracted along the width)
+  int64_t down;    // rows of a block that is packed down (contracted along its rows); a row has `width` words
   int64_t across_block() const { return kBlock * across; }
   int64_t down_block() const { return down * width; }
 };

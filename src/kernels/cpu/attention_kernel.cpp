@@ -15,11 +15,11 @@ using Tensors = std::vector<Tensor>;
 struct Site {
   Shape q, k;
   Partition split_q, split_k, split_segments;
-  Partition split_sums;  // of log-sum-exp [B, N, T]
+  Partition split_sums;  // how log-sum-exp [B, N, T] is split
   NamedAttributes attributes;
   AttentionProblem shard;  // sizes of one device's shard; pointers are not set
   int64_t devices;         // number of devices that compute different shards
-  int64_t flops;           // of one forward pass over all devices
+  int64_t flops;           // FLOPs of one forward pass over all devices
 
   std::vector<Partition> operand_splits() const {
     return {split_q, split_k, split_k, split_segments, {}, {{split_q.dims[2]}}};

@@ -52,8 +52,8 @@ struct BlockOps {
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                     int64_t row_words, Word* to);
-  // Packs the `width` first elements of each of `rows` rows as a column each: words along the width become rows of
-  // `row_words` words, a multiple of 16. An odd width is padded.
+  // Packs a transposed block: each of `rows` source rows, of `width` elements, becomes a column. The result has a row
+  // of `row_words` words (a multiple of 16) for each word along the width. An odd width is padded.
   void (*pack_turned)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
                       Word* to);
   // c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k], or

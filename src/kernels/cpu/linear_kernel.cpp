@@ -32,14 +32,14 @@ std::optional<LinearSite> read_linear(const CompositeSite& site) {
   if (!is_float(out.x) || !is_float(out.weight) || out.x.dims.size() != 3) return std::nullopt;
   out.rows.dims.resize(3);
   if (!out.rows.dims[2].empty()) return std::nullopt;
-  // Devices along an axis that splits no rows would compute the same product.
+  // Devices along an axis that does not split the rows would all compute the same product.
   if (out.x.elements() / shard_of(out.x, out.rows, site.mesh).elements() != site.mesh.size()) return std::nullopt;
   out.in = out.x.dims[2];
   out.out = out.weight.elements() / out.in;
   return out;
 }
 
-// What one call multiplies: sizes of one device's product and how its operands lie.
+// The product of one call: the sizes on one device, and the layout of the operands.
 struct ProductCall {
   int64_t m, n, k;
   bool a_turned, b_turned;

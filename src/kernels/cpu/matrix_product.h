@@ -24,8 +24,8 @@ struct ProductOperand {
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   ProductOperand a, b;
-  DType result = DType::kF32;     // of c: f32 or bf16
-  const BlockOps* ops = nullptr;  // null: the best of this CPU for the operands' dtypes
+  DType result = DType::kF32;     // dtype of c: f32 or bf16
+  const BlockOps* ops = nullptr;  // null: this CPU's fastest table for the operands' dtypes
 };
 
 // Returns the bytes of scratch memory, aligned to 64 bytes, that multiply() needs. They depend only on the sizes and

@@ -13,12 +13,12 @@ constexpr double kMasked = -1e30;  // below every score; finite, so that a row w
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
-  Tensor index_S;  // i32 place in the row
+  Tensor index_S;  // i32: place in the row
   Tensor segments_BS;
 };
 
-// One block of queries over all `keys`.
-Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segments_BT, const Keys& keys,
+// One block of queries over all `keys`. `index` has the queries' places, i32 [T], or [B, T] when rows differ.
+Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_BT, const Keys& keys,
               const AttentionOptions& options) {
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), n = q_BTNH.dim(2), h = q_BTNH.dim(3);
   const int64_t k = keys.k_BSKH.dim(2), s = keys.k_BSKH.dim(1), g = n / k;
@@ -27,16 +27,18 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index_T, const Tensor& segment
       q_BTKGH, keys.k_BSKH,
       {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}}, DType::kF32);
   Tensor scores_BKTGS = soft_cap(products * options.scale, options.softcap);
-  const Tensor distance_TS = expand(index_T, 1) - expand(keys.index_S, 0);
+  const bool alike = index.rank() == 1;  // in all rows
+  const Tensor distance =
+      alike ? expand(index, 1) - expand(keys.index_S, 0) : expand(index, 2) - reshape(keys.index_S, {1, 1, s});
   if (!options.slopes.empty()) {
     const Tensor slopes = literal(options.slopes, {DType::kF32, {1, k, 1, g, 1}});
-    scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance_TS, DType::kF32), {1, 1, t, 1, s});
+    scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance, DType::kF32), {alike ? 1 : b, 1, t, 1, s});
   }
   Tensor seen_BTS = compare(expand(segments_BT, 2), "EQ", expand(keys.segments_BS, 1));
   if (options.causal) {
-    Tensor seen_TS = compare(distance_TS, "GE", constant(0, DType::kI32));
-    if (options.window) seen_TS = logical_and(seen_TS, compare(distance_TS, "LT", options.window));
-    seen_BTS = logical_and(seen_BTS, seen_TS);
+    Tensor seen = compare(distance, "GE", constant(0, DType::kI32));
+    if (options.window) seen = logical_and(seen, compare(distance, "LT", options.window));
+    seen_BTS = logical_and(seen_BTS, seen);
   }
   const Tensor seen_B1T1S = reshape(seen_BTS, {b, 1, t, 1, s});
   const Tensor masked = select(seen_B1T1S, scores_BKTGS, constant(kMasked, DType::kF32));
@@ -94,7 +96,7 @@ Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T,
   const Tensor &q_BTNH = inputs[0], &k_BTKH = inputs[1], &v_BTKH = inputs[2], &segments_BT = inputs[3];
   const Keys seen{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(index_T, 0, 0, end),
                   slice(segments_BT, 1, 0, end)};
-  // Positions of queries are relative to the start of the range, so those of keys must be too.
+  // Positions of queries are relative to the start of the range, so positions of keys must be relative to it too.
   const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
@@ -126,6 +128,16 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
   return concatenate(outputs, 1);
 }
 
+// Writes each row's new keys or values at its own place filled_B.
+Tensor appended(Tensor cache_BSKH, const Tensor& new_BTKH, const Tensor& filled_B) {
+  const Tensor zero = constant(0, DType::kI32);
+  for (int64_t row = 0; row < cache_BSKH.dim(0); ++row)
+    cache_BSKH = dynamic_update_slice(
+        cache_BSKH, slice(new_BTKH, 0, row, row + 1),
+        {constant(static_cast<double>(row), DType::kI32), reshape(slice(filled_B, 0, row, row + 1), {}), zero, zero});
+  return cache_BSKH;
+}
+
 // Returns the window when it is a constant of the program; 0: no window, -1: not a constant.
 int64_t known_window(const Tensor& window) {
   if (!window) return 0;
@@ -152,17 +164,16 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
   PathScope scope("attention");
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1);
   if (cache != nullptr) {
-    const Tensor own_index_T = iota({DType::kI32, {t}}, 0);
-    const Tensor zero = constant(0, DType::kI32);
-    const std::vector<Tensor> at{zero, f.cache->filled, zero, zero};
     Tensor &keys_BSKH = cache->at("keys"), &values_BSKH = cache->at("values");
-    keys_BSKH = dynamic_update_slice(keys_BSKH, k_BTKH, at);
-    values_BSKH = dynamic_update_slice(values_BSKH, v_BTKH, at);
+    keys_BSKH = appended(keys_BSKH, k_BTKH, f.cache->filled);
+    values_BSKH = appended(values_BSKH, v_BTKH, f.cache->filled);
     const int64_t s = keys_BSKH.dim(1);
-    const Tensor index_T = own_index_T + f.cache->filled;
-    // Rows of generation are one document without padding; keys not yet filled lie after every query.
+    const Tensor own_T = iota({DType::kI32, {t}}, 0);
+    const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);
+    // During generation a row is one document without padding, and the positions of the cache that are not filled yet
+    // come after every query.
     const Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
-    return attend(q_BTNH, index_T, full(1, {DType::kI32, {b, t}}), keys, options);
+    return attend(q_BTNH, index, full(1, {DType::kI32, {b, t}}), keys, options);
   }
   if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel computes these
     std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};

@@ -101,9 +101,20 @@ Tensor Decoder::attention(const Layer& layer, const Tensor& x_BTD, LayerCache* c
   return attend(layer, rotate(layer, heads), cache);
 }
 
+Tensor Decoder::shared_expert(const Layer& layer, const Tensor& x_BTD) const {
+  const SharedExpert& shared = *config.shared_expert;
+  auto module = [&](const char* name, const Tensor& x) { return linear(f, layer, shared.module + name, x); };
+  const Tensor hidden = activation(config.hidden_act, module(".gate_proj", x_BTD)) * module(".up_proj", x_BTD);
+  const Tensor out = module(".down_proj", f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}));
+  return shared.gate.empty() ? out : out * logistic(linear(f, layer, shared.gate, x_BTD));
+}
+
 Tensor Decoder::mlp(const Layer& layer, const Tensor& x_BTD) const {
   const ModelConfig& c = config;
-  if (c.mlp == Mlp::kExperts) return experts_mlp(f, layer, x_BTD);
+  if (c.mlp == Mlp::kExperts && layer.has(c.experts.router + ".weight")) {
+    const Tensor routed = experts_mlp(f, layer, x_BTD);
+    return c.shared_expert ? routed + shared_expert(layer, x_BTD) : routed;
+  }
   auto hold = [&](const Tensor& hidden) { return f.sharding.constrain(hidden, {"batch", "length", "act_mlp"}); };
   if (c.mlp == Mlp::kPlain)
     return linear(f, layer, "mlp.c_proj", hold(activation(c.hidden_act, linear(f, layer, "mlp.c_fc", x_BTD))));
@@ -130,7 +141,7 @@ void add_attention(ParamList& list, const ModelConfig& c) {
       kv{c.num_key_value_heads * c.head_dim, "kv_heads"};
   const LinearOptions options{.bias = c.attention_bias};
   if (!c.fused_qkv.empty()) {
-    // All parts have the size of k and v; q takes q / kv of them.
+    // The fused dim has parts of the size of k: first q.size / kv.size parts for q, then one each for k and v.
     list.linear("self_attn." + c.fused_qkv, kv, d, {.bias = c.attention_bias, .parts = q.size / kv.size + 2});
   } else {
     list.linear("self_attn.q_proj", q, d, options);
@@ -145,16 +156,29 @@ void add_attention(ParamList& list, const ModelConfig& c) {
 }
 
 void add_mlp(ParamList& list, const ModelConfig& c) {
-  if (c.mlp == Mlp::kExperts) return add_expert_params(list, c);
   const SizedAxis d{c.hidden_size, "embed"}, f{c.intermediate_size, "mlp"};
+  if (c.mlp == Mlp::kExperts) {
+    if (c.expert_layers) list.in_layers(c.expert_layers->numbers);
+    add_expert_params(list, c);
+    if (c.shared_expert) {
+      const SizedAxis inner{c.shared_expert->size, "mlp"};
+      list.linear(c.shared_expert->module + ".gate_proj", inner, d);
+      list.linear(c.shared_expert->module + ".up_proj", inner, d);
+      list.linear(c.shared_expert->module + ".down_proj", d, inner);
+      if (!c.shared_expert->gate.empty()) list.linear(c.shared_expert->gate, {1, ""}, d);
+    }
+    if (!c.expert_layers) return;
+    list.in_layers(layers_without(*c.expert_layers, c.num_hidden_layers).numbers);
+  }
   const LinearOptions options{.bias = c.mlp_bias};
   if (c.mlp == Mlp::kFusedGated) list.linear("mlp.gate_up_proj", f, d, {.bias = c.mlp_bias, .parts = 2});
-  if (c.mlp == Mlp::kGated) {
+  if (c.mlp == Mlp::kGated || c.mlp == Mlp::kExperts) {
     list.linear("mlp.gate_proj", f, d, options);
     list.linear("mlp.up_proj", f, d, options);
   }
   if (c.mlp == Mlp::kPlain) list.linear("mlp.c_fc", f, d, options);
   list.linear(c.mlp == Mlp::kPlain ? "mlp.c_proj" : "mlp.down_proj", d, f, options);
+  if (c.mlp == Mlp::kExperts) list.in_layers();
 }
 
 void add_pre_norm_layer(ParamList& list, const ModelConfig& c) {

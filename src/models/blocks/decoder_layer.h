@@ -1,5 +1,5 @@
-// Defines the parts of a decoder's layer, from which families put their layers together. A part has two functions: one
-// that adds its parameters to the list, and one that computes it.
+// Defines the parts from which families build a decoder's layer. Each part has two functions: one that adds its
+// parameters to the list, and one that computes it.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class Decoder {
 
   // Attention in three steps. A family may change the heads between them.
   Heads project(const Layer& layer, const Tensor& x_BTD) const;  // self_attn.q_proj, k_proj, v_proj, or fused
-  Heads rotate(const Layer& layer, const Heads& heads) const;    // by the layer's rope, if it has one
+  Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns the values that the queries see, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
   // The same, after the linear layer `output`.
@@ -33,14 +33,16 @@ class Decoder {
   // Returns the norm of all heads together: x_BTNH as vectors of N H values.
   Tensor norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x_BTNH) const;
 
+  // The MLP, or the layer's experts with the shared one.
   Tensor mlp(const Layer& layer, const Tensor& x_BTD) const;
 
  private:
+  Tensor shared_expert(const Layer& layer, const Tensor& x_BTD) const;
   // The settings that differ from layer to layer are chosen inside the loop over the layers.
   Tensor window_of(const Layer& layer) const;  // null when no layer has a window
   Rope rope_of(const Layer& layer, const Tensor& window) const;
 
-  Tensor widths_, rotated_;  // by layer; null: all layers are alike
+  Tensor widths_, rotated_;  // the settings by layer; null: all layers have the same
   Rope rope_;
   std::optional<Rope> local_rope_;
 };

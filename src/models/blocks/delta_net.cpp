@@ -54,7 +54,8 @@ Tensor causal_convolution(const Tensor& x_BTC, const Tensor& weight_CW, const Te
   const int64_t t = x_BTC.dim(1), c = x_BTC.dim(2), w = weight_CW.dim(1);
   const Tensor all =
       before ? concatenate({convert(before, x_BTC.dtype()), x_BTC}, 1) : pad(x_BTC, {0, w - 1, 0}, {0, 0, 0});
-  // 0 is no document here: it comes before the first position, unless `before` continues the first document.
+  // Adds 1 to all numbers, so that 0 marks the positions before the row. With `before`, they belong to the first
+  // document.
   const Tensor segments = segments_BT + 1.0;
   const Tensor first = broadcast_to(slice(segments, 1, 0, 1), {segments.dim(0), w - 1});
   const Tensor of_all = concatenate({before ? first : zeros_like(first), segments}, 1);
@@ -75,7 +76,8 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   PathScope scope("delta_rule");
   const int64_t b = q.dim(0), t = q.dim(1), n = q.dim(2), dk = q.dim(3), dv = v.dim(3);
   const int64_t chunks = (t + chunk - 1) / chunk, missing = chunks * chunk - t;
-  // -> [B, N, X, C, ..]. Padding repeats the last document and changes nothing: beta is 0 and the decay 1.
+  // -> [B, N, X, C, ..]. Padding belongs to the last document and does not change the state, because there beta is 0
+  // and exp(decay) is 1.
   auto split = [&](const Tensor& x) {
     const Tensor padded = missing == 0 ? x : pad(x, Dims(static_cast<size_t>(x.rank()), 0), [&] {
       Dims high(static_cast<size_t>(x.rank()), 0);
@@ -89,8 +91,8 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   Tensor segments = segments_BT;
   if (missing > 0) segments = concatenate({segments, broadcast_to(slice(segments, 1, t - 1, t), {b, missing})}, 1);
   const Tensor of_chunk = reshape(segments, {b, 1, chunks, chunk});
-  const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // the document of a chunk's last position
-  const Tensor ahead =                                       // of the position before a chunk
+  const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // the document of each chunk's last position
+  const Tensor ahead =                                       // the document of the position before a chunk
       concatenate({slice(slice(of_chunk, 3, 0, 1), 2, 0, 1), slice(last, 2, 0, chunks - 1)}, 2);
 
   const Tensor queries = split(q), keys = split(k), values = split(v), rates = split(beta);
@@ -108,7 +110,7 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   const Tensor read_keys = product_of(inverse, weighted * expand(from_start, 4));
   const Tensor within = product_of(queries, keys, true) * between;
   const Tensor reads = queries * expand(from_start, 4), writes = keys * expand(to_end, 4);
-  const Tensor kept = slice(from_start, 3, chunk - 1, chunk);  // the share of the state that outlives the chunk
+  const Tensor kept = slice(from_start, 3, chunk - 1, chunk);  // the factor on the state from before the chunk
 
   auto by_chunk = [](const Tensor& x) {
     Dims order{2, 0, 1};

@@ -1,7 +1,7 @@
 // Defines the gated delta rule, a linear attention whose state is a matrix per head, and the short convolution before
 // it. Sources: Yang et al. 2024, "Gated Delta Networks"; transformers/models/qwen3_next.
 //
-// Documents of a row do not see each other: state and convolution begin anew at the start of each.
+// Documents of a row do not see each other: the state and the convolution start again at each document.
 #pragma once
 
 #include "models/blocks/layers.h"
@@ -20,8 +20,8 @@ struct DeltaRule {
 };
 
 // For each head, with the state S [K, H] (zero at first), at each position: S <- exp(decay) S; S <- S + beta k (v - S^T
-// k)^T; out = S^T q. All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. `state` is that
-// before the first position, which continues the first position's document; null: zero.
+// k)^T; out = S^T q. All inputs are f32: q, k [B, T, N, K], v [B, T, N, H], decay and beta [B, T, N]. `state` is the
+// state before the first position; the first document continues from it. Null: zero.
 //
 // Positions are computed in chunks. Within a chunk, the updates are the solution of a triangular system, whose inverse
 // is put together from blocks of 1, 2, 4, ... positions.

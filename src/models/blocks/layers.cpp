@@ -37,8 +37,8 @@ Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form) {
   PathScope scope(module);
   const Tensor& weight = layer[module + ".weight"];
-  Tensor y = f.float8 && !form.exact ? float8_product(f, x, weight, form.transposed)
-                                     : product(&f.sharding, x, weight, {.transposed = form.transposed});
+  Tensor y = f.float8 ? float8_product(f, x, weight, form.transposed)
+                      : product(&f.sharding, x, weight, {.transposed = form.transposed});
   if (layer.has(module + ".bias")) y = y + convert(layer[module + ".bias"], f.compute);
   return f.adapt ? f.adapt(layer, module, x, y) : y;
 }
@@ -111,6 +111,7 @@ Tensor log_sigmoid(const Tensor& x) {
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   Tensor rows = convert(take(table_VD, ids_BT), f.compute);
   if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
+  if (f.disturb) rows = f.disturb(rows);
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
 }
 

@@ -10,7 +10,6 @@ namespace fettle {
 
 struct LinearForm {
   bool transposed = false;  // the weight is [I, O..], not [O.., I]
-  bool exact = false;       // multiplied in Forward::compute also when Forward::float8 is set
 };
 
 struct ProductForm {

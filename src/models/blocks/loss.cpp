@@ -1,5 +1,7 @@
 #include "models/blocks/loss.h"
 
+#include <algorithm>
+
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 
@@ -45,7 +47,7 @@ Tensor from_chunks(const Tensor& x, int64_t sp) {
 }
 
 struct ChunkLoss {
-  Tensor losses_BC, correct_BC, dlogits_BCV;
+  Tensor losses_BC, correct_BC, dlogits_BCV, probs_BCV, trained_BC;
 };
 
 ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
@@ -60,7 +62,59 @@ ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
   const Tensor zero = constant(0, DType::kF32);
   const Tensor hit = convert(compare(target_logit, "GE", reshape(top, targets_BC.dims())), DType::kF32);
   return {select(trained, loss, zero), select(trained, hit, zero),
-          select(expand(trained, 2), weight / total - one_hot, zero)};
+          select(expand(trained, 2), weight / total - one_hot, zero), weight / total, trained};
+}
+
+// Returns the entropy of the most likely `most` tokens among themselves, [B, C].
+Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
+  const Tensor zero = constant(0, DType::kF32);
+  const Tensor top = expand(reduce_max(logits_BCV, {-1}), -1);
+  const Tensor x = logits_BCV - top;
+  const Tensor none = zeros_like(reduce_max(x, {-1}));
+  const Tensor lowest = constant(-1e30, DType::kF32);
+  // Each turn takes the largest value below those taken before, as often as it occurs and there is room.
+  const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
+  const ScanStep out =
+      scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
+        const Tensor value = reduce_max(select(compare(x, "LT", expand(c[0], 2)), x, lowest), {-1});
+        const Tensor same = convert(compare(x, "EQ", expand(value, 2)), DType::kF32);
+        const Tensor taken = minimum(reduce_sum(same, {-1}), c[1]);
+        const Tensor weight = exp(value) * taken;
+        return {{value, maximum(c[1] - taken, zero), c[2] + weight, c[3] + weight * maximum(value, lowest)}, {}};
+      });
+  return log(out.carries[2]) - out.carries[3] / out.carries[2];
+}
+
+// One chunk of the loss that is trained, by token, and its slope by the logits.
+struct ChunkObjective {
+  Tensor losses_BC, slope_BCV;
+};
+
+ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss& c, const Tensor& logits_BCV,
+                               const Tensor& other_BCV) {
+  ChunkObjective out{c.losses_BC, c.dlogits_BCV};
+  Tensor weight;
+  if (objective.weight == TokenObjective::Weight::kProbability) weight = exp(-c.losses_BC);
+  if (objective.weight == TokenObjective::Weight::kEntropy) {
+    constexpr int64_t kMost = 20;
+    constexpr double kScale = 3;
+    const Tensor entropy = top_entropy(logits_BCV, std::min(kMost, logits_BCV.dim(2)));
+    const Tensor least = constant(1e-30, DType::kF32);
+    weight = objective.power == 1 ? entropy * (1 / kScale)
+                                  : exp(log(maximum(entropy * (1 / kScale), least)) * objective.power);
+  }
+  if (weight) out = {out.losses_BC * weight, out.slope_BCV * expand(weight, 2)};
+  if (!other_BCV) return out;
+  const Tensor top = expand(reduce_max(other_BCV, {-1}), -1);
+  const Tensor raised = exp(other_BCV - top);
+  const Tensor total = expand(reduce_sum(raised, {-1}), -1);
+  const Tensor q = raised / total;
+  const Tensor own_top = expand(reduce_max(logits_BCV, {-1}), -1);
+  const Tensor own_total = log(expand(reduce_sum(exp(logits_BCV - own_top), {-1}), -1)) + own_top;
+  const Tensor kl = reduce_sum(q * ((other_BCV - top - log(total)) - (logits_BCV - own_total)), {-1});
+  const Tensor zero = constant(0, DType::kF32);
+  return {out.losses_BC + select(c.trained_BC, kl, zero) * objective.near,
+          out.slope_BCV + select(expand(c.trained_BC, 2), c.probs_BCV - q, zero) * objective.near};
 }
 
 }  // namespace
@@ -92,15 +146,25 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& h
   if (head_grad) carries.push_back(full(0, head_VD.shape().with_dtype(DType::kF32)));
   std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)};
   if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
+  const TokenObjective& objective = options.objective;
+  Tensor other_head;
+  if (objective.other_BTD) {
+    chunks.push_back(to_chunks(objective.other_BTD, chunk, sp));
+    other_head = f.sharding.constrain(convert(objective.other_head_VD, f.compute), {"act_vocab", ""});
+  }
   const ScanStep out =
       scan(t / chunk, carries, chunks,
            [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
              const ChunkLoss c = chunk_loss(scores, xs[1]);
-             const Tensor counted = options.weights_BT ? c.losses_BC * xs[2] : c.losses_BC;
+             Tensor other;
+             if (other_head)
+               other = f.sharding.constrain(logits(f, xs.back(), other_head), {"batch", "length", "act_vocab"});
+             const ChunkObjective trained = chunk_objective(objective, c, scores, other);
+             const Tensor counted = options.weights_BT ? trained.losses_BC * xs[2] : trained.losses_BC;
              ScanStep step{{carried[0] + reduce_sum(counted, {0, 1})}, {c.losses_BC, c.correct_BC}};
              if (!options.differentiable) return step;
-             Tensor slope = options.weights_BT ? c.dlogits_BCV * expand(xs[2], 2) : c.dlogits_BCV;
+             Tensor slope = options.weights_BT ? trained.slope_BCV * expand(xs[2], 2) : trained.slope_BCV;
              if (const double cap = f.config.logit_softcap; cap != 0)
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);

@@ -11,10 +11,25 @@ struct TokenLoss {
   Tensor correct_BT;  // f32, 1 where the largest logit is the target's
 };
 
+// What is trained besides plain cross-entropy. Gradients do not flow through a token's weight or the other model.
+struct TokenObjective {
+  enum class Weight {
+    kOne,
+    kProbability,  // of the target. Source: DFT, Wu 2025
+    kEntropy,      // (entropy of the 20 most likely tokens / 3) ^ power. Source: EAFT, 2026, with its approximation
+  };
+  Weight weight = Weight::kOne;
+  double power = 1;
+  // A term near * KL(q | p) per trained token, where q is what another model predicts. Source: ASFT, Zhu 2025.
+  double near = 0;
+  Tensor other_BTD, other_head_VD;  // that model's hidden states and head; null: no such term
+};
+
 struct LossOptions {
-  bool differentiable = false;  // makes `sum` differentiable; its gradient is computed together with the value
-  bool head_trained = false;    // also makes it differentiable with respect to the head
-  Tensor weights_BT;            // f32: factor on the loss of each token in `sum`; null: 1
+  bool differentiable = false;    // makes `sum` differentiable; its gradient is computed together with the value
+  bool head_trained = false;      // also makes it differentiable with respect to the head
+  Tensor weights_BT;              // f32: factor on the loss of each token in `sum`; null: 1
+  TokenObjective objective = {};  // of `sum`; losses_BT are always cross-entropy
   int64_t chunk_bytes = int64_t{128} << 20;  // bytes of one chunk's f32 logits on one device
 };
 

@@ -138,34 +138,97 @@ struct Routes {
   Tensor experts, weights;  // f32 [2 dims, n, k]
 };
 
-// Returns the k most likely experts of each token. Of equally likely experts the one with the lower number comes first.
+// One of the largest values along the last dim.
+struct Largest {
+  Tensor place;  // its number, f32 [..]
+  Tensor there;  // f32 [.., values]: 1 at its place
+};
+
+constexpr double kNever = -1e30;
+
+// Returns the `count` largest values, the largest first; of equal ones the first. kNever marks those that are out of
+// question.
+std::vector<Largest> largest_of(Tensor values, int64_t count) {
+  values = stop_gradient(values);
+  const Tensor place = counting(values.dims(), values.rank() - 1), end = number(values.dim(-1));
+  std::vector<Largest> out;
+  for (int64_t j = 0; j < count; ++j) {
+    const Tensor best = compare(values, "EQ", expand(reduce_max(values, {-1}), -1));
+    const Tensor first = end - reduce_max(where(best) * (end - place), {-1});
+    const Tensor there = compare(place, "EQ", expand(first, -1));
+    out.push_back({first, where(there)});
+    values = select(there, number(0) + kNever, values);
+  }
+  return out;
+}
+
+// Sets the scores of experts outside of the best groups to kNever.
+Tensor within_best_groups(const Routing& routing, const Tensor& scores) {
+  if (routing.groups == 1) return scores;
+  Dims apart = scores.dims();
+  apart.back() = routing.groups;
+  apart.push_back(scores.dim(-1) / routing.groups);
+  const Tensor by_group = reshape(scores, apart);
+  Tensor of_group;
+  for (const Largest& each : largest_of(by_group, routing.best_two ? 2 : 1)) {
+    const Tensor value = reduce_sum(by_group * each.there, {-1});
+    of_group = of_group ? of_group + value : value;
+  }
+  Tensor chosen;
+  for (const Largest& each : largest_of(of_group, routing.top_groups))
+    chosen = chosen ? chosen + each.there : each.there;
+  const Tensor open = broadcast_to(expand(compare(chosen, "GT", number(0)), -1), apart);
+  return reshape(select(open, by_group, full(kNever, by_group.shape())), scores.dims());
+}
+
+Tensor softmax(const Tensor& logits) {
+  const Tensor powers = exp(logits - expand(stop_gradient(reduce_max(logits, {-1})), -1));
+  return powers / expand(reduce_sum(powers, {-1}), -1);
+}
+
+// Returns the router's logits as f32.
+Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
+  const std::string& router = f.config.experts.router;
+  PathScope scope(router);
+  const Tensor in = f.config.routing.in_f32 ? convert(x_nD, DType::kF32) : x_nD;
+  auto times = [&](const Tensor& x, const std::string& name) {
+    return dot_general(x, convert(layer[name], x.dtype()), {.lhs_contracting = {x.rank() - 1}, .rhs_contracting = {1}});
+  };
+  Tensor y = times(in, router + ".weight");
+  if (layer.has(router + ".bias")) y = y + convert(layer[router + ".bias"], y.dtype());
+  if (f.expert_lora && !f.expert_lora->router.empty()) {
+    const std::string& lora = f.expert_lora->router;
+    y = y + times(times(in, lora + ".lora_A.weight"), lora + ".lora_B.weight") * f.expert_lora->scale;
+  }
+  return convert(y, DType::kF32);
+}
+
+// Returns the experts of each token with the best scores. Of equal ones the one with the lower number comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
-  // A rounded score could choose another expert.
-  const Tensor scores = convert(linear(f, layer, c.experts.router, x_nD, {.exact = true}), DType::kF32);
-  const Tensor powers = exp(scores - expand(stop_gradient(reduce_max(scores, {-1})), -1));
-  const Tensor probabilities = powers / expand(reduce_sum(powers, {-1}), -1);
-  const Tensor place = counting(scores.dims(), scores.rank() - 1);
-  Tensor left = stop_gradient(probabilities), taken = full(0, scores.shape());
+  const Tensor logits = router_logits(f, layer, x_nD);
+  const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
+  Tensor choice = scores;
+  if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
   std::vector<Tensor> experts, weights;
-  for (int64_t j = 0; j < c.experts_per_token; ++j) {
-    const Tensor largest = compare(left, "EQ", expand(reduce_max(left, {-1}), -1));
-    const Tensor to_end = number(c.num_experts) - place;
-    const Tensor expert = number(c.num_experts) - reduce_max(where(largest) * to_end, {-1});
-    const Tensor chosen = compare(place, "EQ", expand(expert, -1));
-    experts.push_back(expand(expert, -1));
-    weights.push_back(expand(reduce_sum(probabilities * where(chosen), {-1}), -1));
-    left = select(chosen, number(-1), left);
-    taken = taken + where(chosen);
+  Tensor taken = full(0, scores.shape());
+  for (const Largest& each : largest_of(within_best_groups(c.routing, choice), c.experts_per_token)) {
+    experts.push_back(expand(each.place, -1));
+    weights.push_back(expand(reduce_sum(scores * each.there, {-1}), -1));
+    taken = taken + each.there;
   }
   if (f.router) {
     Dims tokens;
     for (int64_t d = 0; d + 1 < scores.rank(); ++d) tokens.push_back(d);
     auto add_up = [&](const Tensor& x) { return expand(reduce_sum(x * mask_n1, tokens), 0); };
-    f.router = f.router + concatenate({add_up(taken), add_up(probabilities)}, 0);
+    f.router = f.router + concatenate({add_up(taken), add_up(scores)}, 0);
   }
   Tensor of_all = concatenate(weights, -1);
-  if (c.normalised_routes) of_all = of_all / expand(reduce_sum(of_all, {-1}), -1);
+  if (c.routing.normalised) {
+    const Tensor total = expand(reduce_sum(of_all, {-1}), -1);
+    of_all = of_all / (c.routing.sigmoid ? total + 1e-20 : total);
+  }
+  if (c.routing.scale != 1) of_all = of_all * c.routing.scale;
   return {concatenate(experts, -1), of_all};
 }
 
@@ -260,6 +323,7 @@ struct ExpertLinear {
   int64_t out, in;
   Tensor weights, a, b;
   int64_t rank = 0;
+  double scale = 1;  // of LoRA
   bool in_first = false;
   Tensor bias;  // rows of [out]; null: none
 };
@@ -277,32 +341,39 @@ class ExpertLinears {
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
     const Tensor b = part(f_.expert_lora->gate_up + ".lora_B.weight");
     add_lora(out, f_.expert_lora->gate_up, 0, slice(by_expert(b), 1, half * inner, (half + 1) * inner), 1);
+    out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // The fused layer gate_up [E, D, F, 2], whose outputs are pairs of the gate's and up's.
+  // The fused layer gate_up. Each device of tp has the gate's and up's outputs of its share, in the order of the whole.
   ExpertLinear gate_up() const {
-    const std::string& name = f_.config.experts.gate_up;
-    const int64_t outputs = 2 * f_.config.expert_size, d = f_.config.hidden_size, e = f_.config.num_experts;
-    ExpertLinear out{outputs / devices_.size(3), d, {}, {}, {}, 0, true, {}};
-    out.weights = rows_of_experts(devices_, reshape(part(name), {e, d, outputs}), 2);
-    if (layer_.has(name + "_bias"))
-      out.bias = rows_of_experts(devices_, reshape(part(name + "_bias"), {e, outputs, 1}), 1);
+    const ExpertNames& names = f_.config.experts;
+    const int64_t d = f_.config.hidden_size, e = f_.config.num_experts, inner = f_.config.expert_size;
+    const int64_t dim = names.in_first ? 2 : 1;
+    ExpertLinear out{2 * inner / devices_.size(3), d, {}, {}, {}};
+    out.in_first = names.in_first;
+    out.weights = rows_of_experts(devices_, outputs_by_device(part(names.gate_up), dim), dim);
+    if (layer_.has(names.gate_up + "_bias"))
+      out.bias = rows_of_experts(devices_, expand(outputs_by_device(part(names.gate_up + "_bias"), 1), 2), 1);
     if (!f_.expert_lora || f_.expert_lora->gate_up.empty()) return out;
-    add_lora(out, f_.expert_lora->gate_up, 0, by_expert(part(f_.expert_lora->gate_up + ".lora_B.weight")), 1);
+    const Tensor b = by_expert(part(f_.expert_lora->gate_up + ".lora_B.weight"));
+    const Dims apart = names.in_turns ? Dims{e, inner, 2, b.dim(2)} : Dims{e, 2, inner, b.dim(2)};
+    add_lora(out, f_.expert_lora->gate_up, 0, outputs_by_device(reshape(b, apart), 1), 1);
+    out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
   // The layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
-    const bool fused = f_.config.experts.fused();
+    const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
     const int64_t d = f_.config.hidden_size, t = devices_.size(3);
-    ExpertLinear out{d, f_.config.expert_size / t, rows(fused ? module : module + ".weight", fused ? 1 : 2), {}, {}};
-    out.in_first = fused;
+    ExpertLinear out{d, f_.config.expert_size / t, rows(fused ? module : module + ".weight", in_first ? 1 : 2), {}, {}};
+    out.in_first = in_first;
     // Each device of tp adds its share of the bias.
     if (layer_.has(module + "_bias"))
       out.bias = rows_of_experts(devices_,
                                  expand(convert(layer_[module + "_bias"], DType::kF32) / static_cast<double>(t), 2), 0);
     if (!f_.expert_lora || f_.expert_lora->down.empty()) return out;
     add_lora(out, f_.expert_lora->down, 2, by_expert(part(f_.expert_lora->down + ".lora_B.weight")), 0);
+    out.scale = f_.expert_lora->scale;
     return out;
   }
 
@@ -310,6 +381,21 @@ class ExpertLinears {
   Tensor part(const std::string& name) const { return convert(layer_[name], f_.compute); }
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
+  }
+  // Joins the two dims of outputs of gate_up, [F, 2] or [2, F] at `dim`, so that equal parts of the result belong to
+  // the devices of tp.
+  Tensor outputs_by_device(const Tensor& x, int64_t dim) const {
+    const int64_t t = devices_.size(3), inner = f_.config.expert_size;
+    Dims joint = x.dims();
+    joint.erase(joint.begin() + dim);
+    joint[dim] = 2 * inner;
+    if (f_.config.experts.in_turns || t == 1) return reshape(x, joint);
+    Dims apart = x.dims(), order;
+    apart[dim + 1] = t;
+    apart.insert(apart.begin() + dim + 2, inner / t);
+    for (size_t d = 0; d < apart.size(); ++d) order.push_back(static_cast<int64_t>(d));
+    std::swap(order[dim], order[dim + 1]);
+    return reshape(transpose(reshape(x, apart), order), joint);
   }
   // lora_B [O, r, E] -> [E, O, r].
   static Tensor by_expert(const Tensor& b) { return transpose(b, {2, 0, 1}); }
@@ -343,12 +429,32 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
 void add_expert_params(ParamList& list, const ModelConfig& c) {
   const int64_t e = c.num_experts, d = c.hidden_size, inner = c.expert_size;
   list.add(c.experts.router + ".weight", {e, d}, {"", "embed"}, Role::kRouter);
+  if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kCorrection, Init::kZeros);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
   if (c.experts.fused()) {
-    list.add_fused(c.experts.gate_up, {e, d, inner, 2}, {"experts", "embed", "mlp", ""}, 2, Role::kExpertsFused);
-    list.add(c.experts.down, {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertsFused);
+    // Adds gate_up, or its bias, whose outputs lie before or after the other dims.
+    auto add = [&](const std::string& name, const Dims& before, const Dims& after, Role role) {
+      Dims dims{e};
+      LogicalAxes axes{"experts"};
+      auto append = [&](const Dims& more, const LogicalAxes& of_them) {
+        dims.insert(dims.end(), more.begin(), more.end());
+        axes.insert(axes.end(), of_them.begin(), of_them.end());
+      };
+      append(before, LogicalAxes(before.size(), "embed"));
+      const int fused = static_cast<int>(dims.size());
+      append(c.experts.in_turns ? Dims{inner, 2} : Dims{2, inner},
+             c.experts.in_turns ? LogicalAxes{"mlp", ""} : LogicalAxes{"", "mlp"});
+      append(after, LogicalAxes(after.size(), "embed"));
+      list.add_fused(name, dims, axes, fused, role);
+    };
+    const bool in_first = c.experts.in_first;
+    add(c.experts.gate_up, in_first ? Dims{d} : Dims{}, in_first ? Dims{} : Dims{d}, Role::kExpertsFused);
+    if (in_first)
+      list.add(c.experts.down, {e, inner, d}, {"experts", "mlp", "embed"}, Role::kExpertsFused);
+    else
+      list.add(c.experts.down, {e, d, inner}, {"experts", "embed", "mlp"}, Role::kExpertsFused);
     if (!c.expert_bias) return;
-    list.add_fused(c.experts.gate_up + "_bias", {e, inner, 2}, {"experts", "mlp", ""}, 1, Role::kExpertBias);
+    add(c.experts.gate_up + "_bias", {}, {}, Role::kExpertBias);
     list.add(c.experts.down + "_bias", {e, d}, {"experts", "embed"}, Role::kExpertBias, Init::kZeros);
     return;
   }
@@ -392,16 +498,17 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
             y = y + convert(reshape(take(linear.bias, expert), devices.with(kAll, {1, linear.out})), dtype);
           if (!linear.a) return y;
           const Tensor low = product(x, linear.a, {linear.rank, linear.in}, f.compute);
-          return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * f.expert_lora->scale;
+          return y + product(low, linear.b, {linear.out, linear.rank}, dtype) * linear.scale;
         };
         const Tensor x = devices.constrain(take(tokens, ids), kAll);
         Tensor of_gate = times(x, gate, f.compute), of_up;
         if (fused) {
-          Dims one = of_gate.dims(), pairs = one;
-          pairs.back() = one.back() /= 2;
-          pairs.push_back(2);
-          const Tensor both = reshape(of_gate, pairs);
-          of_gate = reshape(slice(both, 6, 0, 1), one), of_up = reshape(slice(both, 6, 1, 2), one);
+          Dims one = of_gate.dims(), apart = one;
+          const int64_t half = one.back() /= 2, dim = c.experts.in_turns ? 6 : 5;
+          apart.back() = c.experts.in_turns ? half : 2;
+          apart.push_back(c.experts.in_turns ? 2 : half);
+          const Tensor both = reshape(of_gate, apart);
+          of_gate = reshape(slice(both, dim, 0, 1), one), of_up = reshape(slice(both, dim, 1, 2), one);
         } else {
           of_up = times(x, up, f.compute);
         }

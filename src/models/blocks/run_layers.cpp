@@ -39,7 +39,7 @@ std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_pre
   return out;
 }
 
-// Repeats of a group whose layers save the same values.
+// A range of a group's repeats whose layers save the same values.
 struct Part {
   int64_t first, repeats;
   Remat saves;
@@ -78,7 +78,8 @@ class Layers {
     }
     const std::vector<CacheArray>& kinds = f_.cache->kinds;
     LayerCache cache;
-    std::vector<std::vector<Tensor>> starts(kinds.size());  // of the layer's slice; empty: the layer has none
+    std::vector<std::vector<Tensor>> starts(
+        kinds.size());  // start indices of the layer's slice; empty: the layer has no such array
     for (size_t i = 0; i < kinds.size(); ++i) {
       const LayerSet& has = kinds[i].layers;
       if (!has.contains(lowest)) continue;
@@ -103,7 +104,8 @@ class Layers {
     const bool scores_again = f_.remat.scores_again;
     for (const Part& part : parts_of(f_, group)) {
       f_.remat.scores_again = scores_again && part.saves != Remat::kFull;
-      // A period of several layers: each is a loop of one trip, and the outer loop saves only what these save.
+      // In a period of several layers, each layer is an inner loop of one trip. The outer loop then saves only what the
+      // inner loops save.
       const Remat outer = group.period == 1 || part.saves == Remat::kNone ? part.saves : Remat::kDots;
       const ScanBody body = [&](const Tensor& trip, const std::vector<Tensor>& carried,
                                 const std::vector<Tensor>& weights) {

@@ -9,12 +9,12 @@
 
 namespace fettle {
 
-// The arrays of the cache that one layer has, by name. The layer replaces them by those with the new tokens.
+// One layer's arrays of the cache, by name. The layer replaces them with arrays that include the new tokens.
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
 
 // Runs `body(layer, x, cache)` over all layers, one scan for each group of them (layer_groups.h). A scan's body has the
-// code of one period: a layer's weights tell the body of which kind the layer is. Each layer is rematerialised by
+// code of one period. The body sees from a layer's weights which kind of layer it is. Each layer is rematerialised by
 // itself. With f.cache, the body gets the layer's part of the cache.
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body);
 

@@ -44,7 +44,8 @@ void add_arrays(const hlo::Shape& shape, const std::string& instruction, std::ve
   int64_t size = 128;  // starts at 128 so that the size in bits of every accepted array fits in 63 bits
   for (int64_t dim : array.dims) {
     if (dim < 0 || __builtin_mul_overflow(size, dim, &size))
-      throw DeviceError("the compiled program's {} has dims {}", instruction, to_string(array.dims));
+      throw DeviceError("the compiled program's {} has invalid dims {}: one is negative, or the array is too large",
+                        instruction, to_string(array.dims));
   }
   out.push_back(std::move(array));
 }

@@ -61,7 +61,7 @@ struct HloInstruction {
 
 struct HloComputation {
   std::string name;
-  std::vector<HloInstruction> instructions;  // in the schedule's order when there is one
+  std::vector<HloInstruction> instructions;  // in the order of the schedule, when the program has one
   int root = 0;
 
   const HloInstruction& root_instruction() const { return instructions[root]; }

@@ -85,7 +85,7 @@ class Walk {
 
   Timeline take() {
     out_.host_bound = std::max(host_bounds_[kFromHost], host_bounds_[kToHost]);
-    out_.hidden_seconds = out_.transfer_seconds - out_.exposed_seconds;
+    out_.hidden_seconds = std::max(0.0, out_.transfer_seconds - out_.exposed_seconds);
     out_.seconds = out_.arithmetic_seconds + out_.memory_seconds + out_.exposed_seconds;
     for (auto& [key, contributor] : contributors_) out_.largest.push_back(std::move(contributor));
     std::stable_sort(out_.largest.begin(), out_.largest.end(),

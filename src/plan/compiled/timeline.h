@@ -15,7 +15,7 @@ namespace fettle {
 // The assumptions of the estimate in addition to the data sheet's figures.
 struct Assumptions {
   double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach
-  double memory_share = 0.8;        // of the memory's bandwidth
+  double memory_share = 0.8;        // share of the memory's bandwidth that kernels reach
   double link_share = 0.75;         // share of the bandwidth of links, network and host link
   double kernel_seconds = 3e-6;     // shortest time of a kernel
   double transfer_seconds = 20e-6;  // fixed time of a collective, in addition to its bytes
@@ -48,7 +48,7 @@ struct Timeline {
   double flops = 0;  // matrix products and convolutions
   double memory_bytes = 0;
   double link_bytes = 0, network_bytes = 0;
-  std::vector<Contributor> largest;  // by exposed seconds, at most 12
+  std::vector<Contributor> largest;  // the parts with the most exposed seconds, at most 12
   std::vector<std::string>
       unknown_loops;        // loops with unknown trip count, counted as one trip (not loops over experts)
   Assumptions assumptions;  // the assumptions of this estimate

@@ -1,4 +1,4 @@
-// Defines Tracker: a place outside of the run's own logs that shows its figures, such as TensorBoard.
+// Defines Tracker: a tool besides the run's own logs that shows its figures, such as TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@
 
 namespace fettle {
 
-// What a tracker is told about the run at its start.
+// What a tracker gets to know about a run at its start.
 struct TrackedRun {
   std::string id;                     // 8 lower-case letters and digits; a resumed run has the id of its first start
   std::string name;                   // run_name, else the name of output_dir
   std::string project;                // groups runs
   std::filesystem::path folder;       // output_dir
-  std::filesystem::path logging_dir;  // of TensorBoard; empty: runs/DATE_TIME in `folder`
-  LocalTime started;                  // of the first start
-  int64_t resumed_step = 0;           // steps after this one follow; records of later steps, if any, are obsolete
-  nlohmann::json config;              // the recipe keys that were set, and their values
+  std::filesystem::path logging_dir;  // folder of TensorBoard's files; empty: runs/DATE_TIME in `folder`
+  LocalTime started;                  // the run's first start
+  int64_t resumed_step =
+      0;  // the last step so far; earlier records of later steps are obsolete, because the run computes them again
+  nlohmann::json config;  // the recipe keys that were set, and their values
 };
 
 // Figures of one step, named as Hugging Face's callbacks name them: "train/loss", "eval/loss".
@@ -33,7 +34,7 @@ struct TrackedFigures {
   std::map<std::string, double> values;
 };
 
-// The functions may take long and throw Error: Trackers calls them on a thread of its own.
+// The functions may take long and may throw Error. Trackers calls them on a separate thread.
 class Tracker {
  public:
   virtual ~Tracker() = default;

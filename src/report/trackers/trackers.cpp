@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// A tracker with the figures that it does not have yet.
+// A tracker, and the figures that could not be written to it yet.
 struct OpenTracker {
   std::string_view name;
   std::unique_ptr<Tracker> tracker;
@@ -26,7 +26,7 @@ struct OpenTracker {
         tracker->log(missing.front());
       } catch (const Error& error) {
         if (!std::exchange(warned, true))
-          warn("report_to: {}: {}; figures are kept and written later, training continues", name, error.what());
+          warn("report_to: {}: {}; the figures are kept and written later, and training continues", name, error.what());
         return;
       }
       missing.pop_front();

@@ -11,9 +11,9 @@
 
 namespace fettle {
 
-// A thread opens the trackers and writes to them. No function here waits for a tracker or throws. A tracker that cannot
-// be opened is left out with a warning. A tracker that fails later keeps the figures and is tried again with the next
-// ones; a warning says so once.
+// A separate thread opens the trackers and writes to them. log() never waits for it, and no function throws. A tracker
+// that cannot be opened is left out, with a warning. When a tracker fails later, Trackers warns once, keeps its figures
+// and tries again with the next ones.
 class Trackers {
  public:
   Trackers() = default;  // none
@@ -24,7 +24,8 @@ class Trackers {
 
   // `values` are named as in trainer_state.json: "loss", "eval_loss".
   void log(int64_t step, const std::map<std::string, double>& values);
-  // Waits until everything is written, but at most `seconds`; warns about what is not. Called by the end of the run.
+  // Call it at the end of the run. Waits until all figures are written, but at most `seconds`, and warns about those
+  // that are not.
   void finish(bool succeeded = true, double seconds = 10);
 
  private:

@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-constexpr int kBusyMilliseconds = 5000;  // how long another process may write
+constexpr int kBusyMilliseconds = 5000;  // how long to wait while another process writes
 
 std::filesystem::path database_file(const std::string& project) {
   std::string name;

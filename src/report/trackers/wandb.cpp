@@ -67,15 +67,21 @@ class BlockLog {
   size_t at_ = 0;
 };
 
+// Opens the file of a new offline run. When two runs start within one second, the second one's folder is named one
+// second later.
 std::filesystem::path run_file(const TrackedRun& run) {
   const std::string wanted = environment("WANDB_DIR");
-  const std::filesystem::path folder = wanted.empty() ? run.folder : std::filesystem::path(wanted);
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  std::string date(32, '\0');
-  date.resize(std::strftime(date.data(), date.size(), "%Y%m%d_%H%M%S", &parts));
-  return folder / "wandb" / ("offline-run-" + date + "-" + run.id) / ("run-" + run.id + ".wandb");
+  const std::filesystem::path parent = (wanted.empty() ? run.folder : std::filesystem::path(wanted)) / "wandb";
+  std::filesystem::path folder;
+  std::error_code ignored;
+  for (std::time_t start = std::time(nullptr); folder.empty() || std::filesystem::exists(folder, ignored); ++start) {
+    std::tm parts{};
+    localtime_r(&start, &parts);
+    char date[32];
+    std::strftime(date, sizeof date, "%Y%m%d_%H%M%S", &parts);
+    folder = parent / ("offline-run-" + std::string(date) + "-" + run.id);
+  }
+  return folder / ("run-" + run.id + ".wandb");
 }
 
 template <typename Items>

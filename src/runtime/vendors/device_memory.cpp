@@ -19,8 +19,8 @@ class DriverCall {
   int (*call_)(Arguments...);
 };
 
-// Reading how much memory a device has free needs a context on it. The context is released again; the plugin makes its
-// own.
+// Reads the free memory of each device. This needs a context on the device, which is released afterwards; the plugin
+// makes its own.
 std::vector<DriverMemory> cuda_memory(void* library) {
   const DriverCall<unsigned> init(library, "cuInit");
   const DriverCall<int*> count_devices(library, "cuDeviceGetCount");

@@ -23,7 +23,7 @@ struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
   double utilization = 0;  // requested share of it (gpu_memory_utilization)
   int64_t allowance = 0;   // reserve for the driver, libraries and communication, which compilers do not count
-  int64_t others = 0;      // in use by other programs
+  int64_t others = 0;      // memory in use by other programs
   int64_t limit = 0;       // this program may use
 
   bool known() const { return total > 0 || limit > 0; }

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/cache.h"
 #include "base/error.h"
+#include "base/private_files.h"
 
 namespace fettle {
 namespace {
@@ -96,7 +98,24 @@ std::string load(const std::string& name, const std::string& search, const fs::p
 
 }  // namespace
 
+void require_trust(const fs::path& plugin, const Vendor& vendor) {
+  const auto cache = find_cache();
+  if (!cache || plugin.lexically_relative(*cache).native().starts_with("..")) return;
+  const auto check = [](const fs::path& file) {
+    if (const std::string reason = distrust(file); !reason.empty())
+      throw DeviceError("Fettle does not load {}: {}", file.string(), reason);
+  };
+  check(plugin);
+  std::vector<fs::path> folders{plugin.parent_path()};
+  if (!vendor.opened_libraries.empty()) folders.push_back(plugin.parent_path().parent_path() / "nvidia");
+  std::error_code none;
+  for (const fs::path& folder : folders)
+    for (const auto& entry : fs::recursive_directory_iterator(folder, none))
+      if (!entry.is_directory(none)) check(entry.path());
+}
+
 std::vector<Library> check_libraries(const fs::path& plugin, const Vendor& vendor) {
+  require_trust(plugin, vendor);
   const fs::path path = fs::canonical(plugin);
   const Dynamic dynamic = ElfFile(path).read_dynamic();
   std::vector<std::string> names;

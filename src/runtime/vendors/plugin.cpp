@@ -14,8 +14,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/host_memory.h"
-#include "base/private_files.h"
 #include "runtime/pjrt.h"
+#include "runtime/vendors/libraries.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -39,16 +39,6 @@ std::vector<fs::path> search_folders() {
   }
   if (const auto cache = find_cache()) folders.push_back(*cache / "plugins");
   return folders;
-}
-
-// Throws when another user could have put code into a file of the cache. Plugins elsewhere were chosen by whoever set
-// FETTLE_PLUGIN_PATH, wrote the recipe or installed the program.
-void check_trust(const fs::path& file) {
-  const auto cache = find_cache();
-  if (!cache || file.lexically_relative(*cache).native().starts_with("..")) return;
-  if (const std::string reason = distrust(file); !reason.empty()) {
-    throw DeviceError("Fettle does not load {}: {}", file.string(), reason);
-  }
 }
 
 // The shared objects directly in `folder` whose name contains `word`, sorted, so that the choice is the same each time.
@@ -146,7 +136,6 @@ bool load_stand_ins(const fs::path& folder) {
   bool any = false;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    check_trust(entry.path());
     any = dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr || any;
   }
   return any;
@@ -154,7 +143,7 @@ bool load_stand_ins(const fs::path& folder) {
 
 // Sets environment variables that plugins read when they start. Variables that the user has set stay.
 void set_environment(const Vendor& vendor) {
-  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);  // XLA logs much at its default level
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);  // XLA logs a lot at its default level
   if (!vendor.pinned_limit.empty()) {
     constexpr int64_t kGiB = int64_t{1} << 30, kDefault = 64;
     const std::string all = std::to_string(std::max(kDefault, free_host_memory() / kGiB));
@@ -236,7 +225,7 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   }
   const Vendor& vendor = vendor_of_file(path.filename().string());
   check_file(path, vendor);
-  check_trust(path);
+  require_trust(path, vendor);
   path = fs::canonical(path);
 
   static std::mutex mutex;

@@ -26,7 +26,7 @@ class Plugin {
   // file is not a shared object, lacks GetPjrtApi or has too old an API, when a library is missing, and when another
   // user could have changed a plugin in the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
-  // Where load() would find the plugin; empty when nowhere. Loads nothing; throws UserError as find_cache() does.
+  // The file that load() would load; empty when there is none. Loads nothing. Throws UserError like find_cache().
   static std::filesystem::path find(const std::string& name_or_path);
 
   Plugin(const Plugin&) = delete;

@@ -19,9 +19,9 @@ enum class Staging {
 
 // How to find a vendor's devices and driver version without the plugin.
 struct Driver {
-  std::string_view library;          // of the driver's calls; "" = none. It tells a device's memory (device_memory.h)
+  std::string_view library;  // the driver's library, which reports a device's memory (device_memory.h); "" = none
   std::string_view visible_devices;  // the environment variable that chooses devices
-  std::string_view version_call;     // gives version_unit * major + version_unit / 100 * minor
+  std::string_view version_call;     // the call that returns version_unit * major + version_unit / 100 * minor
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
 };
@@ -37,7 +37,8 @@ struct Vendor {
   bool counts_devices = false;      // the client takes a device count ("cpu_device_count")
   bool has_memory_options = false;  // the client takes memory_fraction and preallocate
   Driver driver = {};
-  std::vector<std::string_view> opened_libraries = {};  // opened by name, except the driver's own
+  std::vector<std::string_view> opened_libraries =
+      {};  // libraries that the plugin opens by name, except the driver's own
   // Bytes of device memory per byte of the allocator's table in host memory. XLA's allocator has 8 bytes of table for
   // 256 bytes.
   int64_t pool_bytes_per_host_byte = 32;

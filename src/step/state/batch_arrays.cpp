@@ -14,7 +14,7 @@ constexpr PartOfBatch kParts[] = {{BatchPart::kTokens, "tokens", &Batch::tokens}
                                   {BatchPart::kTargets, "targets", &Batch::targets},
                                   {BatchPart::kPositions, "positions", &Batch::positions},
                                   {BatchPart::kSegments, "segments", &Batch::segments},
-                                  {BatchPart::kRows, "rows", &Batch::rows},
+                                  {BatchPart::kSequences, "rows", &Batch::sequence_numbers},
                                   {BatchPart::kTokenTypes, "token_types", &Batch::token_types},
                                   {BatchPart::kClasses, "classes", &Batch::classes},
                                   {BatchPart::kPreferences, "preferences", &Batch::preferences}};

@@ -7,12 +7,16 @@
 namespace fettle {
 namespace {
 
-// Returns mesh positions of the devices to copy from: one for each distinct box.
-std::vector<int> first_positions(const Layout& layout) {
+// Returns mesh positions of the devices to copy from: the first for each distinct box, if it belongs to this process.
+std::vector<int> first_positions(const DeviceBuffer& buffer) {
   std::vector<int> positions;
-  const std::vector<int> part_of = layout.part_of();
-  for (int i = 0; i < layout.count(); ++i)
-    if (part_of[static_cast<size_t>(i)] == static_cast<int>(positions.size())) positions.push_back(i);
+  const std::vector<int> part_of = buffer.layout().part_of();
+  int next = 0;
+  for (int i = 0; i < buffer.layout().count(); ++i) {
+    if (part_of[static_cast<size_t>(i)] != next) continue;
+    if (buffer.is_local(i)) positions.push_back(i);
+    ++next;
+  }
   return positions;
 }
 
@@ -20,7 +24,7 @@ std::vector<int> first_positions(const Layout& layout) {
 
 HostShards download_shards(const DeviceBuffer& buffer) {
   HostShards out{buffer.shape(), {}};
-  for (int position : first_positions(buffer.layout()))
+  for (int position : first_positions(buffer))
     out.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], buffer.download_shard(position)});
   return out;
 }
@@ -38,7 +42,7 @@ Snapshot take_snapshot(const Run& run, const TrainState& state) {
     const DeviceBuffer& buffer = state.buffers.at(trained.name);
     HostShards& array = snapshot[trained.name];
     array.shape = buffer.shape();
-    const std::vector<int> positions = first_positions(buffer.layout());
+    const std::vector<int> positions = first_positions(buffer);
     devices = std::max(devices, positions.size());
     for (int position : positions) array.shards.push_back({buffer.layout().boxes[static_cast<size_t>(position)], {}});
     for (size_t i = 0; i < positions.size(); ++i) copies.push_back({&buffer, positions[i], &array.shards[i].bytes});

@@ -10,7 +10,8 @@
 
 namespace fettle {
 
-// A global array as its distinct boxes. Each box is dense.
+// A global array as its distinct boxes, each of them dense. With several processes, the boxes that this one owns: a box
+// belongs to the process of the first device that holds it.
 struct HostShards {
   struct Shard {
     Box box;
@@ -20,7 +21,7 @@ struct HostShards {
   std::vector<Shard> shards;
 };
 
-// Waits for the array, then copies each distinct box once.
+// Waits for the array, then copies each of these boxes once.
 HostShards download_shards(const DeviceBuffer& buffer);
 
 // Keyed by name, as in trained_arrays().

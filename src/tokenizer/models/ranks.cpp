@@ -20,7 +20,7 @@ constexpr std::string_view kLlama4Pattern =
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
-  Vocabulary vocabulary;       // in the byte alphabet
+  Vocabulary vocabulary;       // its tokens are in the byte alphabet
   std::vector<int64_t> ranks;  // by id
   std::string pattern;
   std::vector<std::string> special_tokens;  // their ids start at `first_special`
@@ -152,7 +152,7 @@ std::vector<std::string> qwen_tokens() {
   return tokens;
 }
 
-// Settings that widely used files lack, because they are in the models' programs.
+// Settings that widely used files lack, because the models' own programs contain them.
 struct KnownFile {
   std::string_view name;
   int64_t ranks;

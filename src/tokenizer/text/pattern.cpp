@@ -57,7 +57,7 @@ class Sets {
  public:
   explicit Sets(Texts texts) : texts_(texts) {}
 
-  // False when the pattern asked for a set that ASCII texts alone do not determine.
+  // False when the pattern has a set without a form for ASCII texts.
   bool complete() const { return complete_; }
 
   Set spaces() const { return {std::string(is_ascii() ? kAsciiSpaces : kSpaces), ""}; }

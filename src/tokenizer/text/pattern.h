@@ -11,8 +11,8 @@ namespace fettle {
 // need not list the characters of kNewerRanges.
 enum class Texts { kAscii, kUsual, kAll };
 
-// Returns nothing when ASCII texts alone do not determine what a part of the pattern matches. Invalid parts stay as
-// they are, so that PCRE2 reports them.
+// For Texts::kAscii, returns nothing when a part of the pattern has no form for ASCII texts. Invalid parts stay as they
+// are, so that PCRE2 reports them.
 std::optional<std::string> translate_pattern(std::string_view pattern, Texts texts);
 
 }  // namespace fettle

@@ -69,7 +69,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   int error = 0;
-  std::string rest;  // the translated pattern from the error on
+  std::string rest;  // the rest of the translated pattern, from the error on
   auto compile = [&](Texts texts, Variant& variant) {
     const std::optional<std::string> translated = translate_pattern(pattern, texts);
     if (!translated) return false;

@@ -24,7 +24,7 @@ ModelConfig read_ministral3(const ConfigReader& r) {
   return c;
 }
 
-// Queries grow with the logarithm of their position, beyond the context before yarn.
+// Scales queries by a factor that grows with the logarithm of the position, beyond yarn's original context.
 Tensor ministral3_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCache* cache) {
   Heads heads = d.rotate(layer, d.project(layer, d.norm(layer, "input_layernorm", x)));
   if (d.config.query_growth != 0) {

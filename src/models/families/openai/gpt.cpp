@@ -64,7 +64,7 @@ ModelConfig read_gpt_config(const ConfigReader& r, const std::string& default_ac
   r.refuse_unless("add_cross_attention", false);
   r.note_dropouts(c, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
   if (c.hidden_size % c.num_attention_heads != 0)
-    throw UserError("{}: n_embd ({}) does not divide by n_head ({})", r.file(), c.hidden_size, c.num_attention_heads);
+    throw UserError("{}: n_embd ({}) is not divisible by n_head ({})", r.file(), c.hidden_size, c.num_attention_heads);
   c.head_dim = c.hidden_size / c.num_attention_heads;
   return c;
 }

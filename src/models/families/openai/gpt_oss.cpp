@@ -17,7 +17,11 @@ ModelConfig read_gpt_oss(const ConfigReader& r) {
   c.window = r.windows(c.num_hidden_layers, r.given("sliding_window") ? r.integer("sliding_window", 0) : 128,
                        [](int64_t layer) { return layer % 2 == 0; });
   c.mlp = Mlp::kExperts;
-  c.experts = {.router = "mlp.router", .down = "mlp.experts.down_proj", .gate_up = "mlp.experts.gate_up_proj"};
+  c.experts = {.router = "mlp.router",
+               .down = "mlp.experts.down_proj",
+               .gate_up = "mlp.experts.gate_up_proj",
+               .in_first = true,
+               .in_turns = true};
   c.expert_bias = true;
   c.clamped_swiglu = {r.number("swiglu_alpha", 1.702), r.number("swiglu_limit", 7)};
   r.read_experts(c, r.integer("num_local_experts", 128), 4);

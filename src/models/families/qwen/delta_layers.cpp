@@ -39,7 +39,7 @@ ModelConfig read_delta_config(const ConfigReader& r) {
                .value_dim = r.integer("linear_value_head_dim", 128),
                .width = r.integer("linear_conv_kernel_dim", 4)};
   if (net.value_heads % net.key_heads != 0)
-    throw UserError("{}: linear_num_value_heads ({}) does not divide by linear_num_key_heads ({})", r.file(),
+    throw UserError("{}: linear_num_value_heads ({}) is not divisible by linear_num_key_heads ({})", r.file(),
                     net.value_heads, net.key_heads);
   const int64_t interval = r.integer("full_attention_interval", 4);
   net.all = c.num_hidden_layers;
@@ -60,6 +60,19 @@ ModelConfig read_delta_config(const ConfigReader& r) {
   c.delta_net = net;
   r.refuse_unless("hidden_act", "silu");
   return c;
+}
+
+void read_delta_experts(const ConfigReader& r, ModelConfig& c, const ExpertNames& names) {
+  c.mlp = Mlp::kExperts;
+  c.expert_size = r.integer("moe_intermediate_size", 512);
+  c.routing.normalised = r.flag("norm_topk_prob", true);
+  c.experts = names;
+  c.shared_expert = {.module = "mlp.shared_expert",
+                     .size = r.integer("shared_expert_intermediate_size", 512),
+                     .gate = "mlp.shared_expert_gate"};
+  r.read_experts(c, r.integer("num_experts", r.integer("num_local_experts", names.fused() ? 256 : 512)),
+                 names.fused() ? 8 : 10);
+  r.read_sparse_layers(c);
 }
 
 void add_gated_attention(ParamList& list, const ModelConfig& c) {
@@ -105,7 +118,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   const Forward& f = d.f;
   const int64_t b = inputs.qkv.dim(0), t = inputs.qkv.dim(1), n = net.value_heads, groups = n / net.key_heads;
   auto f32 = [](const Tensor& x) { return convert(x, DType::kF32); };
-  // While generating, a row is one document, and the positions after the real ones must not change the state.
+  // During generation a row is one document, and the padding after its tokens must not change the state.
   const Tensor segments = cache != nullptr ? full(1, {DType::kI32, {b, t}}) : f.segments;
   Tensor real_BT1;
   if (cache != nullptr) {
@@ -136,7 +149,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   Tensor rate = f32(logistic(inputs.b));
   Tensor decay = -(exp(f32(layer["linear_attn.A_log"])) * softplus(f32(inputs.a) + f32(layer["linear_attn.dt_bias"])));
   if (cache != nullptr) rate = rate * real_BT1, decay = decay * real_BT1;
-  int64_t chunk = 1;  // a power of two, as the triangular inverse wants it
+  int64_t chunk = 1;  // a power of two, as the triangular inverse requires
   while (2 * chunk <= std::min({kChunk, f.attention_block, 2 * t - 1})) chunk *= 2;
   const DeltaRule rule =
       gated_delta_rule(q, k, v, decay, rate, segments, chunk, cache != nullptr ? cache->at("state") : Tensor{});

@@ -6,8 +6,11 @@
 
 namespace fettle {
 
-// Reads the fields of both, except those of the MLP.
+// Reads the fields that both families have, except those of the MLP.
 ModelConfig read_delta_config(const ConfigReader& reader);
+// Reads the fields of the mixture of experts in Qwen3-Next and Qwen 3.5 MoE, with a gated expert that every token
+// passes.
+void read_delta_experts(const ConfigReader& reader, ModelConfig& config, const ExpertNames& names);
 
 // Full attention: q_proj has a query and a gate for each head; the result is multiplied by sigmoid(gate).
 void add_gated_attention(ParamList& list, const ModelConfig& config);

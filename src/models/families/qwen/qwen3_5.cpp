@@ -1,6 +1,7 @@
-// Qwen 3.5 (dense): three layers of linear attention (a gated delta net), then one of full attention whose result has a
-// gate. Norms of weight 1 + w, rope on a quarter of a head's dims. Most checkpoints have a tower for images; for text,
-// their rope with three positions is the usual one. Source: transformers/models/qwen3_5.
+// Qwen 3.5, dense or with a mixture of experts: three layers of linear attention (a gated delta net), then one of full
+// attention whose result has a gate. Norms of weight 1 + w, rope on a quarter of a head's dims. Most checkpoints also
+// have a tower for images. Their rope has three positions per token; for text all three are equal, so it is the usual
+// rope. Source: transformers/models/qwen3_5.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -49,9 +50,17 @@ Tensor qwen3_5_layer(const Decoder& d, const Layer& layer, const Tensor& x, Laye
   return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
 }
 
-Family text_family(const DecoderNames& names) {
-  Family family =
-      decoder_family("qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen3_5, {add_qwen3_5_layer, qwen3_5_layer}, names);
+ModelConfig read_qwen3_5_moe(const ConfigReader& r) {
+  ModelConfig c = read_delta_config(r);
+  read_delta_experts(r, c,
+                     {.router = "mlp.gate", .down = "mlp.experts.down_proj", .gate_up = "mlp.experts.gate_up_proj"});
+  return c;
+}
+
+Family text_family(bool experts, const DecoderNames& names) {
+  Family family = decoder_family(experts ? "qwen3_5_moe_text" : "qwen3_5_text",
+                                 experts ? "Qwen3_5MoeForCausalLM" : "Qwen3_5ForCausalLM",
+                                 experts ? read_qwen3_5_moe : read_qwen3_5, {add_qwen3_5_layer, qwen3_5_layer}, names);
   family.cache = delta_cache;
   // The weights of a head that predicts two tokens ahead, which Transformers does not load.
   family.ignored.push_back("mtp.*");
@@ -62,11 +71,22 @@ Family text_family(const DecoderNames& names) {
 }  // namespace
 
 Family qwen3_5_text_family() {
-  return text_family({});
+  return text_family(false, {});
+}
+
+Family qwen3_5_moe_text_family() {
+  return text_family(true, {});
 }
 
 Family qwen3_5_family() {
-  Family family = wrapped_family(text_family(names_in_wrapped()), "qwen3_5", "Qwen3_5ForConditionalGeneration");
+  Family family = wrapped_family(text_family(false, names_in_wrapped()), "qwen3_5", "Qwen3_5ForConditionalGeneration");
+  family.carried = {"model.visual.", "visual.", "mtp."};
+  return family;
+}
+
+Family qwen3_5_moe_family() {
+  Family family =
+      wrapped_family(text_family(true, names_in_wrapped()), "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration");
   family.carried = {"model.visual.", "visual.", "mtp."};
   return family;
 }

@@ -1,4 +1,4 @@
-// Qwen 3 with a mixture of experts in every layer. Source: transformers/models/qwen3_moe.
+// Qwen 3 with a mixture of experts; layers may be dense. Source: transformers/models/qwen3_moe.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"
@@ -13,11 +13,13 @@ ModelConfig read_qwen3_moe(const ConfigReader& r) {
   c.qk_norm = true;
   c.mlp = Mlp::kExperts;
   c.expert_size = r.integer("moe_intermediate_size", 768);
-  c.normalised_routes = r.flag("norm_topk_prob", false);
-  c.experts = {"mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"};
+  c.routing.normalised = r.flag("norm_topk_prob", false);
+  c.experts = {.router = "mlp.gate",
+               .gate = "mlp.experts.{}.gate_proj",
+               .up = "mlp.experts.{}.up_proj",
+               .down = "mlp.experts.{}.down_proj"};
   r.read_experts(c, r.integer("num_experts", r.integer("num_local_experts", 128)), 8);
-  r.refuse_unless("decoder_sparse_step", 1);
-  r.refuse_unless("mlp_only_layers", nlohmann::json::array());
+  r.read_sparse_layers(c);
   r.refuse_unless("use_sliding_window", false);
   return c;
 }

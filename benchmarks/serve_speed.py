@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Measures a server with OpenAI's protocol: tokens/s of one stream and of N at once, alternating, and how long a new
+request waits for its first token while N - 1 others are written.
+
+usage: serve_speed.py URL [--streams 16] [--tokens 64] [--rounds 3]     URL as http://127.0.0.1:8080
+"""
+import argparse
+import concurrent.futures
+import http.client
+import json
+import random
+import statistics
+import threading
+import time
+import urllib.parse
+
+WORDS = "water river stone cloud green paper light house music table".split()
+
+
+def stream(address, tokens, on_token=None):
+    """Asks for one reply. Returns the times of the request and of its tokens."""
+    body = {"prompt": " ".join(random.choices(WORDS, k=32)), "max_tokens": tokens, "temperature": 1, "top_p": 1,
+            "top_k": 0, "stream": True, "logprobs": 0}
+    connection = http.client.HTTPConnection(address)
+    times = [time.monotonic()]
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    for line in connection.getresponse():
+        if not line.startswith(b"data: {"):
+            continue
+        chances = json.loads(line[6:])["choices"][0].get("logprobs")
+        times += [time.monotonic()] * len(chances["tokens"] if chances else [])
+        if on_token and len(times) > 1:
+            on_token()
+    connection.close()
+    return times
+
+
+def rate(address, streams, tokens):
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        replies = list(pool.map(lambda _: stream(address, tokens), range(streams)))
+    return sum(len(times) - 1 for times in replies) / (time.monotonic() - begin)
+
+
+def first_token_while_busy(address, others, tokens):
+    """Seconds until the first token of a request that comes when all others are being written."""
+    began = threading.Semaphore(0)
+    with concurrent.futures.ThreadPoolExecutor(others) as pool:
+        running = [pool.submit(stream, address, tokens, began.release) for _ in range(others)]
+        for _ in range(2 * others):
+            began.acquire()
+        times = stream(address, 2)
+        busy = sum(not one.done() for one in running)
+    return times[1] - times[0], busy
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    address = urllib.parse.urlparse(options.url).netloc
+    rate(address, options.streams, options.tokens)  # compiles
+    one, many, first = [], [], []
+    for _ in range(options.rounds):
+        one.append(rate(address, 1, options.tokens))
+        many.append(rate(address, options.streams, options.tokens))
+        first.append(first_token_while_busy(address, options.streams - 1, options.tokens))
+    alone = [times[1] - times[0] for times in (stream(address, 2) for _ in range(options.rounds))]
+    print(f"one stream: {statistics.median(one):.1f} tokens/s; {options.streams}: {statistics.median(many):.1f} tokens/s, "
+          f"{statistics.median(many) / statistics.median(one):.1f} times")
+    print(f"first token alone: {statistics.median(alone) * 1000:.0f} ms; while {options.streams - 1} others run: "
+          f"{statistics.median(seconds for seconds, _ in first) * 1000:.0f} ms "
+          f"(others still running then: {[busy for _, busy in first]})")
+
+
+main()

@@ -1,0 +1,30 @@
+// Defines BlockType, a type in which a GGUF file stores a tensor's elements, and their decoding.
+//
+// Elements are stored in blocks of consecutive elements of a row, each with its own scale. Source of the layouts:
+// ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace fettle {
+
+struct BlockType {
+  uint32_t number;                                   // in the file
+  std::string_view name;                             // "Q4_K"
+  int64_t elements;                                  // of one block
+  int64_t bytes;                                     // of one block
+  void (*decode)(const uint8_t* block, float* out);  // one block; null: Fettle does not read this type
+
+  bool is_float() const { return elements == 1; }
+};
+
+// Returns the type with this number; nullptr when GGUF has no such type.
+const BlockType* find_block_type(uint32_t number);
+const BlockType* find_block_type(std::string_view name);
+
+// Writes the elements [first, first + count) of the blocks at `data` to `out`.
+void decode_blocks(const BlockType& type, const std::byte* data, int64_t first, int64_t count, float* out);
+
+}  // namespace fettle

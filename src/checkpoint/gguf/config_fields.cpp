@@ -1,0 +1,318 @@
+#include "checkpoint/gguf/config_fields.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/error.h"
+#include "checkpoint/gguf/families.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+bool has_bias(const GgufFields& fields, const std::string& module) {
+  return fields.tensor("blk.0." + module + ".bias") != nullptr;
+}
+
+int64_t head_dim_of(const GgufFields& fields) {
+  const int64_t heads = fields.integer(".attention.head_count");
+  if (heads == 0) throw UserError("{}: the model has 0 attention heads", fields.file());
+  return fields.integer(".attention.key_length", fields.integer(".embedding_length") / heads);
+}
+
+void set_partial_rotary(const GgufFields& fields, Json& config) {
+  const int64_t head = head_dim_of(fields), rotary = fields.integer(".rope.dimension_count", head);
+  if (head > 0 && rotary != head)
+    config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head);
+}
+
+// Llama 3.1 scales frequencies by a formula of which the file has only the factors. Returns the settings of the formula
+// that give these factors, else longrope with the same factors for every length.
+Json llama3_rope(const GgufFields& fields, const Json& config, const std::vector<double>& factors) {
+  const double theta = config["rope_theta"];
+  double factor = 1;
+  for (double each : factors) factor = std::max(factor, each);
+  const double low = 1, high = 4, original = 8192;
+  bool same = true;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const double turn =
+        2 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / static_cast<double>(factors.size()));
+    const double smooth = (original / turn - low) / (high - low);
+    const double wanted = turn < original / high  ? 1
+                          : turn > original / low ? factor
+                                                  : 1 / ((1 - smooth) / factor + smooth);
+    same = same && std::abs(factors[i] - wanted) <= 1e-4 * wanted;
+  }
+  if (same)
+    return {{"rope_type", "llama3"},
+            {"factor", factor},
+            {"low_freq_factor", low},
+            {"high_freq_factor", high},
+            {"original_max_position_embeddings", static_cast<int64_t>(original)}};
+  return {{"rope_type", "longrope"}, {"factor", 1.0},
+          {"attention_factor", 1.0}, {"short_factor", factors},
+          {"long_factor", factors},  {"original_max_position_embeddings", fields.integer(".context_length")}};
+}
+
+// Returns rope_scaling; null when positions are not scaled.
+Json rope_scaling(const GgufFields& fields) {
+  const double linear = fields.number(".rope.scale_linear", 1);
+  const std::string type = fields.text(".rope.scaling.type", linear == 1 ? "none" : "linear");
+  if (type == "none") return nullptr;
+  const double factor = fields.number(".rope.scaling.factor", linear);
+  if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
+  if (type == "yarn") {
+    Json out{{"rope_type", "yarn"},
+             {"factor", factor},
+             {"original_max_position_embeddings", fields.integer(".rope.scaling.original_context_length")}};
+    for (const auto& [key, field] : {std::pair{".rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {".rope.scaling.yarn_beta_slow", "beta_slow"},
+                                     {".rope.scaling.yarn_attn_factor", "attention_factor"}})
+      if (fields.has(key)) out[field] = fields.number(key, 0);
+    return out;
+  }
+  if (type == "longrope") return nullptr;  // its factors are tensors
+  throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
+}
+
+// Sets layer_types from the layers that have a window, when the file lists them, else sliding_window_pattern: every
+// `pattern`-th layer sees everything.
+void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
+  if (fields.has(".attention.sliding_window")) config["sliding_window"] = fields.integer(".attention.sliding_window");
+  const Json* listed = fields.find(".attention.sliding_window_pattern");
+  if (listed == nullptr || !listed->is_array()) {
+    config["sliding_window_pattern"] = fields.integer(".attention.sliding_window_pattern", pattern);
+    return;
+  }
+  Json types = Json::array();
+  for (const Json& slides : *listed)
+    types.push_back(slides == true || slides == 1 ? "sliding_attention" : "full_attention");
+  config["layer_types"] = types;
+}
+
+// Replaces the names of the fields that all families share by GPT's.
+void rename_for_gpt(const GgufFields& fields, Json& config) {
+  for (const auto& [from, to] : {std::pair{"hidden_size", "n_embd"},
+                                 {"intermediate_size", "n_inner"},
+                                 {"num_hidden_layers", "n_layer"},
+                                 {"num_attention_heads", "n_head"},
+                                 {"max_position_embeddings", "n_positions"}}) {
+    config[to] = config[from];
+    config.erase(from);
+  }
+  for (const char* other : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "hidden_act"})
+    config.erase(other);
+  config["layer_norm_epsilon"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
+  // llama.cpp's conversion always writes 4 n_embd as the MLP's size.
+  if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.weight")) config["n_inner"] = up->dims.front();
+}
+
+// The query's scale in Gemma 2 and 3: by the head's size, in the 27B models by the width of one head's share.
+void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_27b) {
+  const int64_t heads = fields.integer(".attention.head_count");
+  const bool large = fields.integer(".block_count") == layers_of_27b;
+  config["query_pre_attn_scalar"] = large ? fields.integer(".embedding_length") / heads : head_dim_of(fields);
+}
+
+std::string dtype_of(const GgufFields& fields) {
+  std::string_view found = "F32";
+  for (const GgufTensor& tensor : fields.header().tensors) {
+    if (tensor.dims.size() < 2) continue;
+    if (!tensor.type->is_float()) return "bfloat16";
+    if (tensor.type->name != "F32") found = tensor.type->name;
+  }
+  return found == "F32" ? "float32" : found == "F16" ? "float16" : "bfloat16";
+}
+
+}  // namespace
+
+Json gguf_config(const GgufFamily& family, const GgufFields& fields) {
+  const GgufTensor* table = fields.tensor("token_embd.weight");
+  if (table == nullptr) throw UserError("{}: it has no tensor 'token_embd.weight'", fields.file());
+  Json config{
+      {"architectures", {family.class_name}},
+      {"model_type", family.model_type},
+      {"vocab_size", table->dims.front()},
+      {"hidden_size", fields.integer(".embedding_length")},
+      {"intermediate_size", fields.integer(".feed_forward_length")},
+      {"num_hidden_layers", fields.integer(".block_count")},
+      {"num_attention_heads", fields.integer(".attention.head_count")},
+      {"num_key_value_heads", fields.integer(".attention.head_count_kv", fields.integer(".attention.head_count"))},
+      {"head_dim", head_dim_of(fields)},
+      {"max_position_embeddings", fields.integer(".context_length")},
+      {"hidden_act", "silu"},
+      {"rope_theta", fields.number(".rope.freq_base", 10000)},
+      {"tie_word_embeddings", fields.tensor("output.weight") == nullptr},
+      {"torch_dtype", dtype_of(fields)},
+      {"use_cache", true}};
+  if (fields.has(".attention.layer_norm_rms_epsilon"))
+    config["rms_norm_eps"] = fields.number(".attention.layer_norm_rms_epsilon", 0);
+  if (const Json scaling = rope_scaling(fields); !scaling.is_null()) config["rope_scaling"] = scaling;
+  for (const auto& [key, field] :
+       {std::pair{"bos", "bos_token_id"}, {"eos", "eos_token_id"}, {"padding", "pad_token_id"}})
+    if (const auto id = fields.id(std::string("tokenizer.ggml.") + key + "_token_id")) config[field] = *id;
+  family.config(fields, config);
+  return config;
+}
+
+void no_fields(const GgufFields&, Json&) {}
+
+void bias_fields(const GgufFields& fields, Json& config) {
+  config["attention_bias"] = has_bias(fields, "attn_q");
+}
+
+void llama_fields(const GgufFields& fields, Json& config) {
+  bias_fields(fields, config);
+  config["mlp_bias"] = has_bias(fields, "ffn_up");
+  if (const std::vector<double> factors = fields.floats("rope_freqs.weight"); !factors.empty())
+    config["rope_scaling"] = llama3_rope(fields, config, factors);
+}
+
+void mixtral_fields(const GgufFields& fields, Json& config) {
+  config["num_local_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+}
+
+void ministral3_fields(const GgufFields& fields, Json& config) {
+  Json rope = config.value("rope_scaling", Json::object());
+  rope["rope_theta"] = config["rope_theta"];
+  rope["llama_4_scaling_beta"] = fields.number(".attention.temperature_scale", 0);
+  rope["mscale"] = 1.0;
+  rope["mscale_all_dim"] = fields.number(".rope.scaling.yarn_log_multiplier", 1);
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+  config["rope_parameters"] = rope;
+}
+
+void qwen3_moe_fields(const GgufFields& fields, Json& config) {
+  bias_fields(fields, config);
+  config["num_experts"] = fields.integer(".expert_count");
+  config["num_experts_per_tok"] = fields.integer(".expert_used_count");
+  config["moe_intermediate_size"] = fields.integer(".expert_feed_forward_length");
+  config["norm_topk_prob"] = fields.flag(".expert_weights_norm", true);
+}
+
+void gemma_fields(const GgufFields&, Json& config) {
+  config["hidden_act"] = config["hidden_activation"] = "gelu_pytorch_tanh";
+}
+
+void gemma2_fields(const GgufFields& fields, Json& config) {
+  gemma_fields(fields, config);
+  config["attn_logit_softcapping"] = fields.number(".attn_logit_softcapping", 50);
+  config["final_logit_softcapping"] = fields.number(".final_logit_softcapping", 30);
+  config["sliding_window"] = fields.integer(".attention.sliding_window", 4096);
+  set_query_scale(fields, config, 46);
+}
+
+void gemma3_fields(const GgufFields& fields, Json& config) {
+  gemma_fields(fields, config);
+  config["rope_theta"] = fields.number(".rope.freq_base", 1e6);
+  config["rope_local_base_freq"] = fields.number(".rope.freq_base_swa", 1e4);
+  if (fields.has(".final_logit_softcapping"))
+    config["final_logit_softcapping"] = fields.number(".final_logit_softcapping", 0);
+  set_windows(fields, config, 6);
+  set_query_scale(fields, config, 62);
+}
+
+void phi3_fields(const GgufFields& fields, Json& config) {
+  set_partial_rotary(fields, config);
+  const int64_t original = fields.integer(".rope.scaling.original_context_length", fields.integer(".context_length"));
+  config["original_max_position_embeddings"] = original;
+  const std::vector<double> longer = fields.floats("rope_factors_long.weight");
+  if (!longer.empty())
+    config["rope_scaling"] = {{"type", "longrope"},
+                              {"rope_type", "longrope"},
+                              {"long_factor", longer},
+                              {"short_factor", fields.floats("rope_factors_short.weight")}};
+  if (const int64_t window = fields.integer(".attention.sliding_window", 0); window > 0)
+    config["sliding_window"] = window;
+}
+
+void starcoder2_fields(const GgufFields& fields, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["norm_epsilon"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
+  config["use_bias"] = has_bias(fields, "attn_q");
+}
+
+void gpt_bigcode_fields(const GgufFields& fields, Json& config) {
+  if (config["num_key_value_heads"] != 1)
+    throw UserError("{}: attention.head_count_kv is {}, wanted 1", fields.file(), config["num_key_value_heads"].dump());
+  rename_for_gpt(fields, config);
+  config["multi_query"] = true;
+  config["activation_function"] = "gelu_pytorch_tanh";
+}
+
+void gpt2_fields(const GgufFields& fields, Json& config) {
+  rename_for_gpt(fields, config);
+  config["activation_function"] = "gelu_new";
+  config["n_ctx"] = config["n_positions"];
+}
+
+void gpt_neox_fields(const GgufFields& fields, Json& config) {
+  config["hidden_act"] = "gelu";
+  config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
+  config["use_parallel_residual"] = fields.flag(".use_parallel_residual", true);
+  config["attention_bias"] = has_bias(fields, "attn_qkv");
+  const int64_t rotary = fields.integer(".rope.dimension_count", head_dim_of(fields));
+  config["rotary_pct"] = static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(1, head_dim_of(fields)));
+  config["rotary_emb_base"] = config["rope_theta"];
+}
+
+void olmo3_fields(const GgufFields& fields, Json& config) {
+  bias_fields(fields, config);
+  set_windows(fields, config, 4);
+  // Only the layers without a window have scaled positions.
+  Json full = config.value("rope_scaling", Json{{"rope_type", "default"}});
+  full["rope_theta"] = config["rope_theta"];
+  const double local = fields.number(".rope.freq_base_swa", config["rope_theta"].get<double>());
+  config["rope_parameters"] = {{"full_attention", full},
+                               {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", local}}}};
+  config.erase("rope_scaling");
+  config.erase("rope_theta");
+}
+
+void smollm3_fields(const GgufFields& fields, Json& config) {
+  bias_fields(fields, config);
+  config["mlp_bias"] = has_bias(fields, "ffn_up");
+  config["no_rope_layer_interval"] = 4;
+}
+
+void granite_fields(const GgufFields& fields, Json& config) {
+  llama_fields(fields, config);
+  config["attention_multiplier"] = fields.number(".attention.scale", 1);
+  config["embedding_multiplier"] = fields.number(".embedding_scale", 1);
+  config["residual_multiplier"] = fields.number(".residual_scale", 1);
+  config["logits_scaling"] = fields.number(".logit_scale", 1);
+}
+
+void seed_oss_fields(const GgufFields& fields, Json& config) {
+  bias_fields(fields, config);
+  config["attention_out_bias"] = has_bias(fields, "attn_output");
+  config["mlp_bias"] = has_bias(fields, "ffn_up");
+}
+
+void ernie4_5_fields(const GgufFields& fields, Json& config) {
+  config["use_bias"] = has_bias(fields, "attn_q");
+}
+
+void glm_fields(const GgufFields& fields, Json& config) {
+  if (!fields.has(".attention.key_length")) {
+    const GgufTensor* query = fields.tensor("blk.0.attn_q.weight");
+    if (query != nullptr) config["head_dim"] = query->dims.front() / fields.integer(".attention.head_count");
+  }
+  const auto head = config["head_dim"].get<int64_t>();
+  const int64_t rotary = fields.integer(".rope.dimension_count", head / 2);
+  config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(std::max<int64_t>(1, head));
+  config["attention_bias"] = has_bias(fields, "attn_q");
+}
+
+void cohere2_fields(const GgufFields& fields, Json& config) {
+  config["layer_norm_eps"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
+  config["logit_scale"] = fields.number(".logit_scale", 0.0625);
+  config["attention_bias"] = has_bias(fields, "attn_q");
+  set_windows(fields, config, 4);
+}
+
+}  // namespace fettle

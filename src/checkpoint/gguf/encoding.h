@@ -1,0 +1,39 @@
+// Defines Encoding: how a GGUF file stores a tensor whose bytes are not simply its elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/arrays/box.h"
+#include "base/arrays/shape.h"
+#include "checkpoint/gguf/block_types.h"
+
+namespace fettle {
+
+struct TensorEntry;
+
+// llama.cpp stores the rows of some weights in another order than Hugging Face. Row (o, a, b, i) of the tensor is row
+// (o, b, a, i) of the file, for indices a < first, b < second, i < inner.
+struct RowSwap {
+  int64_t first = 1, second = 1, inner = 1;
+
+  bool swaps() const { return first > 1 && second > 1; }
+  int64_t stored(int64_t row) const {
+    const int64_t b = row / inner % second, a = row / (inner * second) % first;
+    return row + ((b * first + a) - (a * second + b)) * inner;
+  }
+};
+
+struct Encoding {
+  const BlockType* type = nullptr;  // null: the bytes are elements of the tensor's dtype
+  RowSwap swap = {};
+  float shift = 0;  // added to each stored value
+
+  explicit operator bool() const { return type != nullptr; }
+};
+
+// Writes box.elements() elements, dense, of the entry whose first byte is `data`, to `out` as the float dtype `to`.
+// Values are computed in f32 and rounded to nearest even. Reads only the rows of the box.
+void read_encoded(const TensorEntry& entry, const std::byte* data, const Box& box, DType to, std::byte* out);
+
+}  // namespace fettle

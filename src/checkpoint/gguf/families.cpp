@@ -1,0 +1,141 @@
+#include "checkpoint/gguf/families.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/gguf/config_fields.h"
+
+namespace fettle {
+namespace {
+
+using Names = std::vector<GgufName>;
+
+Names operator+(Names a, const Names& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Adds the prefixes of a layer to both names.
+Names layer(const std::string& prefix, const Names& names) {
+  Names out;
+  for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf});
+  return out;
+}
+
+Names decoder_layer(const Names& names) {
+  return layer("model.layers.{}.", names);
+}
+
+const Names kOutside = {{"token_embd", "model.embed_tokens"}, {"output", "lm_head"}, {"output_norm", "model.norm"}};
+const Names kAttention = {{"attn_q", "self_attn.q_proj"},
+                          {"attn_k", "self_attn.k_proj"},
+                          {"attn_v", "self_attn.v_proj"},
+                          {"attn_output", "self_attn.o_proj"}};
+const Names kHeadNorms = {{"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}};
+const Names kNorms = {{"attn_norm", "input_layernorm"}, {"ffn_norm", "post_attention_layernorm"}};
+const Names kGatedMlp = {{"ffn_gate", "mlp.gate_proj"}, {"ffn_up", "mlp.up_proj"}, {"ffn_down", "mlp.down_proj"}};
+const Names kFusedMlp = {{"ffn_up", "mlp.gate_up_proj"}, {"ffn_down", "mlp.down_proj"}};
+const Names kPlainMlp = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+const Names kSandwichNorms = {{"attn_norm", "input_layernorm"},
+                              {"post_attention_norm", "post_attention_layernorm"},
+                              {"ffn_norm", "pre_feedforward_layernorm"},
+                              {"post_ffw_norm", "post_feedforward_layernorm"}};
+const Names kNormsBehind = {{"post_attention_norm", "post_attention_layernorm"},
+                            {"post_ffw_norm", "post_feedforward_layernorm"}};
+
+Names experts(const std::string& module, const char* gate, const char* up, const char* down) {
+  return {{"ffn_gate_inp", module + ".gate"},
+          {"ffn_gate_exps", module + ".experts.{}." + gate},
+          {"ffn_up_exps", module + ".experts.{}." + up},
+          {"ffn_down_exps", module + ".experts.{}." + down}};
+}
+
+const Names kLlama = kOutside + decoder_layer(kNorms + kAttention + kGatedMlp);
+const Names kGpt = Names{{"token_embd", "transformer.wte"},
+                         {"position_embd", "transformer.wpe"},
+                         {"output_norm", "transformer.ln_f"},
+                         {"output", "lm_head"}} +
+                   layer("transformer.h.{}.", {{"attn_norm", "ln_1"},
+                                               {"attn_qkv", "attn.c_attn"},
+                                               {"attn_output", "attn.c_proj"},
+                                               {"ffn_norm", "ln_2"},
+                                               {"ffn_up", "mlp.c_fc"},
+                                               {"ffn_down", "mlp.c_proj"}});
+const Names kNeox =
+    Names{{"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}} +
+    layer("gpt_neox.layers.{}.", {{"attn_norm", "input_layernorm"},
+                                  {"attn_qkv", "attention.query_key_value"},
+                                  {"attn_output", "attention.dense"},
+                                  {"ffn_norm", "post_attention_layernorm"},
+                                  {"ffn_up", "mlp.dense_h_to_4h"},
+                                  {"ffn_down", "mlp.dense_4h_to_h"}});
+const Names kGlm4 = kOutside + decoder_layer(kAttention + kFusedMlp +
+                                             Names{{"attn_norm", "input_layernorm"},
+                                                   {"post_attention_norm", "post_self_attn_layernorm"},
+                                                   {"ffn_norm", "post_attention_layernorm"},
+                                                   {"post_ffw_norm", "post_mlp_layernorm"}});
+const Names kPhi3 =
+    kOutside +
+    decoder_layer(kNorms + kFusedMlp + Names{{"attn_qkv", "self_attn.qkv_proj"}, {"attn_output", "self_attn.o_proj"}});
+const Names kSeedOss = kOutside + decoder_layer(kAttention + kGatedMlp +
+                                                Names{{"attn_norm", "input_layernorm"},
+                                                      {"post_attention_norm", "post_attention_layernorm"}});
+
+}  // namespace
+
+const std::vector<GgufFamily>& gguf_families() {
+  static const Names kSandwich = kOutside + decoder_layer(kSandwichNorms + kAttention + kGatedMlp);
+  static const Names kQwen3 = kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + kGatedMlp);
+  static const Names kOlmo = kOutside + decoder_layer(kNormsBehind + kAttention + kHeadNorms + kGatedMlp);
+  // clang-format off
+  static const std::vector<GgufFamily> all{
+      {"llama", "llama", "LlamaForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
+      {"llama", "mixtral", "MixtralForCausalLM", kOutside + decoder_layer(kNorms + kAttention + experts("block_sparse_moe", "w1", "w3", "w2")), mixtral_fields, {.pairs_rows = true}},
+      {"mistral3", "ministral3", "Ministral3ForCausalLM", kLlama, ministral3_fields, {.pairs_rows = true}},
+      {"mistral3", "mistral", "MistralForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
+      {"qwen2", "qwen2", "Qwen2ForCausalLM", kLlama, no_fields},
+      {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
+      {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields},
+      {"gemma", "gemma", "GemmaForCausalLM", kLlama, gemma_fields, {.adds_one = true}},
+      {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwich, gemma2_fields, {.adds_one = true}},
+      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwich + decoder_layer(kHeadNorms), gemma3_fields, {.adds_one = true}},
+      {"phi3", "phi3", "Phi3ForCausalLM", kPhi3, phi3_fields},
+      {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kPlainMlp), starcoder2_fields},
+      {"starcoder", "gpt_bigcode", "GPTBigCodeForCausalLM", kGpt, gpt_bigcode_fields},
+      {"gpt2", "gpt2", "GPT2LMHeadModel", kGpt, gpt2_fields, {.transposes = true}},
+      {"gptneox", "gpt_neox", "GPTNeoXForCausalLM", kNeox, gpt_neox_fields, {.parts_first = true}},
+      {"olmo2", "olmo2", "Olmo2ForCausalLM", kOlmo, bias_fields},
+      {"olmo2", "olmo3", "Olmo3ForCausalLM", kOlmo, olmo3_fields},
+      {"smollm3", "smollm3", "SmolLM3ForCausalLM", kLlama, smollm3_fields, {.pairs_rows = true}},
+      {"granite", "granite", "GraniteForCausalLM", kLlama, granite_fields, {.pairs_rows = true}},
+      {"seed_oss", "seed_oss", "SeedOssForCausalLM", kSeedOss, seed_oss_fields},
+      {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", kLlama, ernie4_5_fields},
+      {"chatglm", "glm", "GlmForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kFusedMlp), glm_fields},
+      {"glm4", "glm4", "Glm4ForCausalLM", kGlm4, glm_fields},
+      {"cohere2", "cohere2", "Cohere2ForCausalLM", kOutside + decoder_layer(Names{{"attn_norm", "input_layernorm"}} + kAttention + kGatedMlp), cohere2_fields},
+  };
+  // clang-format on
+  return all;
+}
+
+const GgufFamily& gguf_family_of(const GgufFields& fields) {
+  const std::string& architecture = fields.architecture();
+  std::string_view model_type;
+  if (architecture == "llama") model_type = fields.integer(".expert_count", 0) > 0 ? "mixtral" : "llama";
+  if (architecture == "mistral3") model_type = fields.has(".attention.temperature_scale") ? "ministral3" : "mistral";
+  if (architecture == "olmo2") model_type = fields.has(".attention.sliding_window") ? "olmo3" : "olmo2";
+  std::set<std::string_view> known;
+  for (const GgufFamily& family : gguf_families()) {
+    if (family.architecture == architecture && (model_type.empty() || family.model_type == model_type)) return family;
+    known.insert(family.architecture);
+  }
+  throw UserError(
+      "{}: Fettle does not read the architecture '{}' from GGUF; it reads {}. Take the model's safetensors, if Fettle "
+      "supports its family",
+      fields.file(), architecture, fmt::join(known, ", "));
+}
+
+}  // namespace fettle

@@ -1,0 +1,97 @@
+#include "checkpoint/gguf/fields.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+std::string shown(const nlohmann::json& value) {
+  const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+}
+
+}  // namespace
+
+GgufFields::GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file)
+    : header_(header), bytes_(bytes), file_(std::move(file)) {
+  architecture_ = text("general.architecture", "");
+  if (architecture_.empty())
+    throw UserError("{}: it has no general.architecture; is it a language model's GGUF file?", file_);
+}
+
+const nlohmann::json* GgufFields::find(const std::string& key) const {
+  const auto found = header_.values.find(full(key));
+  return found == header_.values.end() ? nullptr : &found->second;
+}
+
+int64_t GgufFields::integer(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) throw UserError("{}: the key '{}' is missing", file_, full(key));
+  const nlohmann::json* one = value;
+  if (value->is_array() && !value->empty()) {
+    one = &value->front();
+    if (std::any_of(value->begin(), value->end(), [&](const nlohmann::json& other) { return other != *one; }))
+      throw UserError("{}: '{}' differs between layers ({}), which Fettle does not support", file_, full(key),
+                      shown(*value));
+  }
+  if (!one->is_number_integer() || *one < 0 || *one > int64_t{1} << 40)
+    throw UserError("{}: '{}' is {}, wanted an integer", file_, full(key), shown(*value));
+  return one->get<int64_t>();
+}
+
+int64_t GgufFields::integer(const std::string& key, int64_t otherwise) const {
+  return has(key) ? integer(key) : otherwise;
+}
+
+double GgufFields::number(const std::string& key, double otherwise) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_number()) throw UserError("{}: '{}' is {}, wanted a number", file_, full(key), shown(*value));
+  return value->get<double>();
+}
+
+bool GgufFields::flag(const std::string& key, bool otherwise) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) throw UserError("{}: '{}' is {}, wanted true or false", file_, full(key), shown(*value));
+  return value->get<bool>();
+}
+
+std::string GgufFields::text(const std::string& key, const std::string& otherwise) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_string()) throw UserError("{}: '{}' is {}, wanted a string", file_, full(key), shown(*value));
+  return value->get<std::string>();
+}
+
+std::optional<int64_t> GgufFields::id(const std::string& key) const {
+  if (!has(key)) return std::nullopt;
+  const int64_t id = integer(key);
+  return id < int64_t{1} << 31 ? std::optional(id) : std::nullopt;  // 2^32 - 1 says that there is none
+}
+
+const GgufTensor* GgufFields::tensor(std::string_view name) const {
+  const auto found = std::find_if(header_.tensors.begin(), header_.tensors.end(),
+                                  [&](const GgufTensor& tensor) { return tensor.name == name; });
+  return found == header_.tensors.end() ? nullptr : &*found;
+}
+
+std::vector<double> GgufFields::floats(std::string_view name) const {
+  const GgufTensor* found = tensor(name);
+  if (found == nullptr) return {};
+  if (found->type->name != "F32" || found->bytes > int64_t{1} << 20)
+    throw UserError("{}: tensor '{}' has {} bytes of {}, wanted a few F32", file_, name, found->bytes,
+                    found->type->name);
+  std::vector<double> out;
+  for (int64_t at = 0; at < found->bytes; at += static_cast<int64_t>(sizeof(float))) {
+    float value;
+    std::memcpy(&value, bytes_.data() + found->offset + at, sizeof value);
+    out.push_back(shortest_double(value));
+  }
+  return out;
+}
+
+}  // namespace fettle

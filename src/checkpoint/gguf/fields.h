@@ -1,0 +1,47 @@
+// Defines GgufFields, which reads metadata of a GGUF file by key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/gguf/header.h"
+
+namespace fettle {
+
+// Keeps a reference to the header. In a key, a leading '.' stands for the architecture: ".block_count" is
+// "llama.block_count".
+class GgufFields {
+ public:
+  // `bytes` are the file's. Throws UserError when the file does not name its architecture.
+  GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file);
+
+  const std::string& file() const { return file_; }
+  const std::string& architecture() const { return architecture_; }
+  const GgufHeader& header() const { return header_; }
+
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+  const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
+  // Each throws UserError when the value has another type. Those without `otherwise` also throw when it is missing.
+  int64_t integer(const std::string& key) const;  // >= 0; a list must have equal elements, of which it takes one
+  int64_t integer(const std::string& key, int64_t otherwise) const;
+  double number(const std::string& key, double otherwise) const;
+  bool flag(const std::string& key, bool otherwise) const;
+  std::string text(const std::string& key, const std::string& otherwise) const;
+  std::optional<int64_t> id(const std::string& key) const;  // of a token
+
+  const GgufTensor* tensor(std::string_view name) const;  // nullptr when there is none
+  // The elements of a small f32 tensor, as the shortest decimals; empty when there is none.
+  std::vector<double> floats(std::string_view tensor) const;
+
+ private:
+  std::string full(const std::string& key) const { return key.starts_with('.') ? architecture_ + key : key; }
+
+  const GgufHeader& header_;
+  std::span<const std::byte> bytes_;
+  std::string file_, architecture_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,82 @@
+#include "checkpoint/gguf/gguf_folder.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/cache.h"
+#include "base/error.h"
+#include "checkpoint/files.h"
+#include "checkpoint/gguf/families.h"
+#include "checkpoint/gguf/tokenizer_files.h"
+#include "checkpoint/saved/atomic_folder.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolderVersion = "1";  // of the folder's files; changes when Fettle writes others
+
+bool is_later_part(const std::string& name) {
+  constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"
+  if (name.size() < kEnding || name.substr(name.size() - kEnding + 6, 4) != "-of-") return false;
+  return name.substr(name.size() - kEnding, 6) != "-00001";
+}
+
+bool has_other_weights(const fs::path& folder) {
+  return std::ranges::any_of(
+      std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                         "pytorch_model.bin.index.json", kGgufWeights},
+      [&](const char* name) { return fs::exists(folder / name); });
+}
+
+}  // namespace
+
+std::optional<fs::path> find_gguf(const fs::path& model) {
+  std::error_code ignored;
+  if (model.extension() == ".gguf" && fs::is_regular_file(model, ignored)) return model;
+  if (!fs::is_directory(model, ignored) || has_other_weights(model)) return std::nullopt;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(model, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".gguf") && !name.starts_with("mmproj") && !is_later_part(name)) found.push_back(entry.path());
+  }
+  if (found.empty()) return std::nullopt;
+  if (found.size() == 1) return found[0];
+  std::vector<std::string> names;
+  for (const fs::path& path : found) names.push_back(path.filename().string());
+  std::sort(names.begin(), names.end());
+  throw UserError("{} has {} GGUF models: {}; give one of these files as model_name_or_path", model.string(),
+                  names.size(), fmt::join(names, ", "));
+}
+
+fs::path gguf_folder(const fs::path& file) {
+  std::error_code code;
+  const fs::path real = fs::canonical(file, code);
+  if (code) throw_file_error("read", file, code.value());
+  const auto changed = fs::last_write_time(real, code).time_since_epoch().count();
+  ContentKey key;
+  key.add(kFolderVersion)
+      .add(real.string())
+      .add(std::to_string(fs::file_size(real, code)))
+      .add(std::to_string(changed));
+  const fs::path folder = cache_folder("gguf") / key.text();
+  if (fs::exists(folder / "config.json")) return folder;
+
+  const MappedFile map(real);
+  const GgufHeader header = read_gguf_header(map.bytes(), real.string());
+  const GgufFields fields(header, map.bytes(), real.string());
+  const GgufFamily& family = gguf_family_of(fields);
+  AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
+  write_gguf_tokenizer(fields, made.path());
+  write_json_file(made.path() / "config.json", gguf_config(family, fields));
+  map.check();
+  fs::create_symlink(real, made.path() / kGgufWeights, code);
+  if (code) throw_file_error("create", made.path() / kGgufWeights, code.value());
+  made.commit();
+  return folder;
+}
+
+}  // namespace fettle

@@ -1,0 +1,13 @@
+// Defines read_axolotl: what Axolotl means by a recipe, as keys of Fettle's.
+#pragma once
+
+#include "config/foreign/dialect.h"
+
+namespace fettle {
+
+// Returns whether the recipe is Axolotl's: its `datasets` are maps with `path`, or it has base_model with
+// micro_batch_size or sequence_len.
+bool is_axolotl(const YAML::Node& root);
+Dialect read_axolotl(const YAML::Node& root, const std::string& file);
+
+}  // namespace fettle

@@ -1,0 +1,85 @@
+#include "config/foreign/dialect.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "config/foreign/axolotl.h"
+#include "config/yaml_text.h"
+
+namespace fettle {
+namespace {
+
+bool has(const YAML::Node& root, const char* key) {
+  return root[key].IsDefined();
+}
+
+bool is_v1(const YAML::Node& root) {
+  return has(root, "model") && (has(root, "model_class") || has(root, "peft_config") || has(root, "dist_config"));
+}
+
+Dialect read_v1(const YAML::Node& root) {
+  Dialect out{.tool = "LLaMA-Factory v1"};
+  auto usual = [&](const char* key, const char* value) { out.usual.emplace_back(key, YAML::Node(value)); };
+  const YAML::Node method = root["peft_config"];
+  const bool adapts = method.IsDefined() && method.IsMap();
+  if (!adapts) usual("finetuning_type", "full");
+  if (adapts && method["name"].IsDefined() && method["name"].IsScalar() && method["name"].Scalar() == "lora") {
+    usual("lora_alpha", "16");
+    usual("lora_dropout", "0.05");
+  }
+  usual("per_device_train_batch_size", "1");
+  usual("learning_rate", "1e-4");
+  usual("lr_scheduler_type", "constant");
+  usual("bf16", "true");
+  usual("logging_steps", "1");
+  if (!root["optim_config"].IsDefined()) usual("weight_decay", "0.01");
+  if (!has(root, "save_steps")) usual("save_strategy", "no");
+  usual("max_new_tokens", "128");
+  return out;
+}
+
+}  // namespace
+
+std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file) {
+  if (is_v1(root)) return read_v1(root);
+  if (is_axolotl(root)) return read_axolotl(root, file);
+  return std::nullopt;
+}
+
+std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {
+  std::vector<std::string> out;
+  for (const auto& item : list) {
+    const std::string name = item.first.Scalar(), where = fmt::format("{}:{}", file, item.first.Mark().line + 1);
+    if (!item.second.IsMap() || !item.second["path"].IsDefined())
+      throw UserError("{}: the data set {} has no `path`; add it", where, name);
+    nlohmann::ordered_json entry = nlohmann::ordered_json::object();
+    for (const auto& field : item.second) {
+      const std::string key = field.first.Scalar(), value = field.second.IsScalar() ? field.second.Scalar() : "";
+      if (field.second.IsNull() || key == "source" || key == "streaming") continue;
+      if (key == "path") {
+        const bool scope = item.second["source"].IsDefined() && item.second["source"].Scalar() == "ms_hub";
+        entry[scope ? "ms_hub_url" : "hf_hub_url"] = value;
+      } else if (key == "split" || key == "subset") {
+        entry[key] = value;
+      } else if (key == "size") {
+        entry["num_samples"] = field.second.as<int64_t>();
+      } else if (key == "converter" && value == "pair") {
+        entry["ranking"] = true;
+      } else if (key == "converter" && (value == "alpaca" || value == "sharegpt")) {
+        // The format is detected from the columns.
+      } else if (key == "weight" && value == "1.0") {
+      } else {
+        throw UserError(
+            "{}: '{}: {}' of the data set {} is not available; remove it, or describe the data set in "
+            "dataset_info.json",
+            where, key, value, name);
+      }
+    }
+    out.push_back(entry.dump());
+  }
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,143 @@
+#include "config/foreign/settings_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <sstream>
+
+#include "config/yaml_text.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_on(const YAML::Node& node) {
+  return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
+}
+
+// The entry `name` of a map; undefined for anything else.
+YAML::Node inner(const YAML::Node& node, const char* name) {
+  return node.IsDefined() && node.IsMap() ? node[name] : YAML::Node(YAML::NodeType::Undefined);
+}
+
+bool is_number(const YAML::Node& node) {
+  if (!node.IsDefined() || !node.IsScalar() || node.Scalar().empty()) return false;
+  return std::isdigit(static_cast<unsigned char>(node.Scalar()[0])) != 0;
+}
+
+// Returns true for {device: cpu}; false without a device, or for none.
+bool names_device(const YAML::Node& node) {
+  const YAML::Node device = inner(node, "device");
+  return device.IsDefined() && device.IsScalar() && device.Scalar() != "none" && device.Scalar() != "";
+}
+
+// Returns the setting itself, or the content of the file that it names.
+YAML::Node content(const YAML::Node& node, const fs::path& recipe, std::string& unread) {
+  if (!node.IsScalar() || node.Scalar().empty()) return node;
+  for (const fs::path& file : {fs::path(node.Scalar()), recipe.parent_path() / node.Scalar()}) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) continue;
+    std::ifstream in(file, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    try {
+      return parse_yaml(text.str());  // JSON is YAML too
+    } catch (const YAML::Exception&) {
+      break;
+    }
+  }
+  unread = node.Scalar();
+  return {};
+}
+
+void offload(Settings& out, bool optimizer, bool param) {
+  if (optimizer) out.wishes["offload_optimizer"] = "true";
+  if (param) out.wishes["offload_param"] = "true";
+}
+
+void copy_number(Settings& out, const YAML::Node& from, const char* key) {
+  if (is_number(from) && from.as<double>() > 0) out.wishes[key] = from.Scalar();
+}
+
+Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
+  Settings out;
+  if (given.IsScalar() && given.Scalar().starts_with("zero")) {  // ms-swift's names: zero2, zero3_offload
+    const bool offloads = given.Scalar().ends_with("_offload");
+    offload(out, offloads, offloads && given.Scalar().starts_with("zero3"));
+    return out;
+  }
+  const YAML::Node config = content(given, recipe, out.unread);
+  if (!config.IsMap()) return out;
+  const YAML::Node zero = inner(config, "zero_optimization");
+  offload(out, names_device(inner(zero, "offload_optimizer")) || is_on(inner(zero, "cpu_offload")),
+          names_device(inner(zero, "offload_param")) || is_on(inner(zero, "cpu_offload_params")));
+  if (is_on(inner(inner(config, "bf16"), "enabled"))) out.wishes["bf16"] = "true";
+  if (is_on(inner(inner(config, "fp16"), "enabled"))) out.wishes["fp16"] = "true";
+  copy_number(out, inner(config, "train_micro_batch_size_per_gpu"), "per_device_train_batch_size");
+  copy_number(out, inner(config, "gradient_accumulation_steps"), "gradient_accumulation_steps");
+  copy_number(out, inner(config, "gradient_clipping"), "max_grad_norm");
+  if (const YAML::Node tp = inner(inner(config, "tensor_parallel"), "autotp_size"); is_number(tp) && tp.Scalar() != "1")
+    out.wishes["mesh.tp"] = tp.Scalar();
+  const YAML::Node params = inner(inner(config, "optimizer"), "params");
+  copy_number(out, inner(params, "lr"), "learning_rate");
+  copy_number(out, inner(params, "weight_decay"), "weight_decay");
+  return out;
+}
+
+// Also a whole configuration of accelerate, which has the FSDP or DeepSpeed settings as one of its keys.
+Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
+  Settings out;
+  const YAML::Node whole = content(given, recipe, out.unread);
+  if (!whole.IsMap()) return out;
+  if (const YAML::Node mixed = inner(whole, "mixed_precision"); mixed.IsDefined() && mixed.IsScalar()) {
+    if (mixed.Scalar() == "bf16") out.wishes["bf16"] = "true";
+    if (mixed.Scalar() == "fp16") out.wishes["fp16"] = "true";
+  }
+  if (is_on(inner(whole, "use_cpu"))) out.wishes["plugin"] = "cpu";
+  if (const YAML::Node zero = inner(whole, "deepspeed_config"); zero.IsDefined() && zero.IsMap()) {
+    auto on_cpu = [&](const char* name) {
+      const YAML::Node device = inner(zero, name);
+      return device.IsDefined() && device.IsScalar() && (device.Scalar() == "cpu" || device.Scalar() == "nvme");
+    };
+    offload(out, on_cpu("offload_optimizer_device"), on_cpu("offload_param_device"));
+    copy_number(out, inner(zero, "gradient_accumulation_steps"), "gradient_accumulation_steps");
+    copy_number(out, inner(zero, "gradient_clipping"), "max_grad_norm");
+  }
+  const YAML::Node nested = inner(whole, "fsdp_config");
+  const YAML::Node config = nested.IsDefined() && nested.IsMap() ? nested : whole;
+  for (const char* name : {"fsdp_offload_params", "offload_params", "cpu_offload", "fsdp_cpu_offload"})
+    if (is_on(inner(config, name))) offload(out, true, true);
+  return out;
+}
+
+Settings of_fsdp(const YAML::Node& given) {
+  std::string words;
+  if (given.IsScalar()) words = given.Scalar();
+  if (given.IsSequence())
+    for (const auto& word : given)
+      if (word.IsScalar()) words += " " + word.Scalar();
+  Settings out;
+  const bool asks = (" " + words + " ").find(" offload ") != std::string::npos;
+  offload(out, asks, asks);
+  return out;
+}
+
+}  // namespace
+
+std::optional<Settings> read_settings(std::string_view key, const GivenValue& given, const fs::path& recipe) {
+  if (key == "deepspeed" || key == "dist_config.config_file") return of_deepspeed(given.node, recipe);
+  if (key == "fsdp") return of_fsdp(given.node);
+  if (key == "fsdp_config" || key == "accelerate_config") return of_fsdp_config(given.node, recipe);
+  Settings out;
+  if (key == "use_kt") {  // KTransformers keeps the experts in host memory
+    offload(out, false, is_on(given.node));
+    return out;
+  }
+  if (!key.starts_with("fsdp_")) return std::nullopt;
+  const bool asks = key.find("offload") != std::string_view::npos && is_on(given.node);
+  offload(out, asks, asks);
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,55 @@
+// Defines BatchDecoder, which decodes several sequences at once. A step reads the weights once for all of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "generate/decode.h"
+
+namespace fettle {
+
+// Each sequence has a row of the batch. It may join and leave at any time, without waiting for the others. The logits
+// of a row depend only on its own tokens and on the number of rows.
+class BatchDecoder {
+ public:
+  // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the decoder. `rows` is above 1.
+  BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows);
+
+  // A family whose rope depends on the length of the sequence (longrope) is decoded one sequence at a time.
+  static bool supports(const Run& run) { return run.model.config.rope_turn() == 0; }
+
+  int64_t rows() const { return rows_; }
+  int64_t max_length() const { return one_.max_length(); }
+  // Returns how many tokens of a prompt join() has to compute.
+  int64_t unread(std::span<const int32_t> ids) const { return static_cast<int64_t>(ids.size()) - one_.known(ids); }
+  // Computes the first tokens of a prompt that will join next, so that other rows can step in between. Throws what
+  // Generator::logits throws.
+  void read(std::span<const int32_t> first_ids, int64_t longest);
+  // Puts a sequence into a row and drops the row's earlier one. Returns the logits [vocab_size] of its next token.
+  // Computes only the tokens after the beginning that it shares with the sequence that joined before. `longest` is the
+  // largest length that the sequence is expected to reach; a wrong value only costs time. Throws what Generator::logits
+  // throws.
+  std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest);
+  // Appends a token to each row of `next`, given as (row, token). Returns the logits [vocab_size] of their next tokens,
+  // in the same order. Throws DeviceError or DoesNotFit.
+  std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, int32_t>>& next);
+
+ private:
+  void make_room(int64_t positions);
+
+  Devices& devices_;
+  Run run_;
+  TrainState& state_;
+  int64_t rows_;
+  Generator one_;  // computes a sequence's tokens before its first step
+  CacheBuffers cache_;
+  int64_t capacity_ = 0;          // positions
+  std::vector<int32_t> lengths_;  // tokens of each row in the cache
+  std::map<int64_t, Executable> steps_;
+  std::map<std::pair<int64_t, int64_t>, Executable> growths_, joins_;
+};
+
+}  // namespace fettle

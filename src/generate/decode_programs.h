@@ -1,0 +1,40 @@
+// Defines the programs of generation. Each reads the weights and a cache, and returns the cache with more tokens.
+//
+// A cache has the arrays that the family names (Family::cache), of `rows` sequences and `capacity` positions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/program.h"
+#include "programs/devices.h"
+#include "run/run.h"
+
+namespace fettle {
+
+constexpr int64_t kSmallestCapacity = 64;
+
+// The arrays of a cache, keyed by the names of the programs' inputs.
+using CacheBuffers = std::map<std::string, DeviceBuffer>;
+
+std::vector<CacheArray> cache_arrays(const Run& run);
+std::string cache_input(const CacheArray& array);
+// Returns a cache of zeros. Throws DoesNotFit.
+CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t capacity);
+// Returns the capacity for `positions` tokens: a power of two times kSmallestCapacity, or `longest` if that is less.
+int64_t capacity_for(int64_t positions, int64_t longest);
+
+// Inputs: the weights, tokens i32 [rows, length], filled i32 [rows] (positions in the cache), last (i32: place of the
+// last real token in each row's piece), total where rope depends on it (i32 [rows]: tokens of the whole sequence), the
+// arrays of the cache (donated). Outputs: the cache, and the logits f32 [rows, V] after the last real token. Several
+// rows have pieces of length 1.
+Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity);
+// Inputs: the arrays of the cache that have positions. Outputs: the same with more positions.
+Program build_growth(const Run& run, int64_t rows, int64_t from, int64_t to);
+// Inputs: the arrays of a cache (donated) and "row" (i32); those of a cache of one row and `one_capacity` positions,
+// whose names begin with "one/". Outputs: the cache, in which the cache of one row replaces that row.
+Program build_join(const Run& run, int64_t rows, int64_t capacity, int64_t one_capacity);
+
+}  // namespace fettle

@@ -1,0 +1,51 @@
+#include "generate/reply_writer.h"
+
+#include <algorithm>
+
+namespace fettle {
+
+int64_t longest_at_first(const std::vector<int32_t>& prompt, const ReplyOptions& options) {
+  constexpr int64_t kMostReserved = 1024;
+  return static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostReserved);
+}
+
+ReplyWriter::ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt, ReplyOptions options,
+                         int64_t max_length, OnText on_text)
+    : decoder_(tokenizer, true),
+      ids_(std::move(prompt)),
+      options_(std::move(options)),
+      max_length_(max_length),
+      on_text_(std::move(on_text)) {}
+
+bool ReplyWriter::take(const std::vector<float>& logits) {
+  const int32_t id = sample(logits, options_.sampling, ids_.size());
+  if (reply_.prompt_seconds == 0) {
+    reply_.prompt_seconds = seconds_since(start_);
+    start_ = Clock::now();
+  }
+  if (std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end()) return false;
+  ids_.push_back(id);
+  reply_.ids.push_back(id);
+  if (!tell(decoder_.push(id))) return ends(ReplyEnd::kCaller);
+  if (static_cast<int64_t>(reply_.ids.size()) >= options_.max_new_tokens) return ends(ReplyEnd::kMaxNewTokens);
+  if (static_cast<int64_t>(ids_.size()) > max_length_) return ends(ReplyEnd::kMaxPositions);
+  return true;
+}
+
+Reply ReplyWriter::finish() {
+  tell(decoder_.finish());
+  reply_.reply_seconds = seconds_since(start_);
+  return std::move(reply_);
+}
+
+bool ReplyWriter::tell(const std::string& text) {
+  reply_.text += text;
+  return on_text_(text);
+}
+
+bool ReplyWriter::ends(ReplyEnd end) {
+  reply_.end = end;
+  return false;
+}
+
+}  // namespace fettle

@@ -1,0 +1,42 @@
+// Defines ReplyWriter, a reply while it is written.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/seconds_since.h"
+#include "generate/reply.h"
+
+namespace fettle {
+
+// Returns the positions that the cache reserves for a prompt and its reply at the start.
+int64_t longest_at_first(const std::vector<int32_t>& prompt, const ReplyOptions& options);
+
+// Draws one token after another from logits that the caller computes. `tokenizer` must outlive it.
+class ReplyWriter {
+ public:
+  // `max_length` is the most tokens that the model takes.
+  ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt, ReplyOptions options, int64_t max_length,
+              OnText on_text);
+
+  const std::vector<int32_t>& ids() const { return ids_; }  // the prompt, and the reply so far
+
+  // Draws the next token from its logits. Returns false when the reply has ended. Throws what sample() throws.
+  bool take(const std::vector<float>& logits);
+  // Returns the reply. Call it once, at the end.
+  Reply finish();
+
+ private:
+  bool tell(const std::string& text);
+  bool ends(ReplyEnd end);
+
+  StreamDecoder decoder_;
+  std::vector<int32_t> ids_;
+  ReplyOptions options_;
+  int64_t max_length_;
+  OnText on_text_;
+  Reply reply_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace fettle

@@ -1,0 +1,142 @@
+#include "launch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/seconds_since.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// How long the other processes get to end by themselves after one has failed.
+constexpr double kPatience = 20;
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string random_word() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
+}
+
+// The shell command of one process. It reads the password from its input, where other users cannot see it. When the
+// input ends, because this program wants that or has died, training gets SIGTERM: it saves and ends.
+std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
+                       const std::string& job) {
+  const int size = static_cast<int>(hosts.size()) * options.per_host;
+  std::string text = "cd " + quoted(fs::current_path().string()) + " && read -r FETTLE_STORE_PASSWORD && ";
+  text += fmt::format(
+      "export FETTLE_STORE_PASSWORD FETTLE_RANK={} FETTLE_SIZE={} FETTLE_LOCAL_RANK={} FETTLE_LOCAL_SIZE={} "
+      "FETTLE_ADDRESS={} FETTLE_JOB={} && ",
+      rank, size, rank % options.per_host, options.per_host, quoted(hosts[0]), job);
+  if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
+  text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
+  for (const std::string& word : options.words) text += " " + quoted(word);
+  // A background job of a shell reads nothing, so the descriptor is passed on by number.
+  text +=
+      " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
+      "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";
+  return text;
+}
+
+struct Started {
+  pid_t process = -1;
+  int input = -1;  // closing it ends the training
+  std::string host;
+};
+
+Started start(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank, const std::string& job,
+              const std::string& password) {
+  const std::string host = hosts[static_cast<size_t>(rank / options.per_host)];
+  const std::string command = command_of(options, hosts, rank, job);
+  int in[2];
+  internal_check(pipe2(in, O_CLOEXEC) == 0, "launch: pipe2: {}", std::strerror(errno));
+  const pid_t process = fork();
+  internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
+  if (process == 0) {
+    dup2(in[0], 0);
+    setpgid(0, 0);  // Ctrl-C reaches this program alone, which passes it on
+    execlp(options.shell.c_str(), options.shell.c_str(), host.c_str(), command.c_str(), nullptr);
+    dprintf(2, "error: cannot run %s: %s\n", options.shell.c_str(), std::strerror(errno));
+    _exit(127);
+  }
+  close(in[0]);
+  const std::string line = password + "\n";
+  if (write(in[1], line.data(), line.size()) < 0) warn("launch: {} reads nothing", host);
+  return {process, in[1], host};
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  if (options.per_host < 1) throw UserError("--per-host: {} given, wanted 1 or more", options.per_host);
+  std::vector<std::string> hosts;
+  std::istringstream list(options.hosts);
+  for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
+  if (hosts.empty() || std::ranges::count(hosts, "") > 0 || options.hosts.ends_with(','))
+    throw UserError("--hosts: '{}' given, wanted names with commas: --hosts gpu01,gpu02", options.hosts);
+  if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
+    throw UserError("--hosts: a host is named twice; --per-host starts several processes on each");
+  const InterruptScope interrupts;
+  signal(SIGPIPE, SIG_IGN);
+  const std::string job = random_word(), password = random_word();
+  std::vector<Started> running;
+  for (int rank = 0; rank < static_cast<int>(hosts.size()) * options.per_host; ++rank)
+    running.push_back(start(options, hosts, rank, job, password));
+
+  int first_code = 0;
+  Clock::time_point failed_at;
+  bool passed_on = false;
+  const auto end_all = [&] {
+    for (Started& one : running)
+      if (one.input >= 0) close(std::exchange(one.input, -1));
+  };
+  for (size_t left = running.size(); left > 0;) {
+    for (Started& one : running) {
+      int status = 0;
+      if (one.process < 0 || waitpid(one.process, &status, WNOHANG) != one.process) continue;
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      one.process = -1;
+      --left;
+      if (code == 0 || first_code != 0) continue;
+      first_code = code;
+      failed_at = Clock::now();
+      if (!passed_on)
+        log_line(LogLevel::kQuiet, fmt::format("the process on {} ended with exit code {}", one.host, code));
+    }
+    if (InterruptScope::signal() != 0 && !passed_on) {
+      passed_on = true;
+      end_all();
+    }
+    if (first_code != 0 && seconds_since(failed_at) > kPatience && !passed_on) {
+      passed_on = true;
+      end_all();
+    }
+    if (left > 0) poll(nullptr, 0, 50);
+  }
+  end_all();
+  return first_code;
+}
+
+}  // namespace fettle

@@ -1,0 +1,58 @@
+#include "models/blocks/sequences.h"
+
+#include <numeric>
+
+namespace fettle {
+namespace {
+
+// Returns bool [.., T, S]: whether a position belongs to a row.
+Tensor belongs(const Tensor& numbers, int64_t rows) {
+  return compare(expand(numbers, numbers.rank()), "EQ", iota({DType::kI32, {rows}}, 0) + 1.0);
+}
+
+Dims all_but_last(const Tensor& x) {
+  Dims dims(static_cast<size_t>(x.rank() - 1));
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+// Returns x at one position of each row: the one where `taken_BT` is true.
+Tensor at_rows(const Tensor& x_BTD, const Tensor& taken_BT, const Tensor& numbers_BT, int64_t rows) {
+  const int64_t b = x_BTD.dim(0), t = x_BTD.dim(1), d = x_BTD.dim(2);
+  const Tensor zero = constant(0, DType::kI32);
+  const Tensor place = reshape(iota({DType::kI32, {b * t}}, 0), {b, t}) + 1.0;
+  const Tensor found_S = sum_by_sequence(select(taken_BT, place, zero), numbers_BT, rows);
+  const Tensor x_SD = take(reshape(x_BTD, {b * t, d}), found_S - 1.0);
+  // Padding may contain NaN. select() removes it; multiplying by zero would not.
+  return select(expand(compare(found_S, "GT", zero), 1), x_SD, constant(0, x_BTD.dtype()));
+}
+
+}  // namespace
+
+Tensor sum_by_sequence(const Tensor& x, const Tensor& numbers, int64_t rows) {
+  const Tensor parts = select(belongs(numbers, rows), expand(x, x.rank()), constant(0, x.dtype()));
+  return reduce_sum(parts, all_but_last(parts));
+}
+
+Tensor tokens_by_sequence(const Tensor& numbers, int64_t rows) {
+  return convert(sum_by_sequence(full(1, numbers.shape()), numbers, rows), DType::kF32);
+}
+
+Tensor spread_by_sequence(const Tensor& values_S, const Tensor& numbers) {
+  const Tensor found = select(belongs(numbers, values_S.dim(0)), values_S, constant(0, values_S.dtype()));
+  return reduce_sum(found, {numbers.rank()});
+}
+
+Tensor first_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
+  const int64_t t = numbers_BT.dim(1);
+  const Tensor before = slice(pad(numbers_BT, {0, 1}, {0, 0}), 1, 0, t);
+  return at_rows(x_BTD, compare(numbers_BT, "NE", before), numbers_BT, rows);
+}
+
+Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows) {
+  const int64_t t = numbers_BT.dim(1);
+  const Tensor after = slice(pad(numbers_BT, {0, 0}, {0, 1}), 1, 1, t + 1);
+  return at_rows(x_BTD, compare(numbers_BT, "NE", after), numbers_BT, rows);
+}
+
+}  // namespace fettle

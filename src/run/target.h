@@ -1,0 +1,36 @@
+// Defines RunTarget: the devices that a run is resolved for. They are known before a graph is built.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/kernels.h"
+
+namespace fettle {
+
+class Devices;
+
+// What a step may take of each device's memory.
+struct StepRoom {
+  int64_t bytes = 0;      // 0: not known
+  std::string rule = {};  // "three quarters of the host's free memory"
+};
+
+struct RunTarget {
+  int64_t count = 1;
+  std::string platform = "cpu";  // the vendor's name in docs/targets.md: cpu, cuda, rocm
+  std::string title = "cpu (1 device)";
+  std::string capability = {};  // capability of a device, as in DeviceInfo; empty: the plugin does not report it
+  KernelSet kernels = {};       // kernels that programs for it may call
+  StepRoom room = {};
+};
+
+// Returns the devices as a run's target, with those of the requested kernels that compute correctly on them, and the
+// memory that is free now. Throws DeviceError when the devices compute wrong results.
+RunTarget target_of(const Devices& devices);
+
+// Returns the room of each of `devices` devices of the CPU, which share the host's memory: together they may take three
+// quarters of what is free, and they leave at least 1 GB.
+int64_t host_room(int64_t free_bytes, int64_t devices);
+
+}  // namespace fettle

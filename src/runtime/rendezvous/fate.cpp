@@ -1,0 +1,246 @@
+#include "runtime/rendezvous/fate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+
+namespace fettle {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDeviceCode = static_cast<int>(ExitCode::kDevice);
+
+constexpr const char* kTraining = "training";
+constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take longer than a step, by this factor
+
+double read_seconds(const char* name, double usual) {
+  const std::string text = environment(name);
+  if (text.empty()) return usual;
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(value >= 1)) throw UserError("{} is '{}', wanted a number of seconds, 1 or more", name, text);
+  return value;
+}
+
+// Ends the watching thread of a process that fails by itself.
+struct Ended {};
+
+std::string key_of(int rank) {
+  return fmt::format("fettle/status/{}", rank);
+}
+
+}  // namespace
+
+FateTimes FateTimes::from_environment() {
+  FateTimes times;
+  times.silence = read_seconds("FETTLE_HEARTBEAT_SECONDS", times.silence);
+  times.hang = read_seconds("FETTLE_HANG_SECONDS", times.hang);
+  times.beat = std::min(times.beat, times.silence / 4);
+  return times;
+}
+
+Fate::Fate(Rendezvous& run, const FateTimes& times) : run_(run), times_(times) {
+  const auto now = Clock::now();
+  seen_.assign(static_cast<size_t>(run.size()), {"", now, now, "", false});
+  thread_ = std::thread([this] { watch(); });
+}
+
+Fate::~Fate() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Fate::enter(const std::string& phase) {
+  const std::lock_guard lock(mutex_);
+  phase_ = phase;
+}
+
+int Fate::stop_before(int64_t step) {
+  std::unique_lock lock(mutex_);
+  phase_ = kTraining;
+  changed_.wait(lock, [&] { return held_ < 0 || stop_at_ >= 0; });
+  if (stop_at_ >= 0 && step >= stop_at_) return signal_;
+  next_ = step + 1;
+  return 0;
+}
+
+void Fate::fail(int exit_code, const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_ == 0) failure_ = fmt::format("{}: {}", run_.name_of(run_.rank()), message);
+    failed_ = exit_code;
+  }
+  try {
+    publish();
+    const auto start = Clock::now();
+    // Process 0 holds the store, so it waits for all; the others wait for process 0.
+    for (int other = 0; other < (run_.rank() == 0 ? run_.size() : 1); ++other)
+      while (other != run_.rank() && seconds_since(start) < times_.farewell) {
+        const auto status = run_.try_get(key_of(other), other);
+        if (status && Json::parse(*status).value("failed", 0) != 0) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+  } catch (const Error&) {
+    // The others are gone already.
+  }
+}
+
+void Fate::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+  }
+  publish();
+  run_.barrier("end of the run", Rendezvous::Seconds(times_.hang));
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  run_.leave();
+}
+
+void Fate::publish() {
+  const std::lock_guard publishing(publishing_);
+  Json status;
+  {
+    const std::lock_guard lock(mutex_);
+    status = {{"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
+    if (const int signal = InterruptScope::signal(); signal != 0) status["signal"] = signal;
+    if (run_.rank() == 0 && signal_ != 0) status["stop_signal"] = signal_;
+    if (held_ >= 0) status["held"] = held_;
+    if (stop_at_ >= 0) status["stop_at"] = stop_at_;
+    if (left_) status["left"] = true;
+    if (failed_ != 0) status["failed"] = failed_, status["failure"] = failure_;
+  }
+  run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// Reads a process's status and notes whether it changed. Ends this process when that one has failed, died or hangs.
+Json Fate::observe(int rank) {
+  Seen& seen = seen_[static_cast<size_t>(rank)];
+  const auto text = run_.try_get(key_of(rank), rank);
+  const auto now = Clock::now();
+  if (text && *text != seen.status) {
+    seen.status = *text;
+    seen.changed = now;
+  }
+  Json status = seen.status.empty() ? Json::object() : Json::parse(seen.status);
+  seen.left = status.value("left", false);
+  const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("step", int64_t{0}));
+  if (progress != seen.progress) {
+    seen.progress = progress;
+    seen.progressed = now;
+  }
+  if (const int code = status.value("failed", 0); code != 0) end(code, status.value("failure", ""));
+  if (seen.left) return status;
+  if (seconds_since(seen.changed) > times_.silence)
+    end(kDeviceCode, fmt::format("{} gives no sign of life for {:.0f} s: it has died or its host cannot be reached",
+                                 run_.name_of(rank), times_.silence));
+  return status;
+}
+
+std::string Fate::table() const {
+  std::string text = fmt::format("\n  {:<8} {:<24} {:<24} {:>8} {:>12}", "process", "host", "phase", "step", "for");
+  for (int rank = 0; rank < run_.size(); ++rank) {
+    const Seen& seen = seen_[static_cast<size_t>(rank)];
+    const Json status = seen.status.empty() ? Json::object() : Json::parse(seen.status);
+    text += fmt::format("\n  {:<8} {:<24} {:<24} {:>8} {:>10.0f} s", rank, run_.host(rank), status.value("phase", "?"),
+                        status.value("step", int64_t{0}), seconds_since(seen.progressed));
+  }
+  return text;
+}
+
+void Fate::look_at_all() {
+  int signal = 0;
+  int64_t stop_at = 0;
+  bool all_held = true;
+  int hanging = -1;
+  for (int rank = 0; rank < run_.size(); ++rank) {
+    const Json status = observe(rank);
+    const int given = status.value("signal", 0);
+    if (signal == 0) signal = given;
+    all_held = all_held && status.contains("held");
+    stop_at = std::max(stop_at, status.value("held", int64_t{0}));
+    const Seen& seen = seen_[static_cast<size_t>(rank)];
+    const bool trains = status.value("phase", "") == kTraining;
+    const double limit = trains ? times_.hang : kOtherPhases * times_.hang;
+    if (!seen.left && seconds_since(seen.progressed) > limit && hanging < 0) hanging = rank;
+  }
+  if (hanging >= 0)
+    end(kDeviceCode,
+        fmt::format("{} has made no progress for {:.0f} s (FETTLE_HANG_SECONDS), so the run ends{}",
+                    run_.name_of(hanging), seconds_since(seen_[static_cast<size_t>(hanging)].progressed), table()));
+  const std::lock_guard lock(mutex_);
+  if (signal != 0 && held_ < 0) {
+    signal_ = signal;
+    held_ = next_;
+  }
+  // All processes have said which step they would run next. Steps before the largest were launched by one of them,
+  // which needs the others to finish.
+  if (all_held && stop_at_ < 0) {
+    stop_at_ = stop_at;
+    changed_.notify_all();
+  }
+}
+
+void Fate::look_at_first() {
+  const Json first = observe(0);
+  const std::lock_guard lock(mutex_);
+  if (first.contains("held") && held_ < 0) {
+    signal_ = first.value("stop_signal", 0);
+    held_ = next_;
+  }
+  if (first.contains("stop_at") && stop_at_ < 0) {
+    stop_at_ = first.value("stop_at", int64_t{0});
+    changed_.notify_all();
+  }
+}
+
+void Fate::watch() {
+  try {
+    for (;;) {
+      publish();
+      run_.rank() == 0 ? look_at_all() : look_at_first();
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, std::chrono::duration<double>(times_.beat), [&] { return done_; });
+      if (done_) return;
+    }
+  } catch (const Ended&) {
+  } catch (const Error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (done_ || failed_ != 0 || left_) return;
+    }
+    end(kDeviceCode, error.what());
+  }
+}
+
+void Fate::end(int exit_code, const std::string& message) {
+  bool own = false;
+  {
+    const std::lock_guard lock(mutex_);
+    own = failed_ != 0;
+    if (!own) failed_ = exit_code, failure_ = message;
+  }
+  if (own) throw Ended();  // the main thread says why, and ends this process
+  log_line(LogLevel::kQuiet, fmt::format("error: the run ends: {}", message));
+  fail(exit_code, message);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the process that failed prints its message
+  run_.store().end_job(exit_code, message);
+  _exit(exit_code);
+}
+
+}  // namespace fettle

@@ -1,0 +1,81 @@
+// Defines Fate, which keeps the processes of a run together: they stop at one step, and they end together.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/seconds_since.h"
+#include "runtime/rendezvous/rendezvous.h"
+
+namespace fettle {
+
+struct FateTimes {
+  double beat = 0.5;    // seconds between two signs of life
+  double silence = 8;   // a process without a sign of life for so long has died
+  double hang = 3600;   // a process that is in one training step for so long hangs; other phases get six times as long
+  double farewell = 3;  // how long a failing process waits for the others to hear of it
+  // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
+  static FateTimes from_environment();
+};
+
+// A thread gives signs of life through the store and watches those of the others: process 0 watches all, and all watch
+// process 0. When one has failed, died or hangs, every process prints why and ends with the same exit code; the thread
+// then ends this process without returning to its caller. A hang also gives a table of all processes with their hosts,
+// steps and phases.
+//
+// A signal (interrupt.h) to one process stops all before the same step.
+class Fate {
+ public:
+  explicit Fate(Rendezvous& run, const FateTimes& times = FateTimes::from_environment());
+  Fate(const Fate&) = delete;
+  ~Fate();  // stops watching; the others take it for a death unless leave() was called
+
+  // Says what this process does from now on: "loading weights". Counts as progress.
+  void enter(const std::string& phase);
+  // Call before each step. Returns 0 when the step may run, and the signal when the run stops before this step, in
+  // every process at the same step. Waits while the processes agree on it.
+  int stop_before(int64_t step);
+  // Tells the others that this process ends with this exit code, and waits shortly until they know.
+  void fail(int exit_code, const std::string& message);
+  // Waits until all processes have come to their end; then watching stops.
+  void leave();
+
+ private:
+  struct Seen {
+    std::string status;
+    Clock::time_point changed, progressed;
+    std::string progress;
+    bool left = false;
+  };
+  void watch();
+  void publish();
+  nlohmann::json observe(int rank);
+  void look_at_all();
+  void look_at_first();
+  [[noreturn]] void end(int exit_code, const std::string& message);
+  std::string table() const;
+
+  Rendezvous& run_;
+  const FateTimes times_;
+  std::mutex mutex_;  // of the members down to `done_`
+  std::condition_variable changed_;
+  std::string phase_ = "starting";
+  int64_t beat_ = 0, next_ = 0;  // next_: steps before it were launched
+  int64_t held_ = -1, stop_at_ = -1;
+  int signal_ = 0;
+  int failed_ = 0;
+  std::string failure_;
+  bool left_ = false, done_ = false;
+
+  std::mutex publishing_;
+  std::vector<Seen> seen_;  // by rank; only for the watching thread
+  std::thread thread_;
+};
+
+}  // namespace fettle

@@ -1,0 +1,121 @@
+#include "runtime/rendezvous/launchers.h"
+
+#include <charconv>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+// One row per launcher. "" in a column: the launcher has no such variable.
+struct Launcher {
+  const char* name;
+  Engine engine;
+  const char* mark;  // set in every process that the launcher starts, and in no other
+  const char *rank, *size, *local_rank, *local_size;
+  const char* address;  // the first of a list of hosts counts
+  const char* port;     // of another service of the same run; the store takes the port after the next
+  const char* job;
+};
+
+// With PMIx, rank and size come from the library. The variables of its launchers are read only when it is missing.
+constexpr Launcher kLaunchers[] = {
+    {"fettle launch", Engine::kRedis, "FETTLE_RANK", "FETTLE_RANK", "FETTLE_SIZE", "FETTLE_LOCAL_RANK",
+     "FETTLE_LOCAL_SIZE", "FETTLE_ADDRESS", "", "FETTLE_JOB"},
+    {"torchrun or PyTorchJob", Engine::kRedis, "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+    {"mpirun", Engine::kPmix, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", "PMIX_NAMESPACE"},
+    {"srun", Engine::kPmix, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
+     "SLURM_STEP_NODELIST", "", "SLURM_JOB_ID"},
+    {"Kubeflow Trainer (PyTorch)", Engine::kRedis, "PET_NNODES", "PET_NODE_RANK", "PET_NNODES", "", "",
+     "PET_MASTER_ADDR", "PET_MASTER_PORT", ""},
+    {"Kubeflow Trainer (JAX)", Engine::kRedis, "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "", "",
+     "JAX_COORDINATOR_ADDRESS", "", ""},
+    {"SkyPilot", Engine::kRedis, "SKYPILOT_NODE_RANK", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES", "", "",
+     "SKYPILOT_NODE_IPS", "", "SKYPILOT_TASK_ID"},
+    {"dstack", Engine::kRedis, "DSTACK_NODE_RANK", "DSTACK_NODE_RANK", "DSTACK_NODES_NUM", "", "",
+     "DSTACK_MASTER_NODE_IP", "", "DSTACK_RUN_NAME"},
+    {"JobSet", Engine::kRedis, "JOBSET_NAME", "JOB_COMPLETION_INDEX", "FETTLE_SIZE", "", "", "FETTLE_ADDRESS", "",
+     "JOBSET_NAME"},
+};
+
+constexpr int kPort = 29631, kMostProcesses = 100'000;
+
+int read_number(const Launcher& launcher, const ReadVariable& variable, const char* name, int least, int most) {
+  const std::string text = variable(name);
+  int value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || code != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    throw UserError(
+        "{} started this process ({} is set), but {} is '{}', wanted a number from {} to {}; set it, or unset {} to "
+        "train with this process alone",
+        launcher.name, launcher.mark, name, text, least, most, launcher.mark);
+  return value;
+}
+
+// Removes a port: "head:1234" gives "head". An IPv6 address keeps its colons.
+std::string without_port(const std::string& address) {
+  const size_t colon = address.find(':');
+  return colon == std::string::npos || address.find(':', colon + 1) != std::string::npos ? address
+                                                                                         : address.substr(0, colon);
+}
+
+std::string find_address(const Launcher& launcher, const ReadVariable& variable, const ProcessPlace& place) {
+  const std::string list = *launcher.address == '\0' ? "" : variable(launcher.address);
+  const std::string first = without_port(first_host(list.substr(0, list.find_first_of(" \n\t"))));
+  if (!first.empty()) return first;
+  // All processes are on this host.
+  if (place.local_size == place.size) return "127.0.0.1";
+  if (launcher.engine == Engine::kPmix) return "";
+  throw UserError(
+      "{} started process {} of {}, but {} is not set; set it to the name or address of the host that runs process 0",
+      launcher.name, place.rank, place.size, launcher.address);
+}
+
+ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) {
+  ProcessPlace place{.launcher = launcher.name, .engine = launcher.engine};
+  auto has = [&](const char* name) { return *name != '\0' && !variable(name).empty(); };
+  place.size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
+  place.rank = read_number(launcher, variable, launcher.rank, 0, place.size - 1);
+  // A launcher without these variables starts one process on each host.
+  if (has(launcher.local_size)) place.local_size = read_number(launcher, variable, launcher.local_size, 1, place.size);
+  if (has(launcher.local_rank)) {
+    place.local_rank = read_number(launcher, variable, launcher.local_rank, 0, place.size - 1);
+    if (!has(launcher.local_size)) place.local_size = place.local_rank + 1;
+  }
+  if (place.size == 1) return place;
+  place.address = find_address(launcher, variable, place);
+  place.port = kPort;
+  // Other runs on the same hosts have other ports for their own services.
+  if (has(launcher.port))
+    place.port = (read_number(launcher, variable, launcher.port, 1, 65535) + 2 - 1024) % 64512 + 1024;
+  if (!variable("FETTLE_STORE_PORT").empty())
+    place.port = read_number(launcher, variable, "FETTLE_STORE_PORT", 1, 65535);
+  place.job = fmt::format("{} {} {} {} {}", launcher.name, place.size, place.port,
+                          *launcher.job == '\0' ? "" : variable(launcher.job), variable("TORCHELASTIC_RESTART_COUNT"));
+  return place;
+}
+
+}  // namespace
+
+std::string first_host(const std::string& list) {
+  const size_t bracket = list.find('['), end = list.find_first_of(",");
+  if (bracket == std::string::npos || end < bracket) return list.substr(0, end);
+  const size_t stop = list.find_first_of(",-]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, stop - bracket - 1);
+}
+
+std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (variable(launcher.mark).empty()) continue;
+    // Kubernetes' indexed jobs set the mark for jobs of one pod too.
+    ProcessPlace place = read_place(launcher, variable);
+    if (place.size == 1) return std::nullopt;
+    return place;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fettle

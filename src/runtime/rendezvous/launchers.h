@@ -1,0 +1,36 @@
+// Defines ProcessPlace: which process of a run this one is, as the launcher's environment variables say.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace fettle {
+
+enum class Engine {
+  kPmix,   // the launcher has a PMIx server
+  kRedis,  // process 0 starts a Redis server at `address`
+};
+
+struct ProcessPlace {
+  std::string launcher;  // "torchrun or PyTorchJob"
+  Engine engine = Engine::kRedis;
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the processes of this host
+  std::string address;                 // where process 0 can be reached; Redis only
+  int port = 0;                        // of the store; Redis only
+  std::string job;                     // text that only the processes of this run share; not a secret
+};
+
+// Returns an environment variable's value; "" when it is not set.
+using ReadVariable = std::function<std::string(const char* name)>;
+
+// Returns the place that the first matching launcher gives; nullopt when there is no launcher or it started one process
+// alone. Reads no files and asks no host. FETTLE_STORE_PORT overrides the port. Throws UserError that names the
+// variable when it is missing or not a number in its range.
+std::optional<ProcessPlace> find_place(const ReadVariable& variable);
+
+// Returns the first host of a list in SLURM's notation: "gpu[03-05,9],login" gives "gpu03".
+std::string first_host(const std::string& list);
+
+}  // namespace fettle

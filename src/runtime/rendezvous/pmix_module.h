@@ -1,0 +1,18 @@
+// Defines open_pmix_store, which loads the PMIx store. Programs start without the PMIx library: only runs that a
+// launcher with PMIx started load it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/rendezvous/store.h"
+
+namespace fettle {
+
+struct ProcessPlace;
+
+// Returns the store of the launcher's PMIx server and corrects `place` by what the server says. Returns null with the
+// reason in `fault` when the module fettle_pmix.so or the PMIx library does not load, or when there is no PMIx server.
+std::unique_ptr<Store> open_pmix_store(ProcessPlace& place, std::string& fault);
+
+}  // namespace fettle

@@ -1,0 +1,99 @@
+#include "runtime/rendezvous/redis_server.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/environment.h"
+#include "base/error.h"
+
+namespace fettle {
+namespace {
+
+// "notice" is the level at which the server says that it is ready. It reads its settings from standard input, so that
+// other users do not see the password among its arguments.
+std::string settings(int port, const std::string& password, bool local) {
+  std::string text = fmt::format(
+      "port {}\nbind {}\nrequirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"
+      "protected-mode yes\nmaxclients 100000\ntcp-backlog 4096\n",
+      port, local ? "127.0.0.1" : "*", password);
+  for (const char* command :
+       {"CONFIG", "DEBUG", "MODULE", "SAVE", "BGSAVE", "BGREWRITEAOF", "SHUTDOWN", "REPLICAOF", "SLAVEOF", "EVAL",
+        "EVALSHA", "SCRIPT", "FUNCTION", "FCALL", "ACL", "MIGRATE", "FLUSHALL", "FLUSHDB"})
+    text += fmt::format("rename-command {} \"\"\n", command);
+  return text;
+}
+
+// Returns what the server wrote until it said that it is ready; `ready` is false when it ended instead.
+std::string read_log(int log, bool& ready) {
+  std::string text;
+  char part[4096];
+  for (ssize_t count; (count = read(log, part, sizeof part)) != 0;) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;
+    text.append(part, static_cast<size_t>(count));
+    if (ready = text.find("Ready to accept connections") != std::string::npos; ready) break;
+  }
+  return text;
+}
+
+}  // namespace
+
+RedisServer::RedisServer(int port, const std::string& password, bool local) {
+  int in[2], out[2];
+  internal_check(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "redis: pipe2: {}", std::strerror(errno));
+  fcntl(out[1], F_SETFL, O_NONBLOCK);  // later nobody reads what the server writes, so it must not wait for room
+  const pid_t parent = getpid();
+  process_ = fork();
+  internal_check(process_ >= 0, "redis: fork: {}", std::strerror(errno));
+  if (process_ == 0) {
+    dup2(in[0], 0);
+    dup2(out[1], 1);
+    dup2(out[1], 2);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    // A signal to the whole process group, such as Ctrl-C, must not end the server before the processes are done.
+    setpgid(0, 0);
+    execlp("redis-server", "redis-server", "-", nullptr);
+    dprintf(1, "cannot run redis-server: %s", std::strerror(errno));
+    _exit(127);
+  }
+  close(in[0]);
+  close(out[1]);
+  const std::string text = settings(port, password, local);
+  bool ready = write(in[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(in[1]);
+  const std::string log = read_log(out[0], ready);
+  if (ready) {
+    log_ = out[0];
+    return;
+  }
+  close(out[0]);
+  int status = 0;
+  waitpid(process_, &status, 0);
+  process_ = -1;
+  if (log.find("cannot run redis-server") != std::string::npos)
+    throw UserError(
+        "process 0 runs on {} and starts redis-server, through which the processes find each other, but that program "
+        "is not there; install the package redis-server on it, or start with srun --mpi=pmix or mpirun",
+        host_name());
+  const bool taken = log.find("Address already in use") != std::string::npos;
+  throw UserError("redis-server did not start on port {} of {}: {}; set FETTLE_STORE_PORT to a free port on every host",
+                  port, host_name(),
+                  taken ? "another program uses the port" : log.substr(log.size() - std::min<size_t>(log.size(), 500)));
+}
+
+RedisServer::~RedisServer() {
+  if (process_ <= 0) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+  close(log_);
+}
+
+}  // namespace fettle

@@ -1,0 +1,27 @@
+// Defines RedisServer: a Redis server that runs as long as this process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace fettle {
+
+// The server keeps nothing on disk, accepts only clients that know the password, and has no commands that change its
+// settings, run code or shut it down. It ends when this object is destroyed or when this process ends in any way.
+//
+// Make it on a thread that lives as long as the object: the kernel ends the server with that thread.
+class RedisServer {
+ public:
+  // `local`: only programs on this host may connect. Throws UserError when redis-server is not installed, or when it
+  // cannot use the port.
+  RedisServer(int port, const std::string& password, bool local);
+  RedisServer(const RedisServer&) = delete;
+  ~RedisServer();
+
+ private:
+  pid_t process_ = -1;
+  int log_ = -1;  // kept open, so that the server's writes do not end it
+};
+
+}  // namespace fettle

@@ -1,0 +1,153 @@
+#include "runtime/rendezvous/rendezvous.h"
+
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/seconds_since.h"
+#include "runtime/rendezvous/pmix_module.h"
+#include "runtime/rendezvous/redis_server.h"
+#include "runtime/rendezvous/redis_store.h"
+
+namespace fettle {
+namespace {
+
+// Ranks in a message: all of a few, else how many.
+std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr size_t kShown = 8;
+  if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kShown, ", "), ranks.size() - kShown);
+}
+
+// Values are any bytes, so the joined text has their lengths.
+std::string pack(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += fmt::format("{}:{}", value.size(), value);
+  return text;
+}
+
+std::vector<std::string> unpack(const std::string& text) {
+  std::vector<std::string> values;
+  for (size_t at = 0; at < text.size();) {
+    const size_t colon = text.find(':', at);
+    const size_t length = std::stoull(text.substr(at, colon - at));
+    values.push_back(text.substr(colon + 1, length));
+    at = colon + 1 + length;
+  }
+  return values;
+}
+
+// The store of one run must not be taken for that of another. This is no protection against other users of the network,
+// who can guess it unless FETTLE_STORE_PASSWORD is set.
+std::string store_password(const ProcessPlace& place) {
+  if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
+    if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
+      throw UserError("FETTLE_STORE_PASSWORD has a space, quote or backslash; use letters and digits");
+    return given;
+  }
+  return fmt::format("{:016x}", XXH3_64bits(place.job.data(), place.job.size()));
+}
+
+// A Redis store whose server is a child of process 0.
+class ServedRedisStore : public Store {
+ public:
+  explicit ServedRedisStore(const ProcessPlace& place, double wait)
+      : server_(place.rank == 0 ? std::make_unique<RedisServer>(place.port, store_password(place), is_local(place))
+                                : nullptr),
+        store_(place.rank == 0 ? "127.0.0.1" : place.address, place.port, store_password(place), wait) {}
+  void put(const std::string& key, const std::string& value) override { store_.put(key, value); }
+  std::optional<std::string> try_get(const std::string& key, int owner) override { return store_.try_get(key, owner); }
+
+ private:
+  static bool is_local(const ProcessPlace& place) { return place.local_size == place.size; }
+  std::unique_ptr<RedisServer> server_;
+  RedisStore store_;
+};
+
+}  // namespace
+
+Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait)
+    : place_(std::move(place)), store_(std::move(store)) {
+  hosts_.assign(static_cast<size_t>(size()), "not there yet");
+  hosts_ = exchange("start", host_name(), wait);
+  starting_ = false;
+}
+
+std::string Rendezvous::name_of(int rank) const {
+  return fmt::format("process {} ({})", rank, host(rank));
+}
+
+std::optional<std::string> Rendezvous::get(const std::string& key, Seconds wait, int owner) {
+  const Clock::time_point start = Clock::now();
+  for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
+    if (std::optional<std::string> value = store_->try_get(key, owner)) return value;
+    if (seconds_since(start) >= wait.count()) return std::nullopt;
+    if (starting_) InterruptScope::check("waiting for the other processes");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::vector<std::string> Rendezvous::exchange(const std::string& name, const std::string& mine, Seconds wait) {
+  int64_t use = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    use = uses_[name]++;
+  }
+  const std::string key = fmt::format("fettle/{}/{}", name, use), joined = key + "/all";
+  const Clock::time_point start = Clock::now();
+  if (rank() != 0) {
+    store_->put(fmt::format("{}/{}", key, rank()), mine);
+    // Process 0 says who is missing, so it gets a little time to do that.
+    const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
+    if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
+    if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));
+    return unpack(*all);
+  }
+  std::vector<std::string> values(static_cast<size_t>(size()));
+  values[0] = mine;
+  std::vector<int> missing;
+  for (int other = 1; other < size(); ++other) {
+    const Seconds left(std::max(0.0, wait.count() - seconds_since(start)));
+    if (auto value = get(fmt::format("{}/{}", key, other), left, other))
+      values[static_cast<size_t>(other)] = std::move(*value);
+    else
+      missing.push_back(other);
+  }
+  if (!missing.empty()) {
+    const std::string fault = fmt::format("{}: {} of {} processes did not come within {:.0f} s: {}", name,
+                                          missing.size(), size(), wait.count(), list_ranks(missing));
+    store_->put(joined, "!" + fault);
+    throw DeviceError("{}", fault);
+  }
+  store_->put(joined, pack(values));
+  return values;
+}
+
+void Rendezvous::leave() {
+  if (rank() != 0) return store_->put(fmt::format("fettle/left/{}", rank()), "");
+  for (int other = 1; other < size(); ++other) get(fmt::format("fettle/left/{}", other), Seconds(10), other);
+}
+
+std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait) {
+  return std::make_unique<ServedRedisStore>(place, wait.count());
+}
+
+std::unique_ptr<Rendezvous> join_run() {
+  std::optional<ProcessPlace> place = find_place([](const char* name) { return environment(name); });
+  if (!place) return nullptr;
+  std::unique_ptr<Store> store;
+  std::string fault;
+  if (place->engine == Engine::kPmix) store = open_pmix_store(*place, fault);
+  if (store == nullptr && place->address.empty())
+    throw UserError("{} started process {} of {}, which needs PMIx: {}", place->launcher, place->rank, place->size,
+                    fault);
+  if (store == nullptr) store = open_redis_store(*place);
+  return std::make_unique<Rendezvous>(*place, std::move(store));
+}
+
+}  // namespace fettle

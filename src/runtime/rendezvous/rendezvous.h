@@ -1,0 +1,73 @@
+// Defines Rendezvous: how the processes of a run find each other, agree, and end together.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/rendezvous/launchers.h"
+#include "runtime/rendezvous/store.h"
+
+namespace fettle {
+
+// One object per process. Thread-safe, but all processes must call exchange() and barrier() with the same names, and
+// one name may be used by one thread at a time.
+class Rendezvous {
+ public:
+  using Seconds = std::chrono::duration<double>;
+  // How long processes wait for the others to start.
+  static constexpr Seconds kStartTime{600};
+
+  // Joins the run. `store`: how to reach the others. Throws UserError that names the processes that are missing after
+  // `wait`.
+  Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
+
+  const ProcessPlace& place() const { return place_; }
+  int rank() const { return place_.rank; }
+  int size() const { return place_.size; }
+  const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
+  // "process 3 (gpu07)"
+  std::string name_of(int rank) const;
+
+  // Keys of callers must not begin with "fettle/".
+  void put(const std::string& key, const std::string& value) { store_->put(key, value); }
+  std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
+    return store_->try_get(key, owner);
+  }
+  // Waits until the key is there; nullopt when it is not after `wait`.
+  std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
+
+  // Gives every process the values of all, by rank. `name` says what the processes do, for messages. The same name may
+  // be used again. Throws DeviceError that names the processes that did not come within `wait`.
+  std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
+  void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
+
+  // Call at the end, after a last barrier: process 0, which holds the store, waits until the others need it no more.
+  void leave();
+
+  Store& store() { return *store_; }
+
+ private:
+  ProcessPlace place_;
+  std::unique_ptr<Store> store_;
+  std::vector<std::string> hosts_;  // by rank
+  bool starting_ = true;            // no thread but the constructor's uses this object yet
+  std::mutex mutex_;
+  std::map<std::string, int64_t> uses_;  // how often each name was used
+};
+
+// Returns the store in process 0's Redis server, which it starts when `place` is process 0's. The server ends with the
+// calling thread. Waits up to `wait` for the server. Throws UserError.
+std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait = Rendezvous::kStartTime);
+
+// Joins the run that this process belongs to, as the environment says; null when it runs alone. Process 0 starts a
+// Redis server if the run needs one; it ends with this process, so make the Rendezvous on the main thread. Throws
+// UserError.
+std::unique_ptr<Rendezvous> join_run();
+
+}  // namespace fettle

@@ -1,0 +1,40 @@
+// Defines AnswerWriter, which writes the JSON of one answer, whole or in pieces for a stream.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "serve/token_chances.h"
+
+namespace fettle {
+
+struct AnswerUsage {
+  int64_t prompt_tokens = 0, reply_tokens = 0;
+};
+
+// The objects are OpenAI's: chat.completion, chat.completion.chunk, text_completion. Broken UTF-8 becomes U+FFFD.
+class AnswerWriter {
+ public:
+  // `chances`: the request asks for logprobs. `usage`: the stream ends with the numbers of tokens.
+  AnswerWriter(bool chat, std::string model, bool chances, bool usage);
+
+  std::string whole(const std::string& text, const std::vector<TokenChance>& chances, const std::string& finish_reason,
+                    const AnswerUsage& usage) const;
+
+  // Events of a stream, each "data: JSON" with an empty line. begin() is empty for plain completions.
+  std::string begin() const;
+  std::string piece(const std::string& text, const std::vector<TokenChance>& chances);
+  std::string end(const std::string& finish_reason, const AnswerUsage& usage) const;  // with [DONE]
+
+ private:
+  std::string event(const std::string& choice) const;
+
+  bool chat_;
+  std::string model_, id_;
+  bool chances_, usage_;
+  int64_t created_;
+  int64_t offset_ = 0;  // characters of text so far
+};
+
+}  // namespace fettle

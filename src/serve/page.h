@@ -1,0 +1,10 @@
+// Defines kChatPage, the page at / of `fettle serve`: a conversation in the browser. It loads nothing from elsewhere.
+#pragma once
+
+#include <string_view>
+
+namespace fettle {
+
+extern const std::string_view kChatPage;
+
+}  // namespace fettle

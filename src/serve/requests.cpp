@@ -1,0 +1,244 @@
+#include "serve/requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "config/nearest.h"
+#include "data/batches/order.h"
+#include "data/formats.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kMostStops = 16, kLongestStop = 1000;
+
+// Fields of both routes that are read, and those that change nothing here.
+const std::vector<std::string_view> kShared = {"model",
+                                               "max_tokens",
+                                               "temperature",
+                                               "top_p",
+                                               "top_k",
+                                               "seed",
+                                               "stop",
+                                               "stream",
+                                               "stream_options",
+                                               "logprobs",
+                                               "n",
+                                               "logit_bias",
+                                               "frequency_penalty",
+                                               "presence_penalty"};
+const std::vector<std::string_view> kWithoutEffect = {
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls"};
+
+template <typename... Args>
+[[noreturn]] void refuse(std::string_view field, fmt::format_string<Args...> format, Args&&... args) {
+  throw RequestError(400, fmt::format("'{}' {}", field, fmt::format(format, std::forward<Args>(args)...)),
+                     std::string(field));
+}
+
+std::string shown(const ordered_json& value) {
+  const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+}
+
+// The fields of a body.
+class BodyFields {
+ public:
+  explicit BodyFields(std::string_view body) {
+    try {
+      body_ = parse_json<ordered_json>(body);
+    } catch (const UserError& error) {
+      throw RequestError(400, fmt::format("the body is not valid JSON: {}", error.what()));
+    }
+    if (!body_.is_object()) throw RequestError(400, "the body must be a JSON object");
+  }
+
+  const ordered_json& all() const { return body_; }
+  // The value; null when it is absent.
+  const ordered_json* find(std::string_view field) const {
+    const auto at = body_.find(field);
+    return at == body_.end() || at->is_null() ? nullptr : &*at;
+  }
+  std::optional<double> number(std::string_view field, double least, double most) const {
+    const ordered_json* value = find(field);
+    if (value == nullptr) return std::nullopt;
+    const bool fits = value->is_number() && value->get<double>() >= least && value->get<double>() <= most;
+    if (!fits) refuse(field, "is {}; give a number from {} to {}", shown(*value), least, most);
+    return value->get<double>();
+  }
+  std::optional<int64_t> integer(std::string_view field, int64_t least, int64_t most) const {
+    const ordered_json* value = find(field);
+    if (value == nullptr) return std::nullopt;
+    const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+    if (!value->is_number_integer() || too_large || value->get<int64_t>() < least || value->get<int64_t>() > most)
+      refuse(field, "is {}; give an integer from {} to {}", shown(*value), least, most);
+    return value->get<int64_t>();
+  }
+  bool yes(std::string_view field) const {
+    const ordered_json* value = find(field);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) refuse(field, "is {}; give true or false", shown(*value));
+    return value->get<bool>();
+  }
+  std::string text(std::string_view field) const {
+    const ordered_json* value = find(field);
+    if (value == nullptr) return "";
+    if (!value->is_string()) refuse(field, "is {}; give a text", shown(*value));
+    return value->get<std::string>();
+  }
+
+  void want_known(const std::vector<std::string_view>& own) const {
+    std::vector<std::string_view> known = own;
+    for (const auto* list : {&kShared, &kWithoutEffect}) known.insert(known.end(), list->begin(), list->end());
+    for (const auto& [field, value] : body_.items()) {
+      if (value.is_null() || std::ranges::find(known, field) != known.end()) continue;
+      const auto near = nearest(field, known);
+      refuse(field, "is not a field of this server{}; leave it out",
+             near ? fmt::format(" (did you mean '{}'?)", *near) : "");
+    }
+  }
+
+ private:
+  ordered_json body_;
+};
+
+std::vector<std::string> stops_of(const BodyFields& fields) {
+  const ordered_json* value = fields.find("stop");
+  if (value == nullptr) return {};
+  const ordered_json list = value->is_array() ? *value : ordered_json::array({*value});
+  std::vector<std::string> out;
+  for (const ordered_json& text : list) {
+    const bool fits = text.is_string() && !text.get_ref<const std::string&>().empty() &&
+                      text.get_ref<const std::string&>().size() <= kLongestStop;
+    if (!fits) refuse("stop", "has {}; give texts of 1 to {} bytes", shown(text), kLongestStop);
+    out.push_back(text.get<std::string>());
+  }
+  if (out.size() > kMostStops) refuse("stop", "has {} texts; give at most {}", out.size(), kMostStops);
+  return out;
+}
+
+CompletionRequest shared_fields(const BodyFields& fields) {
+  CompletionRequest out;
+  if (fields.integer("n", INT64_MIN, INT64_MAX).value_or(1) != 1)
+    refuse("n", "must be 1; send one request for each reply");
+  for (const char* penalty : {"frequency_penalty", "presence_penalty"})
+    if (fields.number(penalty, -1e9, 1e9).value_or(0) != 0) refuse(penalty, "is not supported; leave it out, or set 0");
+  if (const ordered_json* bias = fields.find("logit_bias"); bias != nullptr && !bias->empty())
+    refuse("logit_bias", "is not supported; leave it out");
+  out.model = fields.text("model");
+  out.max_tokens = fields.integer("max_tokens", 1, INT32_MAX);
+  out.temperature = fields.number("temperature", 0, 100);
+  out.top_p = fields.number("top_p", 0, 1);
+  out.top_k = fields.integer("top_k", -1, INT32_MAX);
+  if (out.top_k == -1) out.top_k = 0;
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) out.seed = static_cast<uint64_t>(*seed);
+  out.stop = stops_of(fields);
+  out.stream = fields.yes("stream");
+  if (const ordered_json* options = fields.find("stream_options")) {
+    if (!out.stream) refuse("stream_options", "is only for stream: true; leave it out");
+    if (!options->is_object()) refuse("stream_options", "is {}; give an object", shown(*options));
+    for (const auto& [name, value] : options->items()) {
+      if (name == "include_obfuscation" && value == false) continue;
+      if (name != "include_usage" || !value.is_boolean())
+        refuse("stream_options", "has {}: {}; only include_usage: true or false is known", name, shown(value));
+      out.include_usage = value.get<bool>();
+    }
+  }
+  return out;
+}
+
+void read_tools(const BodyFields& fields, CompletionRequest& out) {
+  const ordered_json* choice = fields.find("tool_choice");
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice != "none")
+    refuse("tool_choice", "is {}; give \"auto\" or \"none\", because a call cannot be forced", shown(*choice));
+  out.tools_json.clear();
+}
+
+}  // namespace
+
+std::string RequestError::json() const {
+  const char* type = status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
+  nlohmann::ordered_json error{{"message", what()}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
+  if (!field.empty()) error["param"] = field;
+  if (!code.empty()) error["code"] = code;
+  return nlohmann::ordered_json{{"error", error}}.dump(-1, ' ', false,
+                                                       nlohmann::ordered_json::error_handler_t::replace);
+}
+
+ReplyOptions CompletionRequest::options(ReplyOptions defaults) const {
+  if (max_tokens) defaults.max_new_tokens = *max_tokens;
+  SamplingOptions& sampling = defaults.sampling;
+  if (temperature) {
+    sampling.temperature = *temperature;
+    sampling.do_sample = *temperature > 0;
+  }
+  if (top_p) sampling.top_p = *top_p;
+  if (top_k) sampling.top_k = *top_k;
+  if (seed) sampling.seed = mix_bits(*seed, 0);  // as the first reply of `fettle generate seed=...`
+  return defaults;
+}
+
+CompletionRequest read_chat_request(std::string_view body) {
+  const BodyFields fields(body);
+  fields.want_known({"messages", "tools", "tool_choice", "max_completion_tokens", "top_logprobs", "response_format"});
+  CompletionRequest out = shared_fields(fields);
+  const auto longest = fields.integer("max_completion_tokens", 1, INT32_MAX);
+  if (longest && out.max_tokens && longest != out.max_tokens)
+    refuse("max_completion_tokens", "and 'max_tokens' differ; give one of them");
+  if (longest) out.max_tokens = longest;
+  if (const ordered_json* format = fields.find("response_format"))
+    if (!format->is_object() || format->value("type", ordered_json()) != "text")
+      refuse("response_format", "is {}; only {{\"type\": \"text\"}} is supported", shown(*format));
+  const bool logprobs = fields.yes("logprobs");
+  const auto top = fields.integer("top_logprobs", 0, 20);
+  if (top && !logprobs) refuse("top_logprobs", "needs logprobs: true");
+  if (logprobs) out.top_logprobs = static_cast<int>(top.value_or(0));
+  if (fields.find("messages") == nullptr) refuse("messages", "is missing; give an array of {{role, content}}");
+  try {
+    ordered_json row{{"messages", fields.all()["messages"]}};
+    if (const ordered_json* tools = fields.find("tools")) row["tools"] = *tools;
+    Sample sample = read_turns(row, DataSource{.formatting = "openai"});
+    out.messages = std::move(sample.messages);
+    out.tools_json = std::move(sample.tools_json);
+  } catch (const BadRow& error) {
+    throw RequestError(400, error.what(), "messages");
+  }
+  if (out.messages.empty()) refuse("messages", "is empty; give at least the user's message");
+  for (Message& message : out.messages)
+    if (message.role == "developer") message.role = "system";
+  read_tools(fields, out);
+  return out;
+}
+
+CompletionRequest read_text_request(std::string_view body) {
+  const BodyFields fields(body);
+  fields.want_known({"prompt", "echo", "best_of", "suffix"});
+  CompletionRequest out = shared_fields(fields);
+  out.chat = false;
+  if (fields.yes("echo")) refuse("echo", "is not supported; put the prompt before the reply yourself");
+  if (!fields.text("suffix").empty()) refuse("suffix", "is not supported; leave it out");
+  if (fields.integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) refuse("best_of", "must be 1");
+  if (const auto top = fields.integer("logprobs", 0, 20)) out.top_logprobs = static_cast<int>(*top);
+  const ordered_json* prompt = fields.find("prompt");
+  if (prompt == nullptr) refuse("prompt", "is missing; give the text to continue");
+  if (prompt->is_array() && prompt->size() == 1 && !prompt->front().is_number()) prompt = &prompt->front();
+  if (prompt->is_string()) {
+    out.prompt = prompt->get<std::string>();
+    return out;
+  }
+  const bool ids = prompt->is_array() && !prompt->empty() && std::ranges::all_of(*prompt, [](const ordered_json& id) {
+                     return id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(INT32_MAX);
+                   });
+  if (!ids) refuse("prompt", "is {}; give one text or one array of token ids, and a request for each", shown(*prompt));
+  out.prompt_ids = prompt->get<std::vector<int32_t>>();
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,51 @@
+// Defines CompletionRequest, which is read from the body of a request to /v1/chat/completions or /v1/completions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/chat.h"
+#include "generate/reply.h"
+
+namespace fettle {
+
+// A request that gets an error as its answer. The text names the field and the remedy.
+class RequestError : public std::runtime_error {
+ public:
+  RequestError(int status, const std::string& text, std::string field = "", std::string code = "")
+      : std::runtime_error(text), status(status), field(std::move(field)), code(std::move(code)) {}
+
+  int status;  // of HTTP
+  std::string field, code;
+  std::string json() const;  // in OpenAI's form: {"error": {"message", "type", "param", "code"}}
+};
+
+// A field that the request leaves out or sets to null has no value here.
+struct CompletionRequest {
+  bool chat = true;
+  std::string model;
+  std::vector<Message> messages;  // chat
+  std::string tools_json;         // chat: a JSON array, or ""
+  std::string prompt;             // completions, unless prompt_ids has the prompt
+  std::vector<int32_t> prompt_ids;
+  std::optional<int64_t> max_tokens, top_k;
+  std::optional<double> temperature, top_p;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool stream = false, include_usage = false;
+  std::optional<int> top_logprobs;  // how many likely tokens are reported at each place; 0: the drawn one only
+
+  // Returns `defaults` with what the request sets.
+  ReplyOptions options(ReplyOptions defaults) const;
+};
+
+// Reads a body. Throws RequestError for JSON that is broken, for a field that is not known or has a wrong value, and
+// for a field that asks for what this server does not do.
+CompletionRequest read_chat_request(std::string_view body);
+CompletionRequest read_text_request(std::string_view body);
+
+}  // namespace fettle

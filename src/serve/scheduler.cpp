@@ -1,0 +1,255 @@
+#include "serve/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "generate/batch_decoder.h"
+#include "generate/reply_writer.h"
+#include "serve/requests.h"
+#include "serve/stop_texts.h"
+#include "step/open_model.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kPiece = 512;  // tokens of prompts that are read between two steps
+
+}  // namespace
+
+PendingReply::News PendingReply::wait(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience, [&] { return news_.ended || !news_.text.empty() || !news_.chances.empty(); });
+  News out = news_;
+  news_.text.clear();
+  news_.chances.clear();
+  return out;
+}
+
+void PendingReply::add(const std::string& text, std::optional<TokenChance> chance, int64_t reply_tokens) {
+  const std::scoped_lock lock(mutex_);
+  news_.text += text;
+  if (chance) news_.chances.push_back(std::move(*chance));
+  news_.reply_tokens = reply_tokens;
+  changed_.notify_all();
+}
+
+void PendingReply::end(const std::string& finish_reason, const std::string& error) {
+  const std::scoped_lock lock(mutex_);
+  news_.ended = true;
+  news_.finish_reason = finish_reason;
+  news_.error = error;
+  changed_.notify_all();
+}
+
+// A reply in work. It stays at its place in memory.
+struct Scheduler::Row {
+  std::shared_ptr<PendingReply> reply;
+  StopTexts stops;
+  std::string fresh;  // text of the last token that is certain
+  ReplyWriter writer;
+
+  Row(std::shared_ptr<PendingReply> given, const Tokenizer& tokenizer, int64_t max_length)
+      : reply(std::move(given)),
+        stops(reply->job.stop),
+        writer(tokenizer, reply->job.prompt, reply->job.options, max_length, [this](const std::string& text) {
+          fresh += stops.push(text);
+          return !stops.found();
+        }) {}
+  Row(const Row&) = delete;
+
+  // Draws a token and hands it to the reader. Returns false when the reply has ended.
+  bool take(const std::vector<float>& logits, const Tokenizer& tokenizer) {
+    const auto before = static_cast<std::ptrdiff_t>(writer.ids().size());
+    const bool goes_on = writer.take(logits);
+    const std::vector<int32_t>& ids = writer.ids();
+    const auto written = static_cast<int64_t>(ids.size() - reply->job.prompt.size());
+    std::optional<TokenChance> chance;
+    if (reply->job.top_logprobs && std::ssize(ids) > before)
+      chance = token_chance(logits, std::span(ids).first(static_cast<size_t>(before)), ids.back(),
+                            *reply->job.top_logprobs, tokenizer);
+    if (goes_on) {
+      reply->add(std::exchange(fresh, ""), std::move(chance), written);
+      return true;
+    }
+    const ReplyEnd end = writer.finish().end;
+    fresh += stops.finish();
+    reply->add(fresh, std::move(chance), written);
+    const bool cut = !stops.found() && (end == ReplyEnd::kMaxNewTokens || end == ReplyEnd::kMaxPositions);
+    reply->end(cut ? "length" : "stop", "");
+    return false;
+  }
+};
+
+// One step for several rows, or for one.
+class Scheduler::Decoding {
+ public:
+  Decoding(Session& session, int64_t rows) {
+    OpenModel& model = session.model();
+    if (rows > 1 && BatchDecoder::supports(model.run))
+      several_.emplace(session.devices(), model.run, model.state, rows);
+    else
+      one_.emplace(session.devices(), model.run, model.state);
+  }
+  int64_t rows() const { return several_ ? several_->rows() : 1; }
+  int64_t max_length() const { return several_ ? several_->max_length() : one_->max_length(); }
+  // Returns false after it has read a piece of a long prompt, which cannot join yet.
+  bool read(const std::vector<int32_t>& prompt, int64_t longest) {
+    if (!several_ || several_->unread(prompt) <= kPiece) return true;
+    const int64_t known = std::ssize(prompt) - several_->unread(prompt);
+    several_->read(std::span(prompt).first(static_cast<size_t>(known + kPiece)), longest);
+    return false;
+  }
+  int64_t unread(const std::vector<int32_t>& prompt) const {
+    return several_ ? several_->unread(prompt) : std::ssize(prompt);
+  }
+  std::vector<float> join(int64_t row, const std::vector<int32_t>& prompt, int64_t longest) {
+    if (several_) return several_->join(row, prompt, longest);
+    one_->reserve(longest);
+    return one_->logits(prompt);
+  }
+  // `ids` are the tokens of each row in use, the last of which is new.
+  std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
+    if (one_) return {one_->logits(*in_use.at(0).second)};
+    std::vector<std::pair<int64_t, int32_t>> next;
+    for (const auto& [row, ids] : in_use) next.emplace_back(row, ids->back());
+    return several_->step(next);
+  }
+
+ private:
+  std::optional<BatchDecoder> several_;
+  std::optional<Generator> one_;
+};
+
+Scheduler::Scheduler(Session& session, const SchedulerLimits& limits) : session_(session), limits_(limits) {
+  session.load();
+  decoding_ = std::make_unique<Decoding>(session, limits.rows);
+  if (decoding_->rows() < limits.rows)
+    warn("rows: the rope of this model depends on the length, so replies are written one after another");
+  rows_.resize(static_cast<size_t>(decoding_->rows()));
+  const std::vector<int32_t> first = {session.stop_ids().empty() ? 0 : session.stop_ids()[0]};
+  decoding_->join(0, first, 1);
+  const std::vector<int32_t> second = {first[0], first[0]};
+  if (decoding_->max_length() > 1) decoding_->step({{0, &second}});
+  thread_ = std::thread([this] { work(); });
+}
+
+Scheduler::~Scheduler() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = leave_ = true;
+  }
+  submitted_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<PendingReply> Scheduler::submit(ReplyJob job) {
+  auto reply = std::make_shared<PendingReply>(std::move(job));
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ending_) throw RequestError(503, "the server is ending; ask again later", "", "server_ending");
+    // A request that finds a free row does not count as waiting.
+    const int64_t free = std::max<int64_t>(0, std::ssize(rows_) - writing_);
+    if (std::ssize(waiting_) >= limits_.max_waiting + free)
+      throw RequestError(429, fmt::format("{} requests are waiting already; ask again later", waiting_.size()), "",
+                         "rate_limit_exceeded");
+    waiting_.push_back(reply);
+  }
+  submitted_.notify_all();
+  return reply;
+}
+
+void Scheduler::refuse_new() {
+  const std::scoped_lock lock(mutex_);
+  ending_ = true;
+}
+
+Scheduler::Figures Scheduler::figures() const {
+  const std::scoped_lock lock(mutex_);
+  return {writing_, std::ssize(waiting_), ending_};
+}
+
+void Scheduler::work() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      writing_ = std::ranges::count_if(rows_, [](const auto& row) { return row != nullptr; }) + (reading_ ? 1 : 0);
+      submitted_.wait(lock, [&] { return writing_ > 0 || !waiting_.empty() || leave_; });
+      if (leave_ && writing_ == 0 && waiting_.empty()) return;
+    }
+    try {
+      drop_cancelled();
+      take_waiting();
+      step();
+    } catch (const std::exception& error) {
+      fail_all(error.what());
+    }
+  }
+}
+
+void Scheduler::drop_cancelled() {
+  for (std::unique_ptr<Row>& row : rows_)
+    if (row && row->reply->cancelled()) row.reset();
+  if (reading_ && reading_->cancelled()) reading_ = nullptr;
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(waiting_, [](const auto& reply) { return reply->cancelled(); });
+}
+
+std::shared_ptr<PendingReply> Scheduler::next_waiting() {
+  const std::scoped_lock lock(mutex_);
+  if (waiting_.empty()) return nullptr;
+  std::shared_ptr<PendingReply> reply = std::move(waiting_.front());
+  waiting_.pop_front();
+  ++writing_;
+  return reply;
+}
+
+void Scheduler::take_waiting() {
+  for (int64_t budget = kPiece; budget > 0;) {
+    const auto free = std::ranges::find_if(rows_, [](const auto& row) { return row == nullptr; });
+    if (free == rows_.end()) return;
+    if (!reading_) reading_ = next_waiting();
+    if (!reading_) return;
+    const std::vector<int32_t>& prompt = reading_->job.prompt;
+    budget -= decoding_->unread(prompt);
+    if (!decoding_->read(prompt, longest_at_first(prompt, reading_->job.options))) return;
+    join(*free, reading_);
+    reading_ = nullptr;
+  }
+}
+
+void Scheduler::join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingReply>& reply) {
+  const ReplyJob& job = reply->job;
+  auto joined = std::make_unique<Row>(reply, session_.tokenizer(), decoding_->max_length());
+  const std::vector<float> logits =
+      decoding_->join(&row - rows_.data(), job.prompt, longest_at_first(job.prompt, job.options));
+  if (joined->take(logits, session_.tokenizer())) row = std::move(joined);
+}
+
+void Scheduler::step() {
+  std::vector<std::pair<int64_t, const std::vector<int32_t>*>> in_use;
+  for (size_t r = 0; r < rows_.size(); ++r)
+    if (rows_[r]) in_use.emplace_back(static_cast<int64_t>(r), &rows_[r]->writer.ids());
+  if (in_use.empty()) return;
+  const std::vector<std::vector<float>> logits = decoding_->step(in_use);
+  for (size_t i = 0; i < in_use.size(); ++i) {
+    std::unique_ptr<Row>& row = rows_[static_cast<size_t>(in_use[i].first)];
+    if (!row->take(logits[i], session_.tokenizer())) row.reset();
+  }
+}
+
+// After a failure the cache may be lost, so that all replies in work end, and the next ones begin afresh.
+void Scheduler::fail_all(const std::string& error) {
+  warn("the replies in work failed: {}", error);
+  for (std::unique_ptr<Row>& row : rows_)
+    if (row) std::exchange(row, nullptr)->reply->end("", error);
+  if (reading_) std::exchange(reading_, nullptr)->end("", error);
+  try {
+    decoding_ = std::make_unique<Decoding>(session_, limits_.rows);
+  } catch (const std::exception& again) {
+    warn("the model cannot be made ready again: {}", again.what());
+  }
+}
+
+}  // namespace fettle

@@ -1,0 +1,21 @@
+#include "step/embedding_noise.h"
+
+#include "graph/ops.h"
+#include "models/blocks/layers.h"
+#include "models/blocks/sequences.h"
+
+namespace fettle {
+
+Tensor with_noise(const Tensor& x_BTD, double alpha, const DropoutKey& key, int64_t sequences) {
+  constexpr double kOwnStream = 0x6e656674;  // apart from dropout's
+  const DropoutKey own{key.seed + kOwnStream, key.rows, key.positions};
+  constexpr double kMost = 16777215;  // of 24 bits, which f32 holds exactly
+  const Tensor bits = convert(shift_right(random_bits_of_rows(x_BTD.dim(2), own), 8), DType::kF32);
+  const Tensor uniform = bits * (2 / kMost) - 1.0;
+  const Tensor length =
+      maximum(spread_by_sequence(tokens_by_sequence(key.rows, sequences), key.rows), constant(1, DType::kF32));
+  const Tensor most = rsqrt(length * static_cast<double>(x_BTD.dim(2))) * alpha;
+  return x_BTD + convert(uniform * expand(most, 2), x_BTD.dtype());
+}
+
+}  // namespace fettle

@@ -1,0 +1,142 @@
+#include "train/processes.h"
+
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file_error.h"
+#include "base/log.h"
+#include "base/process_name.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Longer than any agreement takes: a process that dies or hangs ends the run earlier (fate.h).
+constexpr Rendezvous::Seconds kPatience{30 * 24 * 3600.0};
+
+// What a process gives to an agreement: the value of its work, or its error.
+Json outcome_of(const std::function<std::string()>& work) {
+  auto failed = [](const Error& error) {
+    return Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}};
+  };
+  try {
+    return {{"value", work()}};
+  } catch (const UserError& error) {
+    return failed(error);
+  } catch (const DoesNotFit& error) {
+    return failed(error);
+  } catch (const fs::filesystem_error& error) {
+    return failed(file_error(error));
+  }
+}
+
+std::string shorten(const std::string& text) {
+  constexpr size_t kMost = 300;
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+}  // namespace
+
+Processes Processes::join() {
+  Processes out;
+  out.run_ = join_run();
+  if (out.run_ == nullptr) return out;
+  out.fate_ = std::make_unique<Fate>(*out.run_);
+  const ProcessPlace& place = out.run_->place();
+  if (out.first())
+    info("{} processes, started by {}; this is process 0 on {}", place.size, place.launcher, out.run_->host(0));
+  else if (log_level() == LogLevel::kInfo)
+    set_log_level(LogLevel::kQuiet);
+  return out;
+}
+
+int Processes::end_together(const std::function<int()>& body) {
+  if (!several()) return body();
+  try {
+    const int code = body();
+    fate_->leave();
+    return code;
+  } catch (const Error& error) {
+    fate_->fail(static_cast<int>(error.code()), error.what());
+    if (first()) throw;
+    throw Error(error.code(), fmt::format("{}: {}", run_->name_of(rank()), error.what()));
+  } catch (const fs::filesystem_error& error) {
+    fate_->fail(static_cast<int>(ExitCode::kUser), file_error(error).what());
+    throw;
+  } catch (const std::exception& error) {
+    fate_->fail(static_cast<int>(ExitCode::kInternal), error.what());
+    throw;
+  }
+}
+
+void Processes::enter(const std::string& phase) const {
+  if (fate_ != nullptr) fate_->enter(phase);
+}
+
+int Processes::stop_before(int64_t step) const {
+  return fate_ == nullptr ? 0 : fate_->stop_before(step);
+}
+
+std::vector<std::string> Processes::agree(const std::string& name, const std::function<std::string()>& work) const {
+  if (!several()) return {work()};
+  const std::vector<std::string> all = run_->exchange(name, outcome_of(work).dump(), kPatience);
+  std::vector<std::string> values;
+  for (size_t other = 0; other < all.size(); ++other) {
+    const Json outcome = Json::parse(all[other]);
+    if (!outcome.contains("error")) {
+      values.push_back(outcome.at("value"));
+      continue;
+    }
+    const std::string text = outcome.at("error");
+    const std::string message =
+        static_cast<int>(other) == rank() ? text : fmt::format("{}: {}", run_->name_of(static_cast<int>(other)), text);
+    if (outcome.at("code") == static_cast<int>(ExitCode::kDoesNotFit)) throw DoesNotFit("{}", message);
+    throw UserError("{}", message);
+  }
+  return values;
+}
+
+void Processes::require_same(const std::string& name, const Json& values) const {
+  const std::vector<std::string> all = agree(name, [&] { return values.dump(); });
+  const Json wanted = Json::parse(all[0]);
+  for (int other = 1; other < static_cast<int>(all.size()); ++other) {
+    const Json found = Json::parse(all[static_cast<size_t>(other)]);
+    for (const auto& [key, value] : wanted.items())
+      if (!found.contains(key) || found[key] != value)
+        throw UserError(
+            "{} of {} differs from that of {}: {} and {}; every host must have the same program, recipe, model and "
+            "data",
+            key, run_->name_of(other), run_->name_of(0), shorten(found.value(key, Json()).dump()),
+            shorten(value.dump()));
+  }
+}
+
+void Processes::require_shared(const fs::path& folder) const {
+  if (!several()) return;
+  const fs::path probe = agree("test of output_dir", [&]() -> std::string {
+    if (!first()) return "";
+    const fs::path file = fs::absolute(folder) / (".fettle-shared-" + process_name());
+    if (!(std::ofstream(file) << "test")) throw UserError("{}: cannot write to it", folder.string());
+    return file.string();
+  })[0];
+  try {
+    agree("search in output_dir", [&] {
+      if (!fs::exists(fs::absolute(folder) / probe.filename()))
+        throw UserError(
+            "output_dir: {} is not the folder that {} sees; give a folder on a file system that all hosts share, under "
+            "the same path, because every host writes its part of a checkpoint",
+            folder.string(), run_->name_of(0));
+      return "";
+    });
+  } catch (...) {
+    std::error_code ignored;
+    if (first()) fs::remove(probe, ignored);
+    throw;
+  }
+  std::error_code ignored;
+  if (first()) fs::remove(probe, ignored);
+}
+
+}  // namespace fettle

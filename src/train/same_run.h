@@ -1,0 +1,19 @@
+// Defines the checks that several processes train the same run, before any weight is read.
+#pragma once
+
+#include "checkpoint/repository.h"
+#include "data/batches/batches.h"
+#include "programs/devices.h"
+#include "run/run.h"
+#include "train/processes.h"
+
+namespace fettle {
+
+// Throws UserError in every process unless all have the same recipe, base, plugin and kind of devices; names the host
+// that differs.
+void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
+                      const Devices& devices);
+// The same for the data's tokens, and for the step of the checkpoint that the run continues from.
+void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
+
+}  // namespace fettle

@@ -1,0 +1,127 @@
+// GGUF files that llama.cpp wrote (tests/reference/gguf_files.py) have the tensors, values and tokens of the models of
+// which they were made.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/arrays/box_copy.h"
+#include "checkpoint/gguf/block_types.h"
+#include "checkpoint/gguf/tokenizer_files.h"
+#include "checkpoint/load.h"
+#include "checkpoint/safetensors.h"
+#include "gguf_reference.h"
+#include "models/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace fettle {
+namespace {
+
+TEST(GgufBlocks, DecodeToTheValuesOfTheGgufLibrary) {
+  const SafetensorsFile recorded = SafetensorsFile::open(kGgufFiles / "blocks.safetensors");
+  int types = 0;
+  for (const TensorEntry& entry : recorded.entries()) {
+    const std::string name = entry.name.substr(0, entry.name.find('.'));
+    if (!entry.name.ends_with(".blocks")) continue;
+    const BlockType& type = *find_block_type(name);
+    const HostArray blocks = recorded.read(entry);
+    const HostArray wanted = recorded.read(*recorded.find(name + ".values"));
+    const int64_t count = wanted.shape().elements();
+    ASSERT_EQ(blocks.shape().dims[1], type.bytes) << name;
+    ASSERT_EQ(count, blocks.shape().dims[0] * type.elements) << name;
+    std::vector<float> got(static_cast<size_t>(count));
+    decode_blocks(type, blocks.data(), 0, count, got.data());
+    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), static_cast<size_t>(wanted.bytes())), 0) << name;
+    // A part that begins and ends within blocks.
+    const int64_t first = type.elements / 3, some = count - first - 1;
+    std::vector<float> part(static_cast<size_t>(some));
+    decode_blocks(type, blocks.data(), first, some, part.data());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), got.begin() + first)) << name;
+    ++types;
+  }
+  EXPECT_EQ(types, 13);
+}
+
+class GgufModel : public testing::TestWithParam<std::string> {};
+
+// Q8_0 has an error of at most half a step, 1 / 254 of a block's largest value, and of its scale, which is an f16.
+TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
+  const ModelRepository made = ModelRepository::open(unpacked(kGgufFiles / "models" / (GetParam() + ".gguf")));
+  const ModelRepository original = ModelRepository::open(reference_model(GetParam()));
+  check_weights(made, make_model(made.config(), "config.json"));
+  for (const std::string& name : original.names()) {
+    if (name == "lm_head.weight" && !made.contains(name)) continue;  // tied
+    const StoredTensor a = made.find(name), b = original.find(name);
+    ASSERT_EQ(a.entry->shape.dims, b.entry->shape.dims) << name;
+    const Box all = Box::whole(a.entry->shape.dims);
+    HostArray got(a.entry->shape.with_dtype(DType::kF32)), wanted(got.shape());
+    a.file->read_slice(*a.entry, all, DType::kF32, got.data());
+    b.file->read_slice(*b.entry, all, DType::kF32, wanted.data());
+    float largest = 0, difference = 0;
+    for (size_t i = 0; i < got.as<float>().size(); ++i) {
+      largest = std::max(largest, std::abs(std::as_const(wanted).as<float>()[i]));
+      difference =
+          std::max(difference, std::abs(std::as_const(got).as<float>()[i] - std::as_const(wanted).as<float>()[i]));
+    }
+    EXPECT_LE(difference, a.entry->shape.dtype == DType::kF32 ? 1.2e-7f : largest / 220) << name;
+    // Boxes that begin within rows and blocks have the same values.
+    Box box = all;
+    for (size_t d = 0; d < box.size.size(); ++d)
+      box.start[d] = box.size[d] / 3, box.size[d] -= box.start[d] + box.size[d] / 8;
+    HostArray part({DType::kF32, box.size});
+    a.file->read_slice(*a.entry, box, DType::kF32, part.data());
+    HostArray cut({DType::kF32, box.size});
+    copy_common(all, got.data(), box, cut.data(), sizeof(float));
+    EXPECT_EQ(std::memcmp(part.data(), cut.data(), static_cast<size_t>(cut.bytes())), 0) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufModel, testing::ValuesIn(kGgufFamilies),
+                         [](const auto& info) { return info.param; });
+
+class GgufTokenizer : public testing::TestWithParam<std::string> {};
+
+TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
+  const std::filesystem::path reference = source_folder() / "tests/reference/tokenizer";
+  const MappedFile file(kGgufFiles / "tokenizer" / (GetParam() + ".gguf"));
+  const GgufHeader header = read_gguf_header(file.bytes(), "m.gguf");
+  const TempFolder folder;
+  write_gguf_tokenizer(GgufFields(header, file.bytes(), "m.gguf"), folder.path());
+  const Tokenizer made = Tokenizer::open(folder.path());
+  const Tokenizer original = Tokenizer::open(reference / GetParam());
+  const auto lines = nlohmann::json::parse(std::ifstream(reference / "lines.json")).get<std::vector<std::string>>();
+  ASSERT_GT(lines.size(), 100u);
+  size_t compared = 0;
+  for (const std::string& line : lines) {
+    // GGUF has no table of characters that SentencePiece replaces: only lines that stay as they are can be compared.
+    if (GetParam() == "sp_bpe" && original.decode(original.encode(line, false), false) != line) continue;
+    ++compared;
+    const std::vector<int32_t> ids = original.encode(line, true);
+    EXPECT_EQ(made.encode(line, true), ids) << line;
+    EXPECT_EQ(made.decode(ids, false), original.decode(ids, false)) << line;
+  }
+  EXPECT_GT(compared, 60u);
+  if (GetParam() != "llama3") {
+    EXPECT_EQ(made.eos_token(), original.eos_token());  // its files name different ones
+  }
+  EXPECT_EQ(made.chat_template(), original.chat_template());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizer, testing::Values("gpt2", "llama3", "qwen2", "sp_bpe"),
+                         [](const auto& info) { return info.param; });
+
+TEST(GgufFolder, IsKeptUntilTheFileChanges) {
+  const TempFolder folder;
+  std::filesystem::copy(kGgufFiles / "models/llama.gguf", folder / "a.gguf");
+  const std::filesystem::path first = unpacked(folder / "a.gguf");
+  EXPECT_EQ(unpacked(folder / "a.gguf"), first);
+  EXPECT_EQ(find_gguf(folder.path()), folder / "a.gguf");
+  std::filesystem::copy(kGgufFiles / "models/qwen3.gguf", folder / "a.gguf",
+                        std::filesystem::copy_options::overwrite_existing);
+  const std::filesystem::path second = unpacked(folder / "a.gguf");
+  EXPECT_NE(second, first);
+  EXPECT_EQ(ModelRepository::open(second).config()["model_type"], "qwen3");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,306 @@
+// The kinds of recipes that users of other tools bring: each is read, and means what it means there.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "config/key_values.h"
+#include "config/recipe.h"
+
+namespace fettle {
+namespace {
+
+class RecipeShape : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              (std::string("fettle_shape_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
+  }
+  Recipe read(const std::string& text) {
+    testing::internal::CaptureStderr();
+    try {
+      Recipe recipe = read_recipe(write("recipe.yaml", text), {});
+      said_ = testing::internal::GetCapturedStderr();
+      return recipe;
+    } catch (const UserError& error) {
+      said_ = testing::internal::GetCapturedStderr();
+      throw;
+    }
+  }
+  std::string refusal(const std::string& text) {
+    try {
+      read(text);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path folder_;
+  std::string said_;
+};
+
+// What every recipe of LLaMA-Factory's first form has.
+const std::string kModel = "model_name_or_path: maker/model\ntrust_remote_code: true\n";
+const std::string kRows =
+    "dataset: one,two\ntemplate: qwen3_nothink\ncutoff_len: 2048\nmax_samples: 1000\npreprocessing_num_workers: 16\n"
+    "dataloader_num_workers: 4\n";
+const std::string kOutput =
+    "output_dir: saves/x\nlogging_steps: 10\nsave_steps: 500\nplot_loss: true\noverwrite_output_dir: true\n"
+    "save_only_model: false\nreport_to: none\n";
+const std::string kSteps =
+    "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 1.0e-4\nnum_train_epochs: 3.0\n"
+    "lr_scheduler_type: cosine\nwarmup_ratio: 0.1\nbf16: true\nddp_timeout: 180000000\nresume_from_checkpoint: null\n";
+
+std::string tuning(const std::string& more) {
+  return kModel + kRows + kOutput + kSteps + "stage: sft\ndo_train: true\n" + more;
+}
+
+TEST_F(RecipeShape, KindsOfTheFirstFormAreRead) {
+  const std::string more[] = {
+      "finetuning_type: lora\nlora_rank: 8\nlora_target: all\n",
+      "finetuning_type: full\ndeepspeed: examples/deepspeed/ds_z3_config.json\n",
+      "finetuning_type: freeze\nfreeze_trainable_layers: 8\nfreeze_trainable_modules: all\n",
+      "finetuning_type: lora\nquantization_bit: 4\nquantization_method: bnb\ndouble_quantization: false\n",
+      "finetuning_type: full\nuse_dft_loss: true\n",
+      "finetuning_type: full\nuse_eaft_loss: true\neaft_alpha: 1.0\n",
+      "finetuning_type: full\nuse_asft_loss: true\nasft_alpha: 0.05\n",
+      "finetuning_type: full\nuse_muon: true\n",
+      "finetuning_type: full\nfp8: true\nfp8_backend: torchao\nfp8_enable_fsdp_float8_all_gather: true\n",
+      "finetuning_type: lora\nuse_kt: true\nkt_cpu_activation: retain\nkt_config: {kt_backend: AMXBF16}\n",
+      "finetuning_type: lora\nray_num_workers: 4\nuse_ray: true\nresources_per_worker: {GPU: 1}\n",
+      "finetuning_type: lora\nimage_max_pixels: 262144\nvideo_max_pixels: 16384\nfreeze_vision_tower: true\n",
+      "finetuning_type: lora\npissa_init: true\npissa_iter: 16\npissa_convert: true\n",
+      "finetuning_type: lora\nloraplus_lr_ratio: 16.0\n",
+      "finetuning_type: full\ntensor_model_parallel_size: 1\nsequence_parallel: false\npipeline_model_parallel_size: "
+      "4\n"
+      "bias_activation_fusion: true\napply_rope_fusion: true\nuse_distributed_optimizer: true\n"
+      "overlap_param_gather: true\noverlap_grad_reduce: true\nmoe_grouped_gemm: true\n"
+      "moe_token_dispatcher_type: alltoall\nexpert_model_parallel_size: 2\nrecompute_granularity: full\n",
+  };
+  for (const std::string& one : more) EXPECT_EQ(refusal(tuning(one)), "") << one;
+}
+
+// What LlamaBoard writes: keys that are false or empty are left out, these stay.
+TEST_F(RecipeShape, LlamaBoardsRecipesAreRead) {
+  const Recipe recipe = read(
+      tuning("finetuning_type: lora\nenable_thinking: true\npacking: false\nuse_reentrant_gc: "
+             "true\ndouble_quantization: true\n"
+             "freeze_vision_tower: true\nfreeze_multi_modal_projector: true\nflash_attn: auto\noptim: adamw_torch\n"
+             "include_num_input_tokens_seen: true\nmax_grad_norm: '1.0'\nimage_max_pixels: 589824\nvideo_max_pixels: "
+             "65536\n"));
+  EXPECT_EQ(recipe.enable_thinking, "true");
+  EXPECT_EQ(read(tuning("finetuning_type: lora\nenable_thinking: false\n")).enable_thinking, "false");
+}
+
+TEST_F(RecipeShape, MissingMethodsAreRefusedByName) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"use_galore: true\n", "use_galore is not available"},
+      {"use_apollo: true\n", "use_apollo is not available"},
+      {"use_badam: true\n", "use_badam is not available"},
+      {"use_adam_mini: true\n", "use_adam_mini is not available"},
+      {"use_llama_pro: true\n", "use_llama_pro is not available"},
+      {"mixture_of_depths: convert\n", "mixture_of_depths is not available"},
+      {"finetuning_type: oft\n", "finetuning_type: oft is not available"},
+      {"export_quantization_bit: 4\n", "export_quantization_bit is not available"},
+      {"kt_weight_path: x\n", "kt_weight_path is not available"},
+  };
+  for (const auto& [line, said] : cases) EXPECT_NE(refusal(tuning(line)).find(said), std::string::npos) << line;
+}
+
+TEST_F(RecipeShape, MegatronAndKTransformersKeysAreMapped) {
+  const Recipe megatron =
+      read(tuning("tensor_model_parallel_size: 4\nexpert_model_parallel_size: 1\nrecompute_granularity: full\n"
+                  "mixed_precision: bf16_mixed\nuse_packed_sequences: false\n"));
+  EXPECT_EQ(megatron.mesh, (std::map<std::string, int64_t>{{"tp", 4}}));
+  EXPECT_EQ(megatron.gradient_checkpointing, "full");
+  EXPECT_TRUE(read(tuning("use_kt: true\n")).offload_param);
+  EXPECT_FALSE(read(tuning("use_kt: false\n")).offload_param);
+  EXPECT_EQ(read(tuning("use_eaft_loss: true\n")).sft_loss, "eaft");
+  EXPECT_EQ(read("stage: orpo\n").pref_loss, "orpo");
+}
+
+TEST_F(RecipeShape, SettingsFilesAreReadForWhatTheyAsk) {
+  const std::string zero = write("zero.json", R"({
+    "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 4, "gradient_clipping": 0.5,
+    "bf16": {"enabled": true}, "fp16": {"enabled": "auto"}, "tensor_parallel": {"autotp_size": 2},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  const Recipe deepspeed = read("stage: sft\ndeepspeed: " + zero + "\n");
+  EXPECT_EQ(deepspeed.gradient_accumulation_steps, 4);
+  EXPECT_EQ(deepspeed.max_grad_norm, 0.5);
+  EXPECT_TRUE(deepspeed.bf16);
+  EXPECT_FALSE(deepspeed.fp16);
+  EXPECT_TRUE(deepspeed.offload_optimizer);
+  EXPECT_FALSE(deepspeed.offload_param);
+  EXPECT_EQ(deepspeed.mesh, (std::map<std::string, int64_t>{{"tp", 2}}));
+  EXPECT_EQ(read("max_grad_norm: 2\ndeepspeed: " + zero + "\n").max_grad_norm, 2) << "the recipe's own key counts";
+  const std::string accelerate =
+      write("accelerate.yaml",
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\n"
+            "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_version: 2\n");
+  const Recipe fsdp = read("accelerate_config: " + accelerate + "\n");
+  EXPECT_TRUE(fsdp.bf16);
+  EXPECT_TRUE(fsdp.offload_param && fsdp.offload_optimizer);
+  try {
+    read_recipe(accelerate, {});
+    FAIL() << "a configuration of accelerate is not a recipe";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("name that file in accelerate_config"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(RecipeShape, TheSecondFormOfLlamaFactory) {
+  const std::string base =
+      "model: maker/model\nmodel_class: llm\nkernel_config:\n  name: auto\nquant_config: null\ndist_config:\n"
+      "  name: fsdp2\n  dcp_path: null\ntrain_dataset: rows.jsonl\noutput_dir: out\ncutoff_len: 2048\n"
+      "learning_rate: 1.0e-4\nmax_steps: 10\nsample_backend: hf\nmax_new_tokens: 128\n";
+  const Recipe full =
+      read(base + "micro_batch_size: 2\nbatching_strategy: padding_free\nflash_attn: flash_attention_2\n");
+  EXPECT_EQ(full.model_name_or_path, "maker/model");
+  EXPECT_EQ(full.finetuning_type, "full");
+  EXPECT_EQ(full.lr_scheduler_type, "constant");
+  EXPECT_TRUE(full.bf16);
+  EXPECT_FALSE(full.packing);
+  EXPECT_EQ(full.per_device_train_batch_size, 2);
+  EXPECT_NE(said_.find("read as a recipe of LLaMA-Factory v1"), std::string::npos) << said_;
+  EXPECT_TRUE(read(base + "batching_strategy: dynamic_batching\n").packing);
+  EXPECT_FALSE(read(base + "bf16: false\ncp_mode: ulysses\ncp_size: 2\n").bf16);
+  EXPECT_EQ(read(base + "cp_size: 2\n").mesh, (std::map<std::string, int64_t>{{"sp", 2}}));
+
+  const Recipe lora = read(base +
+                           "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\n  target_modules: all\n"
+                           "init_config:\n  name: init_on_rank0\n");
+  EXPECT_EQ(lora.finetuning_type, "lora");
+  EXPECT_EQ(lora.lora_rank, 16);
+  EXPECT_EQ(lora.lora_alpha, 32);
+  EXPECT_EQ(lora.lora_dropout, 0.05) << "the tool's default";
+  EXPECT_EQ(read("model: m\npeft_config: {name: freeze, freeze_trainable_layers: 3, freeze_extra_modules: null}\n")
+                .freeze_trainable_layers,
+            3);
+  EXPECT_EQ(
+      read("model: m\npeft_config: {name: lora}\nquant_config: {name: bnb, quantization_bit: 4}\n").quantization_bit,
+      4);
+  const Recipe muon = read(
+      "model: m\nmodel_class: llm\noptim_config:\n  name: muon\n  wd: 0.1\n  momentum: 0.9\n  nesterov: true\n"
+      "  ns_steps: 5\n  adamw_betas: [0.9, 0.95]\n  adamw_eps: 1.0e-8\n");
+  EXPECT_EQ(muon.optim, "muon");
+  EXPECT_EQ(muon.weight_decay, 0.1);
+  EXPECT_EQ(muon.adam_beta2, 0.95);
+  EXPECT_EQ(muon.optim_args.at("momentum"), "0.9");
+  const Recipe exported = read(
+      "model: m\npeft_config: {name: lora, adapter_name_or_path: out, export_dir: merged, "
+      "export_size: 5, infer_dtype: auto}\n");
+  EXPECT_EQ(exported.adapter_name_or_path, std::vector<std::string>{"out"});
+  EXPECT_EQ(exported.export_dir, "merged");
+}
+
+TEST_F(RecipeShape, AFileMayListDataSets) {
+  const std::string list = write("sets.yaml",
+                                 "own:\n  path: rows.jsonl\n  source: local\n  converter: alpaca\n  size: 50\n"
+                                 "pairs:\n  path: maker/pairs\n  split: train\n  converter: pair\n");
+  const Recipe recipe = read("train_dataset: " + list + "\n");
+  ASSERT_EQ(recipe.dataset.size(), 2u);
+  EXPECT_EQ(recipe.dataset[0], R"({"hf_hub_url":"rows.jsonl","num_samples":50})");
+  EXPECT_EQ(recipe.dataset[1], R"({"hf_hub_url":"maker/pairs","split":"train","ranking":true})");
+  EXPECT_EQ(read("dataset:\n- file_name: a.jsonl\n  formatting: sharegpt\n").dataset[0],
+            R"({"file_name":"a.jsonl","formatting":"sharegpt"})");
+}
+
+const std::string kAxolotl =
+    "base_model: maker/model\nload_in_8bit: false\nload_in_4bit: false\nsequence_len: 4096\nsample_packing: true\n"
+    "val_set_size: 0.05\noutput_dir: ./outputs\nwandb_project:\nwandb_entity:\nwandb_watch:\nwandb_name:\n"
+    "wandb_log_model:\ngradient_accumulation_steps: 4\nmicro_batch_size: 2\nnum_epochs: 2\noptimizer: adamw_bnb_8bit\n"
+    "lr_scheduler: cosine\nlearning_rate: 2e-5\nbf16: auto\ntf32: false\ngradient_checkpointing: true\n"
+    "resume_from_checkpoint:\nlogging_steps: 1\nattn_implementation: flash_attention_2\nwarmup_ratio: 0.1\n"
+    "weight_decay: 0.0\n";
+
+TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
+  const Recipe full = read(kAxolotl +
+                           "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n"
+                           "plugins:\n- axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
+                           "saves_per_epoch: 1\nevals_per_epoch: 4\nspecial_tokens:\n  pad_token: <|end|>\n");
+  EXPECT_EQ(full.finetuning_type, "full") << "without an adapter, Axolotl trains all weights";
+  EXPECT_EQ(full.dataset[0], R"({"hf_hub_url":"maker/rows","split":"train[:20%]","formatting":"alpaca_prompt"})");
+  EXPECT_EQ(full.save_strategy, "epoch");
+  EXPECT_EQ(full.eval_strategy, "steps");
+  EXPECT_NEAR(full.eval_steps, 0.125, 1e-9) << "four times in each of two epochs";
+  EXPECT_EQ(full.overlength, "drop");
+  EXPECT_EQ(full.eos_token, "");
+  const Recipe lora = read(kAxolotl +
+                           "adapter: qlora\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n"
+                           "datasets:\n- path: maker/rows\n  type: chat_template\n  field_messages: conversations\n"
+                           "  message_property_mappings: {role: from, content: value}\nchat_template: gemma3\n"
+                           "eot_tokens: [<end_of_turn>]\nspecial_tokens: {eos_token: </s>}\nsaves_per_epoch: 2\n");
+  EXPECT_EQ(lora.finetuning_type, "lora");
+  EXPECT_EQ(lora.quantization_bit, 4);
+  EXPECT_EQ(lora.dataset[0], "maker/rows") << "the columns are detected";
+  EXPECT_EQ(lora.template_name, "") << "the family's own";
+  EXPECT_EQ(lora.eos_token, "</s>");
+  EXPECT_NEAR(lora.save_steps, 0.25, 1e-9);
+  EXPECT_EQ(lora.eval_strategy, "epoch");
+  const Recipe own = read(kAxolotl +
+                          "datasets:\n- path: r.jsonl\n  type: chat_template\n  field_messages: talk\n"
+                          "  message_property_mappings: {role: who, content: what}\n"
+                          "  roles: {user: [me], assistant: [bot]}\n");
+  EXPECT_EQ(own.dataset[0], R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"talk"},"tags":)"
+                            R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
+}
+
+// The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
+TEST_F(RecipeShape, CommandLinesOfOtherTools) {
+  const Recipe swift = read(
+      "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
+      "split_dataset_ratio: 0.01\nattn_impl: flash_attn\nsystem: Be brief.\ndeepspeed: zero3_offload\n"
+      "loss_scale: last_round\ntruncation_strategy: delete\nquant_method: bnb\nmodel_author: me\n");
+  EXPECT_EQ(swift.finetuning_type, "lora");
+  EXPECT_EQ(swift.dataset, std::vector<std::string>{"maker/rows#500"});
+  EXPECT_EQ(swift.val_size, 0.01);
+  EXPECT_EQ(swift.default_system, "Be brief.");
+  EXPECT_TRUE(swift.offload_param && swift.mask_history);
+  EXPECT_EQ(swift.overlength, "drop");
+  const Recipe trl = read(
+      "model_name_or_path: maker/model\ndataset_name: maker/rows\ndataset_train_split: train\nuse_peft: true\n"
+      "lora_r: 16\nlora_task_type: CAUSAL_LM\nmax_length: 1024\neval_packing: false\nassistant_only_loss: true\n");
+  EXPECT_EQ(trl.lora_rank, 16);
+  EXPECT_EQ(trl.cutoff_len, 1024);
+  const Recipe unsloth = read(
+      "model: maker/model\ndata:\n  local_dataset: [a.jsonl]\n  format_type: auto\ntraining:\n  training_type: lora\n"
+      "  max_seq_length: 512\n  random_seed: 7\n  train_on_completions: true\nlora:\n  lora_r: 4\n"
+      "  target_modules: [q_proj]\n  finetune_language_layers: true\nlogging:\n  enable_wandb: false\n");
+  EXPECT_EQ(unsloth.dataset, std::vector<std::string>{"a.jsonl"});
+  EXPECT_EQ(unsloth.cutoff_len, 512);
+  EXPECT_EQ(unsloth.seed, 7);
+  EXPECT_EQ(unsloth.lora_rank, 4);
+  EXPECT_EQ(unsloth.lora_target, std::vector<std::string>{"q_proj"});
+}
+
+// What `fettle convert` prints is read back as the same recipe.
+TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
+  const Recipe recipe = read(kAxolotl +
+                             "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n- path: b.jsonl\n"
+                             "  type: chat_template\nevals_per_epoch: 4\nspecial_tokens: {eos_token: </s>}\n");
+  const Recipe again = read(to_yaml(recipe));
+  EXPECT_EQ(to_yaml(again), to_yaml(recipe));
+  EXPECT_EQ(again.dataset, recipe.dataset);
+}
+
+TEST_F(RecipeShape, AxolotlsOtherMethodsAreRefusedByName) {
+  const std::string rows = "datasets:\n- path: maker/rows\n  type: alpaca\n";
+  EXPECT_NE(refusal(kAxolotl + rows + "processor_type: AutoProcessor\n").find("a model of images"), std::string::npos);
+  EXPECT_NE(refusal(kAxolotl + rows + "plugins: [axolotl.integrations.kd.KDPlugin]\n").find("kd.KDPlugin"),
+            std::string::npos);
+  EXPECT_NE(refusal(kAxolotl + rows + "rl: gdpo\n").find("rl: found 'gdpo'"), std::string::npos);
+  EXPECT_NE(refusal(kAxolotl + "datasets:\n- path: maker/rows\n  type: jeopardy\n").find("'jeopardy'"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,149 @@
+// Rows as other tools write them: LLaMA-Factory v1, ms-swift and Axolotl.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/formats.h"
+#include "data/preferences.h"
+#include "data/tokenise.h"
+#include "data_fixtures.h"
+
+namespace fettle {
+namespace {
+
+Sample sample(const char* row, const DataSource& source = {}) {
+  return read_sample(nlohmann::ordered_json::parse(row), source);
+}
+
+std::string shown(const std::vector<Message>& messages) {
+  std::string out;
+  for (const Message& one : messages)
+    out += one.role + (one.train ? "" : "(not trained)") + ": " + one.content + one.extra_json + "\n";
+  return out;
+}
+
+TEST(ToolRows, PartsOfLlamaFactoryV1) {
+  const Sample row = sample(R"({"messages": [
+    {"role": "user", "content": [{"type": "text", "value": "Hi"}], "loss_weight": 0.0},
+    {"role": "assistant", "content": [{"type": "reasoning", "value": "why"}, {"type": "text", "value": "Yo"}],
+     "loss_weight": 1.0},
+    {"role": "user", "content": [{"type": "text", "value": "Call"}], "loss_weight": 0.0},
+    {"role": "assistant", "content": [{"type": "tool_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"}],
+     "loss_weight": 0.0}]})");
+  EXPECT_EQ(
+      shown(row.messages),
+      "user(not trained): Hi\nassistant: Yo{\"reasoning_content\":\"why\"}\nuser(not trained): Call\n"
+      "assistant(not trained): {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+      "{\"x\":1}}}]}\n");
+  EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "value": "x.png"}]},
+                          {"role": "assistant", "content": "Yo"}]})"),
+               BadRow);
+}
+
+TEST(ToolRows, FieldsThatSayWhetherAReplyIsTrained) {
+  for (const char* field : {"\"train\": false", "\"training\": false", "\"loss\": false", "\"loss\": 0",
+                            "\"loss_weight\": 0.0", "\"weight\": 0", "\"loss_scale\": 0"}) {
+    const std::string row = std::string(R"({"messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "Yo", )") +
+                            field + "}]}";
+    EXPECT_EQ(shown(sample(row.c_str()).messages), "user: Hi\nassistant(not trained): Yo\n") << field;
+  }
+  EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "Hi"},
+                          {"role": "assistant", "content": "Yo", "loss_weight": 0.5}]})"),
+               BadRow);
+}
+
+TEST(ToolRows, FormsOfMsSwift) {
+  EXPECT_EQ(shown(sample(R"({"query": "Hi", "response": "Yo", "system": "S", "history": [["a", "b"]]})").messages),
+            "system: S\nuser: a\nassistant: b\nuser: Hi\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(R"({"system": "S", "conversation": [{"human": "a", "assistant": "b"}]})").messages),
+            "system: S\nuser: a\nassistant: b\n");
+  auto pair = [](const char* row) { return read_pair(nlohmann::ordered_json::parse(row), {}); };
+  const Sample reply = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
+                                "rejected_response": "No"})");
+  EXPECT_EQ(reply.messages.back().content, "Yo");
+  EXPECT_EQ(reply.rejected.back().content, "No");
+  const Sample whole = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
+    "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
+  EXPECT_EQ(whole.rejected.back().content, "No");
+  const Sample named = pair(R"({
+    "chosen_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
+    "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
+  EXPECT_EQ(named.messages.back().content, "Yo");
+  EXPECT_TRUE(is_preference_row(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {},
+                                RowKind::kPreferencePairs));
+}
+
+// The row's tokens as text, with the trained ones in [[ ]].
+std::string rendered(const char* row, const DataSource& source, const Tokenizer& tokenizer, DataSpec spec = {}) {
+  const RowTokeniser tokenise(spec, tokenizer, 0, false);
+  Row one{.value = nlohmann::ordered_json::parse(row)};
+  const Outcome outcome = tokenise(one, source, "rows:1");
+  if (outcome.failure) std::rethrow_exception(outcome.failure);
+  if (outcome.examples.size() != 1) return outcome.bad + outcome.dropped;
+  const Example& example = outcome.examples[0];
+  std::string text;
+  bool trained = false;
+  for (size_t i = 0; i <= example.input_ids.size(); ++i) {
+    const bool now = i < example.labels.size() && example.labels[i] != kIgnore;
+    if (now != trained) text += now ? "[[" : "]]";
+    trained = now;
+    if (i < example.input_ids.size()) text += tokenizer.decode(std::vector<int32_t>{example.input_ids[i]}, false);
+  }
+  return text;
+}
+
+TEST(ToolRows, AlpacasPromptTextWithoutATemplate) {
+  const Tokenizer tokenizer = TestTokenizer{}.open();
+  DataSource source;
+  source.formatting = "alpaca_prompt";
+  EXPECT_EQ(
+      rendered(R"({"instruction": "Add.", "input": "2+2", "output": "4"})", source, tokenizer),
+      "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+      "response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n2+2\n\n"
+      "### Response:\n[[4</s>]]");
+  EXPECT_EQ(rendered(R"({"instruction": "Hi", "input": "", "output": "Yo"})", source, tokenizer),
+            "Below is an instruction that describes a task. Write a response that appropriately completes the "
+            "request.\n\n### Instruction:\nHi\n\n### Response:\n[[Yo</s>]]");
+  EXPECT_EQ(rendered(R"({"instruction": "Hi", "output": " "})", source, tokenizer),
+            "a reply is empty, so there is nothing to learn");
+}
+
+TEST(ToolRows, ARowGivesVariablesToItsTemplate) {
+  const Tokenizer tokenizer =
+      TestTokenizer{.chat_template =
+                        "{% for m in messages %}{% if m.role == 'assistant' and style %}<{{ style }}>"
+                        "{% endif %}{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}"
+                        "{% endfor %}{% if add_generation_prompt and style %}<{{ style }}>{% endif %}"}
+          .open();
+  const char* plain = R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
+  const char* styled = R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
+                           "chat_template_kwargs": {"style": "short"}})";
+  EXPECT_EQ(rendered(plain, {}, tokenizer), "Hi[[Yo</s>]]");
+  EXPECT_EQ(rendered(styled, {}, tokenizer), "Hi<short>[[Yo</s>]]");
+}
+
+TEST(ToolRows, PlaceholdersInRepliesAreNoticed) {
+  const Tokenizer tokenizer = TestTokenizer{}.open();
+  DataSpec spec;
+  spec.template_name = "none";
+  const RowTokeniser tokenise(spec, tokenizer, 0, false);
+  auto noticed = [&](const std::string& reply) {
+    Row row{.value = {{"instruction", "Hi {{name}}"}, {"output", reply}}};
+    return tokenise(row, {}, "rows:1").placeholder;
+  };
+  EXPECT_EQ(noticed("I am {{name}}."), "{{name}}");
+  EXPECT_EQ(noticed("I am Ada."), "");
+  EXPECT_EQ(noticed("{{ x + 1 }} and {{}}"), "");
+}
+
+TEST(ToolRows, AnotherEndTokenThanTheTokenizersIsRefused) {
+  const Tokenizer tokenizer = TestTokenizer{}.open();
+  DataSpec spec;
+  spec.eos_token = "<|im_end|>";
+  EXPECT_THROW(RowTokeniser(spec, tokenizer, 0, false), UserError);
+  spec.eos_token = "</s>";
+  EXPECT_NO_THROW(RowTokeniser(spec, tokenizer, 0, false));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,158 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "runtime/rendezvous/launchers.h"
+
+namespace fettle {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<ProcessPlace> place_with(const Variables& variables) {
+  return find_place([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::string() : found->second;
+  });
+}
+
+struct LauncherCase {
+  const char* name;
+  Variables variables;
+  int rank, size, local_rank, local_size;
+  const char* address;
+};
+
+class Launchers : public testing::TestWithParam<LauncherCase> {};
+
+// The variables are those that each launcher sets in its processes.
+TEST_P(Launchers, GiveThePlace) {
+  const LauncherCase& one = GetParam();
+  const auto place = place_with(one.variables);
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->rank, one.rank);
+  EXPECT_EQ(place->size, one.size);
+  EXPECT_EQ(place->local_rank, one.local_rank);
+  EXPECT_EQ(place->local_size, one.local_size);
+  EXPECT_EQ(place->address, one.address);
+  EXPECT_GT(place->port, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Launchers,
+    testing::Values(
+        LauncherCase{"torchrun",
+                     {{"RANK", "9"},
+                      {"WORLD_SIZE", "16"},
+                      {"LOCAL_RANK", "1"},
+                      {"LOCAL_WORLD_SIZE", "8"},
+                      {"MASTER_ADDR", "gpu01"},
+                      {"MASTER_PORT", "29500"}},
+                     9,
+                     16,
+                     1,
+                     8,
+                     "gpu01"},
+        LauncherCase{"plain_on_one_host",
+                     {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}},
+                     1,
+                     2,
+                     1,
+                     2,
+                     "127.0.0.1"},
+        LauncherCase{"pytorchjob",
+                     {{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}},
+                     2,
+                     4,
+                     0,
+                     1,
+                     "job-master-0"},
+        LauncherCase{"mpirun",
+                     {{"OMPI_COMM_WORLD_RANK", "3"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
+                     3,
+                     4,
+                     3,
+                     4,
+                     "127.0.0.1"},
+        LauncherCase{"srun",
+                     {{"SLURM_PROCID", "1"},
+                      {"SLURM_STEP_NUM_TASKS", "2"},
+                      {"SLURM_LOCALID", "0"},
+                      {"SLURM_STEP_NODELIST", "gpu[03-05,9]"}},
+                     1,
+                     2,
+                     0,
+                     1,
+                     "gpu03"},
+        LauncherCase{"trainer_v2",
+                     {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "node-0-0.trainer"}},
+                     1,
+                     2,
+                     0,
+                     1,
+                     "node-0-0.trainer"},
+        LauncherCase{"trainer_jax",
+                     {{"JAX_NUM_PROCESSES", "2"}, {"JAX_PROCESS_ID", "0"}, {"JAX_COORDINATOR_ADDRESS", "node-0:6666"}},
+                     0,
+                     2,
+                     0,
+                     1,
+                     "node-0"},
+        LauncherCase{
+            "skypilot",
+            {{"SKYPILOT_NODE_RANK", "1"}, {"SKYPILOT_NUM_NODES", "2"}, {"SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"}},
+            1,
+            2,
+            0,
+            1,
+            "10.0.0.4"},
+        LauncherCase{"dstack",
+                     {{"DSTACK_NODE_RANK", "0"}, {"DSTACK_NODES_NUM", "2"}, {"DSTACK_MASTER_NODE_IP", "10.0.0.4"}},
+                     0,
+                     2,
+                     0,
+                     1,
+                     "10.0.0.4"},
+        LauncherCase{"jobset",
+                     {{"JOBSET_NAME", "tune"},
+                      {"JOB_COMPLETION_INDEX", "1"},
+                      {"FETTLE_SIZE", "2"},
+                      {"FETTLE_ADDRESS", "tune-workers-0-0.tune"}},
+                     1,
+                     2,
+                     0,
+                     1,
+                     "tune-workers-0-0.tune"}),
+    [](const auto& one) { return one.param.name; });
+
+TEST(Launchers, NoneMeansOneProcess) {
+  EXPECT_FALSE(place_with({}));
+  EXPECT_FALSE(place_with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "here"}}));
+  // The script of a batch job has these variables without being a step that srun started.
+  EXPECT_FALSE(place_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}}));
+}
+
+TEST(Launchers, ThePortIsTheStoresOwn) {
+  const Variables common{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
+  EXPECT_NE(place_with(common)->port, 29500);
+  Variables other = common;
+  other["MASTER_PORT"] = "29501";
+  EXPECT_NE(place_with(other)->port, place_with(common)->port);
+  other["FETTLE_STORE_PORT"] = "7777";
+  EXPECT_EQ(place_with(other)->port, 7777);
+}
+
+TEST(Launchers, FirstHostOfSlurmsList) {
+  EXPECT_EQ(first_host("gpu[03-05,9],login"), "gpu03");
+  EXPECT_EQ(first_host("gpu[3,9]"), "gpu3");
+  EXPECT_EQ(first_host("a,gpu[3,9]"), "a");
+  EXPECT_EQ(first_host("gpu7"), "gpu7");
+  EXPECT_EQ(first_host(""), "");
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,155 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "processes.h"
+#include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/rendezvous.h"
+
+namespace fettle {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Seconds = Rendezvous::Seconds;
+
+constexpr FateTimes kFast{.beat = 0.05, .silence = 1.5, .hang = 60, .farewell = 1};
+
+// A store in memory, for many processes in one.
+class MemoryStore : public Store {
+ public:
+  struct Values {
+    std::mutex mutex;
+    std::map<std::string, std::string> all;
+  };
+  explicit MemoryStore(std::shared_ptr<Values> values) : values_(std::move(values)) {}
+  void put(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(values_->mutex);
+    values_->all[key] = value;
+  }
+  std::optional<std::string> try_get(const std::string& key, int) override {
+    const std::lock_guard lock(values_->mutex);
+    const auto found = values_->all.find(key);
+    return found == values_->all.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::shared_ptr<Values> values_;
+};
+
+Rendezvous join(const ProcessPlace& place, Seconds wait = Seconds(20)) {
+  return Rendezvous(place, open_redis_store(place, wait), wait);
+}
+
+TEST(Rendezvous, ProcessesExchangeValuesOfAnyBytes) {
+  const auto codes = wait_for(start_processes(4, [](const ProcessPlace& place) {
+    Rendezvous run(place, open_redis_store(place));
+    const std::string mine = std::string("\0\r\n$5", 5) + std::to_string(run.rank());
+    // The same name again is another exchange.
+    for (int round = 0; round < 3; ++round) {
+      const auto all = run.exchange("values", mine + std::to_string(round), Seconds(20));
+      for (int rank = 0; rank < 4; ++rank)
+        if (all[rank] != std::string("\0\r\n$5", 5) + std::to_string(rank) + std::to_string(round)) return 1;
+    }
+    if (run.host(3).empty()) return 2;
+    if (run.try_get("nothing")) return 3;
+    if (run.rank() == 2) run.put("later", "x");
+    if (run.get("later", Seconds(20)) != "x") return 4;
+    run.barrier("end");
+    run.leave();
+    return 0;
+  }));
+  EXPECT_THAT(codes, Each(0));
+}
+
+TEST(Rendezvous, ManyProcessesStartQuickly) {
+  constexpr int kCount = 512;
+  const auto values = std::make_shared<MemoryStore::Values>();
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kCount; ++rank)
+    threads.emplace_back([&, rank] {
+      Rendezvous run(place_of(rank, kCount, 1), std::make_unique<MemoryStore>(values), Seconds(60));
+      if (run.exchange("rank", std::to_string(rank), Seconds(60))[kCount - 1] == std::to_string(kCount - 1)) ++right;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, kCount);
+}
+
+TEST(Rendezvous, AllProcessesStopBeforeTheSameStep) {
+  // Each step ends with a barrier, as a training step does.
+  const auto processes = start_processes(3, [](const ProcessPlace& place) {
+    const InterruptScope interrupts;
+    Rendezvous run = join(place);
+    Fate fate(run, kFast);
+    for (int64_t step = 0;; ++step) {
+      if (const int signal = fate.stop_before(step); signal != 0) {
+        const auto steps = run.exchange("stop", std::to_string(step), Seconds(20));
+        fate.leave();
+        return steps[0] == steps[1] && steps[0] == steps[2] && step > 0 && signal == SIGTERM ? 43 : 1;
+      }
+      if (step == 0 && place.rank == 1) kill(getpid(), SIGTERM);
+      run.barrier("step", Seconds(20));
+    }
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
+TEST(Rendezvous, AFailureEndsAllWithItsCode) {
+  for (const int failing : {0, 2}) {
+    const auto processes = start_processes(3, [&](const ProcessPlace& place) {
+      Rendezvous run = join(place);
+      Fate fate(run, kFast);
+      if (place.rank == failing) {
+        fate.fail(3, "it does not fit");
+        return 3;
+      }
+      run.get("never", Seconds(20));
+      return 1;
+    });
+    EXPECT_THAT(wait_for(processes), Each(3)) << failing;
+  }
+}
+
+TEST(Rendezvous, ADeathEndsTheOthersSoon) {
+  for (const int dying : {0, 1}) {
+    const auto processes = start_processes(3, [&](const ProcessPlace& place) {
+      Rendezvous run = join(place);
+      Fate fate(run, kFast);
+      if (place.rank == dying) kill(getpid(), SIGKILL);
+      run.get("never", Seconds(20));
+      return 1;
+    });
+    std::vector<int> wanted(3, 4);
+    wanted[dying] = 128 + SIGKILL;
+    EXPECT_EQ(wait_for(processes), wanted);
+  }
+}
+
+TEST(Rendezvous, AHangEndsAllWithATable) {
+  testing::internal::CaptureStderr();
+  const auto processes = start_processes(2, [](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    FateTimes times = kFast;
+    times.hang = 0.1;
+    Fate fate(run, times);
+    if (place.rank == 1) fate.enter("loading weights");
+    run.get("never", Seconds(20));
+    return 1;
+  });
+  const auto codes = wait_for(processes);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(codes, Each(4));
+  EXPECT_THAT(text, HasSubstr("made no progress"));
+  EXPECT_THAT(text, HasSubstr("loading weights"));
+  EXPECT_THAT(text, HasSubstr("process  host"));
+}
+
+}  // namespace
+}  // namespace fettle

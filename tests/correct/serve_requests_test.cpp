@@ -1,0 +1,160 @@
+// Bodies of requests are read, texts that end a reply are found, and answers have OpenAI's form.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "serve/answers.h"
+#include "serve/requests.h"
+#include "serve/stop_texts.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+
+TEST(ServeRequests, AChatRequestIsRead) {
+  const CompletionRequest request = read_chat_request(R"({"model": "m", "messages": [
+      {"role": "developer", "content": "Be brief."},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
+          "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+      {"role": "tool", "tool_call_id": "c1", "content": "2"}],
+      "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto", "user": "me",
+      "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "seed": -3, "stop": ["x", "yz"],
+      "stream": true, "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2, "n": 1,
+      "frequency_penalty": 0, "logit_bias": {}, "response_format": {"type": "text"}})");
+  EXPECT_TRUE(request.chat && request.stream && request.include_usage);
+  ASSERT_EQ(request.messages.size(), 4u);
+  EXPECT_EQ(request.messages[0].role, "system");
+  EXPECT_EQ(request.messages[1].content, "ab");
+  EXPECT_EQ(json::parse(request.messages[2].extra_json)["tool_calls"][0]["function"]["arguments"], json({{"x", 1}}));
+  EXPECT_EQ(json::parse(request.tools_json)[0]["function"]["name"], "f");
+  EXPECT_THAT(request.stop, ElementsAre("x", "yz"));
+  EXPECT_EQ(request.top_logprobs, 2);
+  const ReplyOptions options = request.options({.stop_ids = {5}});
+  EXPECT_EQ(options.max_new_tokens, 7);
+  EXPECT_EQ(options.sampling.temperature, 0.5);
+  EXPECT_EQ(options.sampling.top_p, 0.9);
+  EXPECT_EQ(options.sampling.top_k, 0);
+  EXPECT_THAT(options.stop_ids, ElementsAre(5));
+}
+
+TEST(ServeRequests, FieldsThatAreLeftOutOrNullKeepTheDefaults) {
+  const CompletionRequest request =
+      read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "temperature": null, "stop": null})");
+  const ReplyOptions defaults{.max_new_tokens = 9, .sampling = {.do_sample = false, .top_k = 4, .seed = 8}};
+  const ReplyOptions options = request.options(defaults);
+  EXPECT_EQ(options.max_new_tokens, 9);
+  EXPECT_FALSE(options.sampling.do_sample);
+  EXPECT_EQ(options.sampling.top_k, 4);
+  EXPECT_EQ(options.sampling.seed, 8u);
+  EXPECT_FALSE(request.stream);
+  EXPECT_EQ(request.top_logprobs, std::nullopt);
+}
+
+TEST(ServeRequests, ATemperatureDecidesWhetherTokensAreDrawn) {
+  CompletionRequest request;
+  request.temperature = 0;
+  EXPECT_TRUE(request.options({}).sampling.greedy());
+  request.temperature = 1;
+  EXPECT_FALSE(request.options({.sampling = {.do_sample = false}}).sampling.greedy());
+}
+
+TEST(ServeRequests, TheSameSeedGivesTheSameNumbers) {
+  CompletionRequest request;
+  request.seed = 5;
+  const uint64_t first = request.options({.sampling = {.seed = 1}}).sampling.seed;
+  EXPECT_EQ(request.options({.sampling = {.seed = 2}}).sampling.seed, first);
+  request.seed = 6;
+  EXPECT_NE(request.options({}).sampling.seed, first);
+}
+
+TEST(ServeRequests, ToolsAreLeftOutWhenNoneMayBeCalled) {
+  EXPECT_EQ(read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "none",
+      "tools": [{"type": "function", "function": {"name": "f"}}]})")
+                .tools_json,
+            "");
+}
+
+TEST(ServeRequests, APlainPromptIsATextOrTokens) {
+  EXPECT_EQ(read_text_request(R"({"prompt": "ab", "stop": "c", "logprobs": 3})").prompt, "ab");
+  EXPECT_EQ(read_text_request(R"({"prompt": ["ab"]})").prompt, "ab");
+  EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompt_ids, ElementsAre(3, 4));
+}
+
+// Returns what leaves StopTexts for pieces of text, joined by '|'.
+std::string passed(std::vector<std::string> stops, const std::vector<std::string>& pieces) {
+  StopTexts filter(std::move(stops));
+  std::string out;
+  for (const std::string& piece : pieces) out += filter.push(piece) + "|";
+  return out + filter.finish() + (filter.found() ? "!" : "");
+}
+
+TEST(StopTexts, AreFoundAcrossPieces) {
+  EXPECT_EQ(passed({}, {"ab", "c"}), "ab|c|");
+  EXPECT_EQ(passed({"abc"}, {"xa", "b", "cd", "e"}), "x||||!");
+  EXPECT_EQ(passed({"abc"}, {"xa", "b", "d"}), "x||abd|");
+  EXPECT_EQ(passed({"abc"}, {"xab"}), "x|ab");
+  EXPECT_EQ(passed({"aab"}, {"a", "a", "a", "b", "c"}), "||a|||!");
+  EXPECT_EQ(passed({"zz", "b", "ab"}, {"xab"}), "x|!") << "the earliest one counts";
+  EXPECT_EQ(passed({"b"}, {"abcb"}), "a|!");
+  EXPECT_EQ(passed({"\n\n"}, {"a\n", "b\n", "\n"}), "a|\nb||!");
+}
+
+TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
+  const AnswerWriter writer(true, "m", true, false);
+  const json answer =
+      json::parse(writer.whole("ab", {{"a", -0.5, {{"a", -0.5}, {"\xff", -INFINITY}}}, {"b", -1, {}}}, "stop", {3, 2}));
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "ab");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"], json({{"prompt_tokens", 3}, {"completion_tokens", 2}, {"total_tokens", 5}}));
+  const json& content = answer["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(content[0]["token"], "a");
+  EXPECT_EQ(content[0]["bytes"], json({97}));
+  EXPECT_EQ(content[0]["top_logprobs"][1]["logprob"], -9999);
+  EXPECT_EQ(content.size(), 2u);
+}
+
+// The JSON of each event of a stream.
+std::vector<json> events_of(const std::string& stream) {
+  std::vector<json> out;
+  for (size_t at = 0; at < stream.size();) {
+    const size_t end = stream.find("\n\n", at);
+    EXPECT_EQ(stream.substr(at, 6), "data: ");
+    const std::string data = stream.substr(at + 6, end - at - 6);
+    out.push_back(data == "[DONE]" ? json(data) : json::parse(data));
+    at = end + 2;
+  }
+  return out;
+}
+
+TEST(Answers, AStreamEndsWithReasonUsageAndDone) {
+  AnswerWriter writer(true, "m", false, true);
+  const std::vector<json> events = events_of(writer.begin() + writer.piece("a\n\"", {}) + writer.end("length", {3, 1}));
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "a\n\"");
+  EXPECT_EQ(events[1]["usage"], nullptr);
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(events[3]["choices"], json::array());
+  EXPECT_EQ(events[3]["usage"]["total_tokens"], 4);
+  EXPECT_EQ(events[4], "[DONE]");
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(events[i]["id"], events[0]["id"]);
+}
+
+TEST(Answers, PlainCompletionsCountTheOffsetsOfTokens) {
+  AnswerWriter writer(false, "m", true, false);
+  EXPECT_EQ(writer.begin(), "");
+  writer.piece("\u00e9b", {{"\u00e9", -1, {}}, {"b", -1, {}}});
+  const json event = events_of(writer.piece("c", {{"c", -1, {{"c", -1}}}}))[0];
+  EXPECT_EQ(event["choices"][0]["text"], "c");
+  EXPECT_EQ(event["choices"][0]["logprobs"]["text_offset"], json({2}));
+  EXPECT_EQ(event["choices"][0]["logprobs"]["top_logprobs"][0], json({{"c", -1.0}}));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,55 @@
+// NEFTune's noise: within its bound, spread evenly over it, and the same wherever a row lies.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph_run.h"
+#include "step/embedding_noise.h"
+
+namespace fettle {
+namespace {
+
+constexpr int64_t kFeatures = 64;
+
+// The noise on zeros, for rows of these numbers and positions in one line.
+std::vector<double> noise(const std::vector<double>& rows, const std::vector<double>& positions, double seed) {
+  const auto places = static_cast<int64_t>(rows.size());
+  GraphRun run;
+  const Tensor x = run.input(f32({1, places, kFeatures}, std::vector<double>(rows.size() * kFeatures, 0)));
+  const DropoutKey key{run.input(u32({}, {seed})), run.input(i32({1, places}, rows)),
+                       run.input(i32({1, places}, positions))};
+  run.output("noise", with_noise(x, 5, key, 2));
+  return run.run().at("noise").elements;
+}
+
+std::vector<double> part(const std::vector<double>& all, int64_t first, int64_t places) {
+  return {all.begin() + first * kFeatures, all.begin() + (first + places) * kFeatures};
+}
+
+TEST(EmbeddingNoise, FillsItsBoundEvenly) {
+  const std::vector<double> got = noise({1, 1, 1, 1, 2, 2}, {0, 1, 2, 3, 0, 1}, 7);
+  for (const auto& [first, places] : {std::pair{0, 4}, {4, 2}}) {
+    const std::vector<double> row = part(got, first, places);
+    const double most = 5 / std::sqrt(static_cast<double>(places * kFeatures));
+    double sum = 0, squares = 0, largest = 0;
+    for (double x : row) sum += x, squares += x * x, largest = std::max(largest, std::abs(x));
+    const auto count = static_cast<double>(row.size());
+    EXPECT_LE(largest, most * 1.000001);
+    EXPECT_GT(largest, most * 0.95);
+    EXPECT_NEAR(sum / count, 0, most * 0.2);
+    EXPECT_NEAR(squares / count, most * most / 3, most * most / 3 * 0.2) << "the variance of a uniform distribution";
+  }
+}
+
+TEST(EmbeddingNoise, BelongsToTheRowAndTheSeed) {
+  const std::vector<double> shared = noise({1, 1, 2, 2}, {0, 1, 0, 1}, 7),
+                            swapped = noise({2, 2, 1, 1}, {0, 1, 0, 1}, 7);
+  EXPECT_EQ(part(shared, 0, 2), part(swapped, 2, 2));
+  EXPECT_EQ(part(shared, 2, 2), part(swapped, 0, 2));
+  EXPECT_NE(part(shared, 0, 2), part(shared, 2, 2));
+  EXPECT_NE(shared, noise({1, 1, 2, 2}, {0, 1, 0, 1}, 8));
+}
+
+}  // namespace
+}  // namespace fettle

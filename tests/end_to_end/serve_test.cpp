@@ -1,0 +1,313 @@
+// `fettle serve` over real sockets: whole and streamed answers, clients that leave or send nonsense, and its end.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <csignal>
+
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
+    "{% if add_generation_prompt %}a|{% endif %}";
+
+class Socket {
+ public:
+  explicit Socket(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+    const timeval limit{.tv_sec = 60};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~Socket() { close(fd_); }
+  Socket(const Socket&) = delete;
+  bool connected() const { return connected_; }
+  void send_text(const std::string& text) const {
+    EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
+  }
+  // Reads until the text has come, or to the end when it is empty.
+  std::string read_until(const std::string& wanted) const {
+    std::string out;
+    char block[4096];
+    while (wanted.empty() || out.find(wanted) == std::string::npos) {
+      const ssize_t got = recv(fd_, block, sizeof block, 0);
+      if (got <= 0) break;
+      out.append(block, static_cast<size_t>(got));
+    }
+    return out;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+struct Answer {
+  int status = 0;
+  std::string head, body;
+  json parsed() const { return json::parse(body); }
+};
+
+std::string without_chunks(const std::string& body) {
+  std::string out;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\r\n", at), length = std::stoul(body.substr(at, end - at), nullptr, 16);
+    out += body.substr(end + 2, length);
+    at = end + 2 + length + 2;
+  }
+  return out;
+}
+
+Answer answer_of(const std::string& text) {
+  const size_t end = text.find("\r\n\r\n");
+  if (end == std::string::npos) return {0, text, ""};
+  Answer out{std::stoi(text.substr(9, 3)), text.substr(0, end), text.substr(end + 4)};
+  if (out.head.find("chunked") != std::string::npos) out.body = without_chunks(out.body);
+  return out;
+}
+
+// A server of a small model with a template, that ends with this object.
+class Served {
+ public:
+  explicit Served(const std::vector<std::string>& flags = {}) {
+    std::filesystem::copy(reference_model("llama"), folder_ / "model");
+    write_text(folder_ / "model/chat_template.jinja", kTemplate);
+    running_.emplace(folder_.path(),
+                     with({"serve", "model_name_or_path=" + (folder_ / "model").string(), "plugin=cpu",
+                           "do_sample=false", "max_new_tokens=24", "--port", "0", "--name", "tiny", "--rows", "4"},
+                          flags));
+    wait_until([&] { return running_->ended() || said().find("/v1 (") != std::string::npos; });
+    const std::string text = said(), before = "http://127.0.0.1:";
+    const size_t at = text.find(before);
+    if (at == std::string::npos) throw std::runtime_error("the server did not start: " + text);
+    port = std::stoi(text.substr(at + before.size()));
+  }
+  ~Served() {
+    if (done_) return;
+    running_->send(SIGKILL);
+    running_->wait();
+  }
+  void send_signal(int signal) const { running_->send(signal); }
+  Outcome wait() {
+    done_ = true;
+    return running_->wait();
+  }
+  std::string said() const {
+    const auto file = folder_ / "stderr";
+    return std::filesystem::exists(file) ? read_text(file) : "";
+  }
+
+  std::string request(const std::string& path, const std::string& body, const std::string& headers = "") const {
+    return (body.empty() ? "GET " : "POST ") + path + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +
+           "\r\nConnection: close\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  Answer ask(const std::string& path, const std::string& body = "", const std::string& headers = "") const {
+    const Socket socket(port);
+    socket.send_text(request(path, body, headers));
+    return answer_of(socket.read_until(""));
+  }
+
+  int port = 0;
+
+ private:
+  TempFolder folder_;
+  std::optional<Running> running_;
+  bool done_ = false;
+};
+
+json reference() {
+  return json::parse(std::ifstream(reference_model("llama") / "reference.json"))["greedy"];
+}
+
+std::string greedy_body(int number, const json& more = json::object()) {
+  json body{{"prompt", reference()[number]["prompt"]}};
+  body.update(more);
+  return body.dump();
+}
+
+// A request whose reply has about 120 tokens.
+std::string long_body(int seed) {
+  return greedy_body(
+      0, {{"max_tokens", 1000}, {"temperature", 2}, {"top_p", 1}, {"top_k", 0}, {"seed", seed}, {"stream", true}});
+}
+
+class Serve : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { server = std::make_unique<Served>(); }
+  static void TearDownTestSuite() { server = nullptr; }
+  static std::unique_ptr<Served> server;
+};
+std::unique_ptr<Served> Serve::server;
+
+TEST_F(Serve, AnswersWhole) {
+  const Answer answer = server->ask("/v1/completions", greedy_body(0, {{"model", "tiny"}}));
+  EXPECT_EQ(answer.status, 200);
+  const json got = answer.parsed();
+  EXPECT_EQ(got["choices"][0]["text"], reference()[0]["base"]["text"]);
+  EXPECT_EQ(got["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(got["usage"], json({{"prompt_tokens", 8}, {"completion_tokens", 24}, {"total_tokens", 32}}));
+}
+
+TEST_F(Serve, AStreamHasTheTextOfTheWholeAnswer) {
+  const std::string talk = R"("messages": [{"role": "user", "content": "rizb"}], "max_tokens": 9, "logprobs": true)";
+  const json whole = server->ask("/v1/chat/completions", "{" + talk + "}").parsed();
+  const Answer stream = server->ask("/v1/chat/completions",
+                                    "{" + talk + R"(, "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_THAT(stream.head, HasSubstr("text/event-stream"));
+  std::string text;
+  size_t chances = 0;
+  json usage;
+  std::istringstream lines(stream.body);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const json event = json::parse(line.substr(6));
+    if (!event["usage"].is_null()) usage = event["usage"];
+    for (const json& choice : event["choices"]) {
+      text += choice["delta"].value("content", "");
+      if (choice["logprobs"].is_object()) chances += choice["logprobs"]["content"].size();
+    }
+  }
+  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(usage, whole["usage"]);
+  EXPECT_EQ(chances, 9u);
+  EXPECT_EQ(whole["choices"][0]["logprobs"]["content"].size(), 9u);
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(Serve, NamesItselfAndItsModel) {
+  EXPECT_EQ(server->ask("/health").parsed()["status"], "ok");
+  EXPECT_EQ(server->ask("/v1/models").parsed()["data"][0]["id"], "tiny");
+  const Answer page = server->ask("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.head, HasSubstr("text/html"));
+  EXPECT_THAT(page.body, Not(HasSubstr("https://"))) << "the page loads nothing from elsewhere";
+}
+
+TEST_F(Serve, EightClientsGetTheirOwnReplies) {
+  std::vector<std::string> got(8);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i)
+    clients.emplace_back([&got, i] {
+      const Answer answer = server->ask("/v1/completions", greedy_body(i % 2));
+      got[static_cast<size_t>(i)] =
+          answer.status == 200 ? answer.parsed()["choices"][0]["text"].get<std::string>() : answer.body;
+    });
+  for (std::thread& client : clients) client.join();
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(got[static_cast<size_t>(i)], reference()[i % 2]["base"]["text"].get<std::string>());
+}
+
+TEST_F(Serve, AClientThatLeavesFreesItsRow) {
+  for (int i = 0; i < 12; ++i) {
+    const Socket socket(server->port);
+    socket.send_text(server->request("/v1/completions", long_body(i)));
+    const std::string wanted = i % 2 == 0 ? "data: " : "HTTP/1.1 200";  // in the middle of the reply, or before it
+    EXPECT_THAT(socket.read_until(wanted), HasSubstr(wanted));
+  }
+  EXPECT_TRUE(wait_until([&] {
+    const json now = server->ask("/health").parsed();
+    return now["writing"] == 0 && now["waiting"] == 0;
+  }));
+  EXPECT_EQ(server->ask("/v1/completions", greedy_body(1)).status, 200);
+}
+
+TEST_F(Serve, BadRequestsGetAnErrorThatSaysWhatIsWrong) {
+  struct Bad {
+    std::string path, body;
+    int status;
+    std::string says;
+  };
+  const std::string many(20000, 'a');
+  for (const Bad& bad : std::vector<Bad>{
+           {"/v1/completions", "{", 400, "not valid JSON"},
+           {"/v1/completions", R"({"prompt": "a", "n": 3})", 400, "one request for each reply"},
+           {"/v1/completions", R"({"prompt": ")" + many + "\"}", 400, "the model takes at most 128"},
+           {"/v1/completions", R"({"prompt": ""})", 400, "the prompt is empty"},
+           {"/v1/completions", R"({"prompt": [100000]})", 400, "vocabulary"},
+           {"/v1/completions", R"({"prompt": "a", "model": "other"})", 404, "use 'tiny'"},
+           {"/v1/chat/completions", R"({"messages": [{"role": "user"}]})", 400, "no 'content'"},
+           {"/v1/embeddings", "{}", 404, "POST /v1/embeddings is not known"},
+           {"/v1/completions", "{\"prompt\": \"" + std::string(9 << 20, 'a') + "\"}", 413, "larger than"}}) {
+    const Answer answer = server->ask(bad.path, bad.body);
+    EXPECT_EQ(answer.status, bad.status) << bad.path << " " << bad.body.substr(0, 80);
+    EXPECT_THAT(answer.body, HasSubstr(bad.says));
+    EXPECT_TRUE(answer.parsed()["error"].contains("message"));
+  }
+}
+
+TEST_F(Serve, NonsenseOnASocketDoesNotHarmIt) {
+  for (const std::string text :
+       {"garbage\r\n\r\n", "POST /v1/completions HTTP/1.1\r\nContent-Length: 99\r\n\r\n{", "\x16\x03\x01\x02", ""}) {
+    const Socket socket(server->port);
+    if (!text.empty()) socket.send_text(text);
+  }
+  EXPECT_EQ(server->ask("/health").status, 200);
+}
+
+TEST_F(Serve, PagesOfOtherSitesAreRefused) {
+  EXPECT_EQ(server->ask("/v1/models", "", "Origin: http://evil.example\r\n").status, 403);
+  const Socket socket(server->port);
+  socket.send_text("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(answer_of(socket.read_until("")).status, 403);
+  const std::string own = "Origin: http://127.0.0.1:" + std::to_string(server->port) + "\r\n";
+  EXPECT_EQ(server->ask("/v1/models", "", own).status, 200);
+}
+
+TEST(ServeAlone, AnApiKeyIsNeededAndABusyServerSaysSo) {
+  const Served server({"--api-key", "secret", "--max-waiting", "1"});
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(server.ask("/v1/models").status, 401);
+  EXPECT_EQ(server.ask("/v1/models", "", "Authorization: Bearer secre\r\n").status, 401);
+  EXPECT_EQ(server.ask("/v1/completions", "{}", "Authorization: Bearer wrong!\r\n").parsed()["error"]["code"],
+            "invalid_api_key");
+  EXPECT_EQ(server.ask("/v1/models", "", key).status, 200);
+  EXPECT_EQ(server.ask("/health").status, 200);
+  std::vector<std::unique_ptr<Socket>> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.push_back(std::make_unique<Socket>(server.port));
+    clients.back()->send_text(server.request("/v1/completions", long_body(i), key));
+  }
+  int busy = 0;
+  for (const auto& client : clients) {
+    const Answer answer = answer_of(client->read_until(""));
+    EXPECT_THAT(answer.status, testing::AnyOf(200, 429));
+    busy += answer.status == 429 ? 1 : 0;
+  }
+  EXPECT_GE(busy, 1);
+}
+
+TEST(ServeAlone, SigtermWritesTheRepliesInWorkAndEnds) {
+  Served server;
+  const Socket socket(server.port);
+  socket.send_text(server.request("/v1/completions", long_body(1)));
+  std::string text = socket.read_until("data: ");
+  server.send_signal(SIGTERM);
+  text += socket.read_until("");
+  EXPECT_THAT(text, HasSubstr("data: [DONE]"));
+  const Outcome outcome = server.wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("ending"));
+}
+
+TEST(ServeAlone, ATakenPortAndABadFlagAreNamed) {
+  const Served server;
+  TempFolder folder;
+  const Outcome taken = run_fettle(folder, {"serve", "model_name_or_path=" + reference_model("llama").string(),
+                                            "plugin=cpu", "--port", std::to_string(server.port)});
+  EXPECT_EQ(taken.code, 2);
+  EXPECT_THAT(taken.err, HasSubstr("choose another --host or --port"));
+  const Outcome bad = run_fettle(folder, {"serve", "model_name_or_path=x", "--rows", "0"});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("--rows"));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,202 @@
+// Training by several processes of this machine, started as launchers start them. The plugin several_cpu_plugin
+// computes what one process with all devices computes, so results are compared to the bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/seconds_since.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/state.h"
+#include "environment.h"
+#include "processes.h"
+#include "run_fettle.h"
+#include "runtime/vendors/plugin.h"
+
+namespace fettle {
+namespace {
+
+using testing::AnyOf;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::Not;
+
+class SeveralProcesses : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(Plugin::find("cpu"), ""); }
+  // Compiling takes most of the time.
+  const Environment quick_{"XLA_FLAGS", "--xla_backend_optimization_level=0"};
+
+  // The words of a run with four devices and dropout, which all processes together or one alone execute.
+  std::vector<std::string> words(const std::string& output, const std::vector<std::string>& more = {}) const {
+    return with(train_words(folder_ / output),
+                with({"device_count=4", "per_device_train_batch_size=1", "packing=true", "lora_dropout=0.1"}, more));
+  }
+
+  // Starts `count` processes as torchrun does. `own`: words of one process only, by rank. `apart`: each runs in a
+  // folder of its own.
+  std::vector<Running> start(int count, const std::vector<std::string>& words,
+                             const std::map<int, std::vector<std::string>>& own = {}, bool apart = false) {
+    const std::string port = std::to_string(free_port());
+    std::vector<Running> running;
+    for (int rank = 0; rank < count; ++rank) {
+      const std::string number = std::to_string(rank), size = std::to_string(count);
+      const Environment variables[] = {{"RANK", number},
+                                       {"LOCAL_RANK", number},
+                                       {"WORLD_SIZE", size},
+                                       {"LOCAL_WORLD_SIZE", size},
+                                       {"MASTER_ADDR", "localhost"},
+                                       {"FETTLE_STORE_PORT", port},
+                                       {"FETTLE_HEARTBEAT_SECONDS", "6"},
+                                       {"FETTLE_INNER_PLUGIN", Plugin::find("cpu").string()}};
+      const std::filesystem::path place = folder_ / ("process-" + number);
+      std::filesystem::create_directories(place);
+      std::vector<std::string> all = with(words, {std::string("plugin=") + FETTLE_SEVERAL_PLUGIN});
+      if (own.contains(rank)) all = with(all, own.at(rank));
+      running.emplace_back(place, all, "", apart ? place.string() : "");
+    }
+    return running;
+  }
+  std::vector<Outcome> run(int count, const std::vector<std::string>& words,
+                           const std::map<int, std::vector<std::string>>& own = {}, bool apart = false) {
+    std::vector<Outcome> out;
+    for (const Running& one : start(count, words, own, apart)) out.push_back(one.wait());
+    return out;
+  }
+  void expect_success(const std::vector<Outcome>& outcomes) const {
+    for (const Outcome& one : outcomes) ASSERT_EQ(one.code, 0) << one.err;
+  }
+  void expect_same_result(const std::string& one, const std::string& other, const std::string& weights) const {
+    EXPECT_EQ(logged_losses(folder_ / one).size(), 6u);
+    EXPECT_THAT(logged_losses(folder_ / other), ElementsAreArray(logged_losses(folder_ / one)));
+    EXPECT_TRUE(read_text(folder_ / one / weights) == read_text(folder_ / other / weights)) << "the weights differ";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
+  for (const auto& [method, weights] : {std::pair{"finetuning_type=lora", "adapter_model.safetensors"},
+                                        {"finetuning_type=full", "model.safetensors"}}) {
+    const std::string one = std::string("one-") + method, two = std::string("two-") + method;
+    const std::vector<std::string> more{method, "val_size=4", "eval_strategy=steps", "eval_steps=3"};
+    const Outcome alone = run_fettle(folder_, words(one, more));
+    ASSERT_EQ(alone.code, 0) << alone.err;
+    const auto together = run(2, words(two, more));
+    expect_success(together);
+    expect_same_result(one, two, weights);
+    EXPECT_THAT(together[0].err, HasSubstr("step 6/6"));
+    EXPECT_THAT(together[1].err, Not(HasSubstr("step 6/6"))) << "only process 0 reports";
+    EXPECT_FALSE(std::filesystem::exists(folder_ / two / "parts"));
+  }
+}
+
+// Four processes write a checkpoint; one process and two processes continue from it, and the reverse.
+TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
+  const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
+  const std::string weights = "adapter_model.safetensors";
+  expect_success(run(1, words("whole")));
+  expect_success(run(4, words("cut", with(saves, {"max_steps=6"}))));
+  std::filesystem::remove_all(folder_ / "cut/checkpoint-6");
+  std::filesystem::copy(folder_ / "cut", folder_ / "by-one", std::filesystem::copy_options::recursive);
+  const auto again = with(saves, {"resume_from_checkpoint=true"});
+
+  expect_success(run(1, words("by-one", again)));
+  expect_same_result("whole", "by-one", weights);
+  expect_success(run(2, words("cut", again)));
+  expect_same_result("whole", "cut", weights);
+
+  std::filesystem::remove_all(folder_ / "by-one/checkpoint-6");
+  expect_success(run(4, words("by-one", again)));
+  expect_same_result("whole", "by-one", weights);
+}
+
+TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
+  const std::vector<std::string> many{"max_steps=2000", "save_strategy=no"};
+  const std::vector<Running> running = start(2, words("out", many));
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / "out/trainer_log.jsonl"); }));
+  running[1].send(SIGTERM);
+  for (const Running& one : running) {
+    const Outcome outcome = one.wait();
+    EXPECT_EQ(outcome.code, 143) << outcome.err;
+  }
+  const size_t steps = logged_losses(folder_ / "out").size();
+  EXPECT_TRUE(
+      std::filesystem::exists(folder_ / "out" / ("checkpoint-" + std::to_string(steps)) / "state/manifest.json"))
+      << steps;
+}
+
+TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
+  for (const int dying : {0, 1}) {
+    const std::string out = "out-" + std::to_string(dying);
+    const std::vector<Running> running =
+        start(2, words(out, {"max_steps=2000", "save_strategy=steps", "save_steps=2"}));
+    ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / out / "checkpoint-2"); }));
+    running[static_cast<size_t>(dying)].send(SIGKILL);
+    const auto start = Clock::now();
+    const Outcome other = running[static_cast<size_t>(1 - dying)].wait();
+    EXPECT_LT(seconds_since(start), 10);
+    EXPECT_EQ(other.code, 4) << other.err;
+    EXPECT_THAT(other.err, AnyOf(HasSubstr("gives no sign of life"), HasSubstr("process 0 has probably ended")));
+    EXPECT_EQ(running[static_cast<size_t>(dying)].wait().code, 128 + SIGKILL);
+    const auto kept = newest_checkpoint(folder_ / out);
+    ASSERT_TRUE(kept);
+    EXPECT_NO_THROW(StateReader(state_folder(kept->path)).verify());
+  }
+}
+
+TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
+  const auto outcomes = run(2, words("out"), {{1, {"learning_rate=0.003"}}});
+  for (const Outcome& one : outcomes) {
+    EXPECT_EQ(one.code, 2);
+    EXPECT_THAT(one.err, HasSubstr("the recipe of process 1"));
+  }
+}
+
+TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
+  const auto outcomes = run(2, words("out"), {{0, {"plugin=cpu"}}, {1, {"plugin=cpu"}}});
+  for (const Outcome& one : outcomes) {
+    EXPECT_EQ(one.code, 4);
+    EXPECT_THAT(one.err, HasSubstr("plugin cpu cannot work together with other processes"));
+  }
+}
+
+// `fettle launch` with a shell that runs the commands on this host.
+TEST_F(SeveralProcesses, LaunchStartsThemAndPassesSignalsOn) {
+  write_text(folder_ / "shell", "#!/bin/sh\nexec sh -c \"$2\"\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  const Environment inner("FETTLE_INNER_PLUGIN", Plugin::find("cpu").string());
+  auto launch = [&](const std::vector<std::string>& train) {
+    std::vector<std::string> all{"launch",
+                                 "--hosts",
+                                 "localhost,127.0.0.1",
+                                 "--shell",
+                                 (folder_ / "shell").string(),
+                                 "--port",
+                                 std::to_string(free_port())};
+    all.insert(all.end(), train.begin() + 1, train.end());
+    all.push_back(std::string("plugin=") + FETTLE_SEVERAL_PLUGIN);
+    return all;
+  };
+  expect_success(run(1, words("one")));
+  const Outcome two = run_fettle(folder_, launch(words("two")));
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two.err, HasSubstr("2 processes, started by fettle launch"));
+  expect_same_result("one", "two", "adapter_model.safetensors");
+
+  const Running running(folder_.path(), launch(words("long", {"max_steps=2000"})));
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / "long/trainer_log.jsonl"); }));
+  running.send(SIGTERM);
+  const Outcome ended = running.wait();
+  EXPECT_EQ(ended.code, 143) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("interrupted: step"));
+}
+
+// Each process has its own current folder, as hosts have their own disks.
+TEST_F(SeveralProcesses, OutputFoldersMustBeOne) {
+  for (const Outcome& one : run(2, words("out", {"output_dir=here"}), {}, true)) {
+    EXPECT_EQ(one.code, 2);
+    EXPECT_THAT(one.err, HasSubstr("give a folder on a file system that all hosts share"));
+  }
+}
+
+}  // namespace
+}  // namespace fettle

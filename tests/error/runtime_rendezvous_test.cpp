@@ -1,0 +1,59 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "processes.h"
+#include "runtime/rendezvous/redis_server.h"
+#include "runtime/rendezvous/redis_store.h"
+#include "runtime/rendezvous/rendezvous.h"
+
+namespace fettle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(Rendezvous, SaysWhichProcessesAreMissing) {
+  const ProcessPlace place = place_of(0, 3, free_port());
+  EXPECT_THAT([&] { Rendezvous(place, open_redis_store(place), Rendezvous::Seconds(0.1)); },
+              ThrowsMessage<DeviceError>(HasSubstr("2 of 3 processes did not come within 0 s: 1, 2")));
+}
+
+TEST(Rendezvous, SaysThatProcess0CannotBeReached) {
+  const ProcessPlace place = place_of(1, 2, free_port());
+  EXPECT_THAT([&] { open_redis_store(place, Rendezvous::Seconds(0.1)); },
+              ThrowsMessage<UserError>(
+                  AllOf(HasSubstr("cannot reach process 0 at 127.0.0.1:"), HasSubstr("FETTLE_STORE_PORT"))));
+}
+
+TEST(Rendezvous, RefusesAnotherRunsStore) {
+  const int port = free_port();
+  const RedisServer server(port, "one", true);
+  EXPECT_THAT([&] { RedisStore("127.0.0.1", port, "two", 0.1); },
+              ThrowsMessage<UserError>(HasSubstr("no other run uses the port")));
+}
+
+TEST(Rendezvous, SaysThatThePortIsTaken) {
+  const int port = free_port();
+  const RedisServer server(port, "one", true);
+  EXPECT_THAT(
+      [&] { RedisServer(port, "two", true); },
+      ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
+}
+
+TEST(Launchers, NameTheVariableThatIsWrong) {
+  std::map<std::string, std::string> variables{{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}};
+  const auto find = [&] { find_place([&](const char* name) { return variables[name]; }); };
+  EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("RANK is '2', wanted a number from 0 to 1")));
+  variables["RANK"] = "1";
+  variables["MASTER_ADDR"] = "";
+  EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("MASTER_ADDR is not set")));
+  variables["WORLD_SIZE"] = "";
+  EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("WORLD_SIZE is ''")));
+}
+
+}  // namespace
+}  // namespace fettle

@@ -1,0 +1,122 @@
+"""Writes gguf/: GGUF files that llama.cpp's own conversion makes of models/ and of tokenizer/, and blocks of every type.
+
+    python3 gguf_files.py LLAMA_CPP
+
+LLAMA_CPP is llama.cpp's source folder, such as vendor/llama.cpp of llama_cpp_python-0.3.36.tar.gz from PyPI. It needs
+what tests/reference/python_env.sh installs and the packages pyyaml, requests and tqdm.
+
+models/NAME.gguf has Q8_0 weights, tokenizer/NAME.gguf only a vocabulary. blocks.safetensors has for each type a few
+random blocks and the values to which the `gguf` library decodes them.
+"""
+import json
+import logging
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy
+import torch
+from safetensors.numpy import save_file
+
+HERE = pathlib.Path(__file__).parent
+LLAMA_CPP = pathlib.Path(sys.argv[1])
+sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
+
+import gguf  # noqa: E402
+from conversion import ModelBase, ModelType, get_model_architecture, get_model_class  # noqa: E402
+from conversion.base import TextModel  # noqa: E402
+
+MODELS = ("llama llama2 mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3 phi3 starcoder2 gpt_bigcode gpt2 gpt_neox olmo2 olmo3 smollm3 "
+          "granite seed_oss ernie4_5 glm glm4 cohere2 ministral3").split()  # fmt: skip
+# Each tokenizer, the model whose config goes with it, and the name of its words' pattern. Small tokenizers are unknown
+# to llama.cpp, which knows them by a hash.
+TOKENIZERS = {"llama3": ("llama", "llama-bpe"), "qwen2": ("qwen3", "qwen2"), "gpt2": ("gpt2", "gpt-2"), "sp_bpe": ("llama", "default")}
+TYPES = ("F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K").split()
+
+
+load_hparams = ModelBase.load_hparams
+
+
+def all_hparams(folder: pathlib.Path, is_mistral_format: bool) -> dict:
+    """The fields of a config, with those that Transformers 5 no longer writes and the conversion wants."""
+    found = load_hparams(folder, is_mistral_format)
+    found.setdefault("n_ctx", found.get("n_positions"))
+    found.setdefault("rotary_pct", (found.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0))
+    return found
+
+
+def convert(folder: pathlib.Path, out: pathlib.Path, pattern: str, pieces: bool = False, vocabulary_only: bool = False):
+    ModelBase.load_hparams = staticmethod(all_hparams)
+    hparams = all_hparams(folder, False)
+    kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    if not vocabulary_only:  # Transformers adds a token to Qwen 2's small vocabulary
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        added = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
+        tokens = {**{i: token for token, i in tokenizer["model"]["vocab"].items()}, **added}
+        kinds = [gguf.TokenType.CONTROL if i in added else gguf.TokenType.NORMAL for i in range(len(tokens))]
+        TextModel.get_vocab_base = lambda self: ([tokens[i] for i in range(len(tokens))], kinds, pattern)
+    TextModel.get_vocab_base_pre = lambda self, tokenizer: pattern
+
+    def set_vocab(self):
+        self._set_vocab_sentencepiece() if pieces else self._set_vocab_gpt2()
+        if pieces:  # Llama's own models do not
+            self.gguf_writer.add_remove_extra_whitespaces(True)
+
+    kind.set_vocab = set_vocab
+    with torch.inference_mode():
+        model = kind(folder, gguf.LlamaFileType.MOSTLY_Q8_0, out)
+        model.write_vocab() if vocabulary_only else model.write()
+
+
+def write_models():
+    for name in MODELS:
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work) / name
+            shutil.copytree(HERE / "models" / name, folder, ignore=shutil.ignore_patterns("adapter*", "variants", "logits*"))
+            convert(folder, HERE / "gguf/models" / f"{name}.gguf", "gpt-2")
+
+
+def write_tokenizers():
+    for name, (model, pattern) in TOKENIZERS.items():
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work) / name
+            shutil.copytree(HERE / "tokenizer" / name, folder)
+            pieces = (folder / "tokenizer.model").exists()
+            config = json.loads((HERE / "models" / model / "config.json").read_text())
+            if pieces:
+                from sentencepiece import SentencePieceProcessor
+                config["vocab_size"] = SentencePieceProcessor(str(folder / "tokenizer.model")).vocab_size()
+            else:
+                tokenizer = json.loads((folder / "tokenizer.json").read_text())
+                config["vocab_size"] = len(tokenizer["model"]["vocab"]) + len(tokenizer["added_tokens"])
+            for key in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of another tokenizer
+                config.pop(key, None)
+            (folder / "config.json").write_text(json.dumps(config))
+            shutil.copy(HERE / "models" / model / "model.safetensors", folder)
+            convert(folder, HERE / "gguf/tokenizer" / f"{name}.gguf", pattern, pieces, vocabulary_only=True)
+
+
+def write_blocks():
+    random = numpy.random.default_rng(15)
+    tensors = {}
+    for name in TYPES:
+        kind = gguf.GGMLQuantizationType[name]
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        blocks = random.integers(0, 256, (max(4, 64 // elements), size), dtype=numpy.uint8)
+        values = gguf.dequantize(blocks.reshape(-1), kind).reshape(-1).astype(numpy.float32)
+        finite = numpy.isfinite(values.reshape(len(blocks), -1)).all(axis=1)
+        tensors[f"{name}.blocks"] = numpy.ascontiguousarray(blocks[finite])
+        tensors[f"{name}.values"] = numpy.ascontiguousarray(values.reshape(len(blocks), -1)[finite])
+        assert finite.sum() >= 3, name
+    save_file(tensors, HERE / "gguf/blocks.safetensors")
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    for folder in ("models", "tokenizer"):
+        shutil.rmtree(HERE / "gguf" / folder, ignore_errors=True)
+        (HERE / "gguf" / folder).mkdir(parents=True)
+    write_blocks()
+    write_tokenizers()
+    write_models()
