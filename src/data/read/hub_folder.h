@@ -1,4 +1,4 @@
-// Defines choose_split: the files of one split, in a data set folder laid out as on the Hugging Face Hub.
+// Defines choose_split, which finds the files of one split in a data set folder laid out as on the Hugging Face Hub.
 #pragma once
 
 #include <filesystem>
@@ -24,7 +24,7 @@ struct DataFolder {
 // A subset that README.md does not name is a subfolder. Throws UserError, listing the splits or subsets, when the
 // wanted one does not exist.
 std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
-// The same for a folder with all of its files.
+// Does the same as choose_split for a folder whose files are all on disk.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& folder, const std::string& subset,
                                                const std::string& split);
 
