@@ -56,8 +56,9 @@ TEST(ResultFolder, ACutOffMoveIsCompleted) {
   write_text(folder / "out/a", "old");
   write_text(folder / "out/sub/b", "old");
   EXPECT_TRUE(has_cut_off_result(folder / "out"));
-  EXPECT_THAT(user_error([&] { ModelRepository::open(folder / "out"); }),
-              testing::HasSubstr("interrupted while it moved its result there; start the run again with resume"));
+  EXPECT_THAT(
+      user_error([&] { ModelRepository::open(folder / "out"); }),
+      testing::HasSubstr("interrupted while it moved its result to this folder; start the run again with resume"));
   finish_result(folder / "out");
   EXPECT_FALSE(has_cut_off_result(folder / "out"));
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/config.json", "out/moved", "out/sub/b"));

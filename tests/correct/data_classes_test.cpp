@@ -230,7 +230,7 @@ TEST_F(Classes, TheReportCountsThem) {
       "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"c\", "
       "\"label\": \"y\"}\n");
   const ClassCounts counts = count_classes(rows, labels);
-  EXPECT_EQ(format_classes(counts, labels), "2, one per row: y 2, x 1; always saying y is right in 66.7 %");
+  EXPECT_EQ(format_classes(counts, labels), "2, one per row: y 2, x 1; always predicting y is right in 66.7 %");
   EXPECT_EQ(classes_json(counts, labels)["rows"]["x"], 1);
 }
 

@@ -1,4 +1,5 @@
-// gradient_checkpointing: auto takes the policy that computes the least again among those that fit, and compiles few.
+// With gradient_checkpointing: auto, the policy that recomputes the least among those that fit is chosen. Few are
+// compiled.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,7 +141,7 @@ TEST(RematChoice, ShowsWhatOthersNeed) {
       1,
       {60'000'000, "the device's limit"}};
   const std::string text = format_remat(choice);
-  EXPECT_THAT(text, HasSubstr("auto takes dots; a step may take 60.00 MB (the device's limit)"));
+  EXPECT_THAT(text, HasSubstr("auto chooses dots; a step may take 60.00 MB (the device's limit)"));
   EXPECT_THAT(text, HasSubstr("attention     90.00 MB  compiler's count, does not fit"));
   EXPECT_THAT(text, HasSubstr("dots          50.00 MB  compiler's count, taken"));
   EXPECT_THAT(text, HasSubstr("full          20.00 MB  estimated, computes more again"));

@@ -239,8 +239,8 @@ TEST(Timeline, ExpertLoopsCountTheBlocksOfAnEvenSpread) {
 TEST(Timeline, AssumptionsAreDescribed) {
   EXPECT_THAT(describe({0.6, 0.8, 0.75, 3e-6, 20e-6}),
               ElementsAre("matrix products reach 60% of the data sheet's rate",
-                          "memory reaches 80% of its bandwidth, links, network and the link to the host 75%",
-                          "a kernel takes at least 3 us, a collective 20 us and its bytes"));
+                          "memory reaches 80% of its bandwidth; links, network and the link to the host reach 75%",
+                          "a kernel takes at least 3 us; a collective takes 20 us plus the time for its bytes"));
 }
 
 Cost cost_of_last(const HloBuilder& build) {

@@ -34,7 +34,7 @@ TEST(PlanShards, DrawsTheMeshOfATarget) {
                                  "├─────┼─────┤\n"
                                  "│  6  │  7  │\n"
                                  "└─────┴─────┘\n"));
-  EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each is split as in adapters\n"));
+  EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each is split like adapters\n"));
 }
 
 // LoRA weights are split like their base: A like the input, B like the output.

@@ -81,7 +81,8 @@ TEST_F(TextCommands, MissingFilesAndFoldersAreRefused) {
       EXPECT_THAT(outcome.err, HasSubstr(none + ": cannot be read"));
     }
   }
-  EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err, HasSubstr("there is no tokenizer here"));
+  EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err,
+              HasSubstr("there is no tokenizer in this folder"));
 }
 
 TEST_F(TextCommands, RenderTakesAModelFolder) {

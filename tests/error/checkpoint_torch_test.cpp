@@ -196,7 +196,7 @@ TEST(TorchFileErrors, Repository) {
   write_text(folder / "absent.bin", checkpoint(one_tensor(2, 0, {2}, {1})));
   EXPECT_EQ(error(), "no error");
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"v": "absent.bin"}})");
-  EXPECT_THAT(error(), HasSubstr("'v' should be in absent.bin, but that file lacks it"));
+  EXPECT_THAT(error(), HasSubstr("'v' should be in absent.bin, but that file does not have it"));
 }
 
 }  // namespace

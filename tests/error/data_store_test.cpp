@@ -31,7 +31,7 @@ TEST(TokenWriter, NamesAFolderThatCannotBeCreated) {
     TokenWriter writer(file / "store");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("cannot be made"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("cannot be created"), std::string::npos) << error.what();
   }
 }
 

@@ -145,7 +145,7 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   other.per_device_train_batch_size = 2;
   EXPECT_THAT(error(other), HasSubstr("set gradient_accumulation_steps: 2,"));
   other.mesh = {{"dp", 3}};
-  EXPECT_THAT(error(other), HasSubstr("16 rows do not divide over 3 devices"));
+  EXPECT_THAT(error(other), HasSubstr("16 rows cannot be divided evenly over 3 devices"));
 }
 
 TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {

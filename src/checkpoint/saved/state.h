@@ -1,7 +1,7 @@
 // Defines StateWriter and StateReader: the training state of checkpoint-N/state/. It is exact to the bit and does not
 // depend on the mesh.
 //
-// Several processes may write parts of one state; each writes the boxes that it owns.
+// Several processes may write parts of one state; each writes the boxes (rectangular parts of arrays) that it owns.
 //
 // manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-*.bin contain
 // their bytes, dense and row-major. A reader can read any box, whatever boxes were written.
