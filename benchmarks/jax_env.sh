@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with JAX; makes its environment in the cache when missing.
+# Prints the path of a Python with JAX. If its environment is missing in the cache, creates it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${FETTLE_CACHE:-$HOME/.cache/fettle}

@@ -1,11 +1,10 @@
 // Defines RepoFolder: the folder of one repository in the cache, laid out as huggingface_hub does.
 //
-//   models--ORG--NAME/refs/REVISION the commit to which the branch or tag pointed at the last request
-//   models--ORG--NAME/blobs/ETAG contents, by checksum; ETAG.incomplete while it is being fetched
-//   models--ORG--NAME/snapshots/COMMIT/PATH links to blobs
-//   models--ORG--NAME/.no_exist/COMMIT/PATH marks of files that were requested, but are not in the commit
-//   models--ORG--NAME/trees/COMMIT.json the listing of the commit
-//   .locks/models--ORG--NAME/ETAG.lock locked by the process that fetches the blob
+//   models--ORG--NAME/refs/REVISION             the commit to which the branch or tag pointed at the last request
+//   models--ORG--NAME/blobs/ETAG                a file's content, named by its checksum; ETAG.incomplete during
+//   download models--ORG--NAME/snapshots/COMMIT/PATH     a link to a blob models--ORG--NAME/.no_exist/COMMIT/PATH marks
+//   a file that was requested, but is not in the commit models--ORG--NAME/trees/COMMIT.json         the listing of the
+//   commit .locks/models--ORG--NAME/ETAG.lock          locked by the process that fetches the blob
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// A result gets into the root of an output folder as a whole. tests/end_to_end/faults_test.cpp kills a run in between.
+// The files of a result get into the root of an output folder all together. tests/end_to_end/faults_test.cpp kills a
+// run during the move.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -20,7 +20,7 @@ std::vector<RematCandidate> candidates() {
   return {{"attention", 80}, {"dots", 40}, {"25%", 30}, {"50%", 20}, {"75%", 10}, {"full", 0}};
 }
 
-// The search on made-up counts: `base` + `slope` x saved bytes.
+// Tests the search on made-up peaks: `base` + `slope` x saved bytes.
 struct Searched {
   std::string taken;
   std::vector<std::string> compiled;
@@ -58,7 +58,7 @@ TEST(RematChoice, MovesUpWhenTheStepNeedsLessThanTheGuess) {
   EXPECT_THAT(found.compiled, ElementsAre("25%", "dots"));
 }
 
-// The second estimate goes through two compiled points, so bytes that are saved twice do not mislead it for long.
+// The second estimate goes through two compiled points, so it soon corrects the error from bytes that are saved twice.
 TEST(RematChoice, LearnsTheSlope) {
   const Searched found = search(50, 12, 2.5);
   EXPECT_EQ(found.taken, "75%");
@@ -72,7 +72,7 @@ TEST(RematChoice, TakesTheLastWhenNothingFits) {
   EXPECT_EQ(search(50, 60).taken, "full");
 }
 
-// Whatever the counts are: at most three are compiled, and one that is taken fits, or is the last.
+// For all peaks: at most three policies are compiled, and the chosen one was compiled and fits, or is the last.
 TEST(RematChoice, TakesOnlyWhatFits) {
   for (int64_t room = 5; room < 200; room += 7)
     for (int64_t base = 1; base < 100; base += 9)

@@ -16,7 +16,7 @@ constexpr auto kF32 = HloBuilder::kF32;
 const MeshAxes kMesh{{{"dp", 2}, {"fsdp", 4}}};
 const std::vector<std::vector<int64_t>> kFsdp = {{0, 1, 2, 3}, {4, 5, 6, 7}};
 
-// A target with round figures: a dot of 1000 x 1000 x 1000 takes 2 ms (f32: 4 ms), an all-gather from kPart to kWhole 3
+// A target with round numbers: a dot of 1000 x 1000 x 1000 takes 2 ms (f32: 4 ms), an all-gather from kPart to kWhole 3
 // ms.
 const Target kTarget{.name = "round",
                      .bf16_tflops = 1,

@@ -39,8 +39,8 @@ bool is_complete(const fs::path& output, int64_t step) {
   return false;
 }
 
-// Two runs in one output_dir: the second is refused with a message that names the first, whatever its recipe; a killed
-// run is taken over.
+// Two runs in one output_dir: the second is refused with a message that names the first, also with another recipe. The
+// folder of a killed run is taken over.
 TEST(OneRun, HasItsOutputFolderForItself) {
   const TempFolder folder, second;
   const fs::path out = folder / "out";

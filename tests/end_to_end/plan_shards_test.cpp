@@ -1,4 +1,5 @@
-// `fettle plan --shards`: how a step's arrays are split over devices, which may be absent, without compiling.
+// `fettle plan --shards`: it shows how a step's arrays are split over devices, without compiling. The devices may be
+// absent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -104,7 +104,7 @@ TEST(Plan, FitFindsALargerBatch) {
   EXPECT_THAT(run.err.substr(next, run.err.find('\n', next) - next), HasSubstr("does not fit"));
 }
 
-// On a card that is too small for the policy of a large one, another is taken, which fits.
+// On a card that is too small for the policy of a large card, another policy is chosen, which fits.
 TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
   TempFolder folder;
   auto plan = [&](const std::string& target) {

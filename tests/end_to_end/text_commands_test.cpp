@@ -1,4 +1,4 @@
-// fettle tokenize and fettle render as a user runs them: their output, and their messages for bad input.
+// Runs fettle tokenize and fettle render as a user does: their output, and their messages for bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

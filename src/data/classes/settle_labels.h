@@ -9,8 +9,9 @@ namespace fettle {
 
 // Completes `asked`. The recipe takes precedence, then the labels of the model or adapter, then the label column of all
 // rows of data.sets:
-// - names are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in numerical order;
-// - lists are several labels a row; numbers with a fraction make a regression;
+// - names from the rows are sorted; whole numbers from 0 on are label numbers; other whole numbers are names in
+// numerical order;
+// - a list means several labels per row; numbers with a fraction make a regression;
 // - labels that nobody names are LABEL_0, LABEL_1, ...
 // Reads data.sets only when the recipe and the model leave something open, and data.eval_sets only to decide how lists
 // of one or two labels are read. Throws UserError for labels of several kinds, for requests that contradict each other,
