@@ -1,4 +1,4 @@
-// What is said when a hub refuses, lies or cannot be reached.
+// Tests the messages when a hub refuses a request, sends wrong data or cannot be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class HubRefusals : public testing::Test {
       Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
-  // No name in the cache has a part of a file or a wrong content.
+  // In the cache, no file under its final name is incomplete or has wrong content.
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");
@@ -194,7 +194,7 @@ TEST_F(HubRefusals, AFileThatDoesNotFitOnTheDisk) {
   }
 }
 
-// The first signal ends the download, keeps the part and leaves the locks to others.
+// The first signal ends the download. The partial file stays, and the locks are released.
 TEST_F(HubRefusals, AnInterruptKeepsThePart) {
   hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 20000}}});
   const pid_t child = fork();
