@@ -10,8 +10,9 @@ quickstart: build
 setup:
 	@scripts/setup.sh
 
-# The GPU vendors' plugins, for `fettle plan` of their machines and for running on them. Where NVIDIA's driver is
-# installed, or with GPU=nvidia, also the libraries that its GPUs need (a download of 1.6 GB). GPU=none leaves them out.
+# Fetches the GPU vendors' plugins, which `fettle plan` needs to plan for their machines and which training on GPUs
+# needs. If NVIDIA's driver is installed, or with GPU=nvidia, also fetches the libraries that its GPUs need (a download
+# of 1.6 GB). GPU=none leaves them out.
 plugins: setup
 	@GPU=$(GPU) scripts/plugins.sh
 
@@ -32,14 +33,14 @@ test test-all: setup $(BUILD)/build.ninja
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
 		scripts/list_skipped $(BUILD); exit $$code
 
-# At most 30 minutes; bench-all is the full table.
+# Takes at most 30 minutes; bench-all measures the full table.
 bench: build
 	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --minutes 26
 bench-all: build
 	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --all
 	@benchmarks/tokenizer.sh $(BUILD)
 
-# PARITY=short: two families.
+# PARITY=short tests only two families.
 parity: build
 	@tests/reference/parity.sh $(PARITY)
 

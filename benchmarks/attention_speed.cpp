@@ -1,5 +1,5 @@
-// Attention with its gradient on the CPU plugin, by the composite's body and by the kernel: medians of runs that take
-// turns. Prints a table in Markdown.
+// Measures attention and its gradient on the CPU plugin, computed by the composite's body and by the kernel. Runs of
+// the two alternate; the result is the median. Prints a table in Markdown.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

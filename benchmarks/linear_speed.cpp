@@ -1,5 +1,5 @@
-// Matrix products of one thread with each instruction set of this machine, at the shapes of training steps. Prints
-// GFLOP/s as a table in Markdown. Times are those of the processor, so that other programs disturb less.
+// Measures matrix products of one thread with each instruction set of this machine, at the shapes of training steps.
+// Prints GFLOP/s as a table in Markdown. It measures processor time, so that other programs disturb less.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // Loads a model's frozen weights as `fettle train` does, and prints the speed and the host memory that it took.
 //
-// usage: bench_loading [--cold] key=value ...     the recipe's keys: model_name_or_path, device_count, mesh, bf16, ...
+// usage: bench_loading [--cold] key=value ... the recipe's keys: model_name_or_path, device_count, mesh, bf16, ...
 //
-// On the CPU plugin the device arrays lie in this process, so they are taken off: with A(t) the anonymous memory
-// (RssAnon, which mapped files are no part of) and W(t) the bytes that were written into device arrays, the host memory
-// above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond. --cold empties the page cache of
-// the model's files first.
+// With the CPU plugin, the device arrays are in this process's memory, so they are subtracted: with A(t) the anonymous
+// memory (RssAnon, which does not include mapped files) and W(t) the bytes that were written into device arrays, the
+// host memory above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond. --cold empties the
+// page cache of the model's files first.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -47,7 +47,7 @@ class Sampler {
   explicit Sampler(const std::atomic<int64_t>& written) : before_(status_bytes("RssAnon:")) {
     thread_ = std::jthread([this, &written](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        // Read first: bytes written meanwhile must not be taken off.
+        // This is read first, because bytes that are written after it must not be subtracted.
         const int64_t done = written;
         above_ = std::max(above_, status_bytes("RssAnon:") - before_ - done);
         mapped_ = std::max(mapped_, status_bytes("RssFile:"));

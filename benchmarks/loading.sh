@@ -2,7 +2,8 @@
 # Measures the streamed loading of a random model of 4.6 GB (bf16, several files) on one CPU device and on eight: speed
 # and host memory besides the mapped files, as a Markdown table. The model is stored in the cache folder.
 #
-# usage: benchmarks/loading.sh          BENCH_LOADING names the program, by default build/bench_loading
+# usage: benchmarks/loading.sh
+#        The variable BENCH_LOADING names the program, by default build/bench_loading
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${BENCH_LOADING:-build/bench_loading}

@@ -62,7 +62,7 @@ def fettle(binary, work, model, cache, kernels="auto"):
             rows.write_text("".join(json.dumps(dict(input_ids=p, labels=[-100] * len(p))) + "\n" for p in prompts))
             done = run([binary, "--verbose", "generate", *common, f"dataset={rows}", "do_sample=false",
                         f"max_new_tokens={REPLY}"], FETTLE_CACHE=str(cache))  # fmt: skip
-        # The first prompt waits for the compiler.
+        # The first prompt includes the time of compiling, so it does not count.
         said = re.findall(r"prompt: (\d+) tokens in ([\d.]+) s; reply: (\d+) tokens, ([\d.]+) s", done["err"])[1:]
         return dict(prompt_speed=statistics.median(int(n) / float(s) for n, s, _, _ in said),
                     speed=statistics.median((int(n) - 1) / float(s) for _, _, n, s in said), memory=done["memory"])  # fmt: skip

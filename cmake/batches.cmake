@@ -1,10 +1,10 @@
-# fettle_batches(OUT NAME ROOT sources...) sets OUT to the files to compile for the sources. With FETTLE_BATCHES on,
-# these are files in ${CMAKE_BINARY_DIR}/batches that each include about FETTLE_BATCH_BYTES of sources; otherwise the
-# sources.
+# fettle_batches(OUT NAME ROOT sources...) sets OUT to the files to compile for the sources. If FETTLE_BATCHES is on,
+# these are files in ${CMAKE_BINARY_DIR}/batches, each of which includes about FETTLE_BATCH_BYTES of sources; otherwise
+# they are the sources themselves.
 #
-# Sources of a batch share the parsing of headers and the instantiation of templates, which cost more than their own
-# lines. They also share unnamed namespaces, so names in those must differ within a folder. A batch includes its sources
-# by paths relative to ROOT. It contains no absolute path, so checkouts in different folders share its object.
+# Sources of a batch share the parsing of headers and the instantiation of templates, which take more time than their
+# own lines. They also share unnamed namespaces, so the names in these must differ within a folder. A batch includes its
+# sources by paths relative to ROOT. It contains no absolute path, so checkouts in different folders share its object.
 option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
 set(FETTLE_BATCH_BYTES 60000 CACHE STRING "Bytes of sources that fill a batch")
 

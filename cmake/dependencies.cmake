@@ -25,7 +25,7 @@ if(NOT TARGET yaml-cpp)
   add_library(yaml-cpp ALIAS yaml-cpp::yaml-cpp)
 endif()
 
-# pjrt_c_api.h and xla/ffi/api, which the set-up puts into the cache.
+# The headers pjrt_c_api.h and xla/ffi/api, which scripts/setup.sh puts into the cache.
 add_library(fettle_headers INTERFACE)
 target_include_directories(fettle_headers SYSTEM INTERFACE ${FETTLE_CACHE}/include)
 
@@ -50,7 +50,7 @@ fettle_proto(report/trackers/wandb_record)
 fettle_proto(runtime/compile_options)
 fettle_proto(tokenizer/models/sentencepiece)
 
-# The Arrow library, which the set-up puts into the cache.
+# The Arrow library, which scripts/setup.sh puts into the cache.
 if(NOT EXISTS ${FETTLE_CACHE}/lib/libparquet.so.2600)
   message(FATAL_ERROR "${FETTLE_CACHE}/lib/libparquet.so.2600 is missing: run scripts/setup.sh first")
 endif()

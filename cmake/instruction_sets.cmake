@@ -1,5 +1,6 @@
-# Each file of src/kernels/instruction_sets is compiled for one instruction set, and the program chooses at run time.
-# Other files must not be compiled with these options, so these files share neither batches nor precompiled headers.
+# Each file of src/kernels/instruction_sets is compiled for one instruction set, and the program chooses among them at
+# run time. Other files must not be compiled with these options, so these files share neither batches nor precompiled
+# headers.
 function(fettle_instruction_set name)
   set(file ${CMAKE_SOURCE_DIR}/src/kernels/instruction_sets/${name}.cpp)
   set_source_files_properties(

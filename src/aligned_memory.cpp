@@ -1,6 +1,6 @@
-// Replaces the C library's functions for aligned memory in this program and in the libraries that it loads: large
-// blocks then come from a MemoryPool. It is for the CPU plugin, which takes a step's temporaries and results from
-// posix_memalign.
+// Replaces the C library's functions for aligned memory in this program and in the libraries that it loads, so that
+// large blocks come from a MemoryPool. This is done for the CPU plugin, which allocates the temporaries and results of
+// a step with posix_memalign.
 //
 // Does not replace malloc, so the pool itself can use it for its records.
 #include <cerrno>
@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLarge = size_t{1} << 20;
 constexpr size_t kReserve = size_t{4} << 40;  // addresses
 
-// Never destroyed, because other objects free their memory later.
+// The pool is never destroyed, because other objects free their memory later.
 MemoryPool* pool() {
   alignas(MemoryPool) static char place[sizeof(MemoryPool)];
   static MemoryPool* const made = new (place) MemoryPool(kReserve);

@@ -104,7 +104,7 @@ std::string command_help(std::string_view command) {
   for (const std::string_view example : help->examples) text += fmt::format("\n  {}", example);
   if (help->keys.empty()) return text;
   text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help->keys, stage_key_text()));
-  return text + fmt::format("\nfettle {} --help-keys lists all keys, as docs/recipe.md does.", command);
+  return text + fmt::format("\nfettle {} --help-keys lists all keys, like docs/recipe.md.", command);
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines command_help: the text of `fettle COMMAND --help` after the command's own flags.
+// Defines command_help, which returns the text that `fettle COMMAND --help` prints after the command's own flags.
 #pragma once
 
 #include <string>

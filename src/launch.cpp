@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How long the other processes get to end by themselves after one has failed.
+// How many seconds the other processes get to end by themselves after one has failed.
 constexpr double kPatience = 20;
 
 std::string quoted(const std::string& text) {
@@ -41,7 +41,7 @@ std::string random_word() {
 }
 
 // The shell command of one process. It reads the password from its input, where other users cannot see it. When the
-// input ends, because this program wants that or has died, training gets SIGTERM: it saves and ends.
+// input ends, because this program closes it or has died, training gets SIGTERM: it saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;
@@ -53,7 +53,7 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
-  // A background job of a shell reads nothing, so the descriptor is passed on by number.
+  // A background job of a shell cannot read standard input, so the input is passed on as descriptor 3.
   text +=
       " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
       "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";
@@ -76,7 +76,7 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // Ctrl-C reaches this program alone, which passes it on
+    setpgid(0, 0);  // Ctrl-C then reaches only this program, which passes it on
     execlp(options.shell.c_str(), options.shell.c_str(), host.c_str(), command.c_str(), nullptr);
     dprintf(2, "error: cannot run %s: %s\n", options.shell.c_str(), std::strerror(errno));
     _exit(127);

@@ -10,13 +10,14 @@ struct LaunchOptions {
   std::string hosts;               // names that ssh knows, with commas; the first one runs process 0
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND
-  int port = 0;                    // of the store on the first host; 0: the usual one
-  std::vector<std::string> words;  // what follows `fettle train`
+  int port = 0;                    // port of the store on the first host; 0: the default port
+  std::vector<std::string> words;  // the words after `fettle train`
 };
 
-// Runs `fettle train WORDS` on every host, in this process's current folder and from this program's path, with the
-// variables of find_place (runtime/rendezvous/launchers.h). A signal to this process (interrupt.h) is passed on to all
-// as SIGTERM. Returns the exit code of the first process that failed, else 0. Throws UserError.
+// Runs `fettle train WORDS` on every host, in this process's current folder, with the program at this program's path,
+// and with the environment variables of find_place (runtime/rendezvous/launchers.h). If this process gets a signal
+// (interrupt.h), it sends SIGTERM to all. Returns the exit code of the first process that failed, else 0. Throws
+// UserError.
 int launch(const LaunchOptions& options);
 
 }  // namespace fettle

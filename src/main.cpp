@@ -87,7 +87,7 @@ std::ifstream open_text(const std::string& file) {
   return in;
 }
 
-// Reads a JSON array of ids. Throws UserError on an id that the tokenizer lacks.
+// Reads a JSON array of ids. Throws UserError for an id that the tokenizer does not have.
 std::vector<int32_t> read_ids(const std::string& line, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   const auto list = parse_json_or_discard<nlohmann::json>(line);
@@ -217,7 +217,7 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
-// Runs before the command line is parsed: an unknown first word is most likely a misspelt command.
+// Runs before the command line is parsed, because an unknown first word is most likely a misspelt command.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string_view> names;
@@ -248,8 +248,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "fettle " FETTLE_VERSION);
   app.require_subcommand(1);
   bool verbose = false, quiet = false;
-  app.add_flag("-v,--verbose", verbose, "say more on standard error");
-  app.add_flag("-q,--quiet", quiet, "say only warnings and errors on standard error");
+  app.add_flag("-v,--verbose", verbose, "print more on standard error");
+  app.add_flag("-q,--quiet", quiet, "print only warnings and errors on standard error");
   std::function<int()> action;
 
   RecipeWords words;
@@ -273,7 +273,8 @@ int run(int argc, char** argv) {
       ->required();
   launch_command->add_option("--per-host", started.per_host, "processes on each host (1)");
   launch_command->add_option("--shell", started.shell, "program that runs a command on a host (ssh)");
-  launch_command->add_option("--port", started.port, "port on the first host, through which the processes meet");
+  launch_command->add_option("--port", started.port,
+                             "port on the first host, over which the processes find each other");
   add_help(*launch_command, true);
   launch_command->callback([&] { action = [&] { return launch(started); }; });
 
@@ -296,7 +297,7 @@ int run(int argc, char** argv) {
       ->excludes("--fit");
   bool eval_json = false;
   CLI::App* eval_command = recipe_command(
-      "eval", "measure a model on data sets, beside its base",
+      "eval", "measure a model and its base on data sets",
       [&](const Recipe& recipe) { return run_eval(Request(recipe, Command::kEval), eval_json, std::cout); });
   eval_command->add_flag("--json", eval_json, "print JSON");
   recipe_command("generate", "answer a prompt, lines of standard input, or rows of a data set",
@@ -310,7 +311,8 @@ int run(int argc, char** argv) {
   CLI::App* serve_command =
       recipe_command("serve", "answer requests in OpenAI's protocol over HTTP",
                      [&](const Recipe& recipe) { return run_serve(Request(recipe, Command::kServe), serve); });
-  serve_command->add_option("--host", serve.host, "address to listen at (127.0.0.1; 0.0.0.0: all of this machine)");
+  serve_command->add_option("--host", serve.host,
+                            "address to listen at (127.0.0.1; 0.0.0.0: all addresses of this machine)");
   serve_command->add_option("--port", serve.port, "port to listen at (8080; 0: any free one)")
       ->check(CLI::Range(0, 65535));
   serve_command->add_option("--api-key", serve.api_key, "key that requests must send; also FETTLE_API_KEY");
@@ -323,7 +325,7 @@ int run(int argc, char** argv) {
     return 0;
   });
 
-  recipe_command("convert", "print another tool's recipe in Fettle's keys, and say what it means",
+  recipe_command("convert", "translate another tool's recipe into Fettle's keys, and print it",
                  [](const Recipe& recipe) {
                    fmt::print("{}", to_yaml(recipe));
                    return 0;
@@ -342,17 +344,20 @@ int run(int argc, char** argv) {
   DownloadOptions wanted;
   CLI::App* download_command =
       app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
-  download_command->add_option("name", wanted.name, "ORG/NAME, ORG/NAME@REVISION, or a recipe: all that it names")
+  download_command
+      ->add_option("name", wanted.name,
+                   "ORG/NAME, ORG/NAME@REVISION, or a recipe, whose models and data sets are fetched")
       ->required();
   download_command->add_option("--revision", wanted.revision, "branch, tag or commit");
-  download_command->add_flag("--dataset", wanted.dataset, "the name is that of a data set");
-  download_command->add_option("--subset", wanted.subset, "of a data set");
-  download_command->add_option("--split", wanted.split, "of a data set; without --subset and --split, all its rows");
+  download_command->add_flag("--dataset", wanted.dataset, "the name is the name of a data set");
+  download_command->add_option("--subset", wanted.subset, "subset of a data set");
+  download_command->add_option("--split", wanted.split,
+                               "split of a data set; without --subset and --split, all its rows are fetched");
   download_command->add_flag("--no-weights", wanted.without_weights,
-                             "only config and tokenizer, as `fettle plan` needs");
-  download_command->add_option("--include", wanted.include, "fetch the files that match these patterns instead");
+                             "fetch only config and tokenizer, which are enough for `fettle plan`");
+  download_command->add_option("--include", wanted.include, "fetch only the files that match these patterns");
   download_command->add_flag("--all", wanted.all, "fetch every file of the repository");
-  download_command->add_flag("--modelscope", wanted.modelscope, "from ModelScope");
+  download_command->add_flag("--modelscope", wanted.modelscope, "fetch from ModelScope");
   add_help(*download_command, false);
   download_command->callback([&] {
     action = [&] {
@@ -400,7 +405,7 @@ int run(int argc, char** argv) {
                    "JSON: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}")
       ->required();
   render_command->add_option("--name", rendered.name, "which of the model's named templates (tool_use, rag, ...)");
-  render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string a line");
+  render_command->add_flag("--jsonl", rendered.jsonl, "each line is such an object; print one JSON string per line");
   add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 
@@ -427,7 +432,7 @@ int main(int argc, char** argv) {
     const bool ours = error.code() == ExitCode::kInternal;
     log_line(LogLevel::kQuiet, fmt::format("{}: {}", ours ? "internal error" : "error", error.what()));
     if (ours)
-      log_line(LogLevel::kQuiet, "this is a mistake in fettle " FETTLE_VERSION "; please report it with the recipe");
+      log_line(LogLevel::kQuiet, "this is a bug in fettle " FETTLE_VERSION "; please report it with the recipe");
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
     log_line(LogLevel::kQuiet, fmt::format("error: {}", file_error(error).what()));

@@ -14,7 +14,7 @@ inline const std::vector<std::string> kFamilies{
     "mistral3",   "gpt_oss",     "qwen3_5_text",  "qwen3_5",     "qwen2_moe",     "glm4_moe",    "deepseek_v3",
     "qwen3_next", "qwen3_5_moe", "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2"};
 
-// Encoders, which can only classify: folders of classifiers.py.
+// Encoders, which can only classify. Their folders are made by classifiers.py.
 inline const std::vector<std::string> kEncoders{"bert", "roberta"};
 
 }  // namespace fettle

@@ -15,21 +15,21 @@ namespace fettle {
 
 inline const std::filesystem::path kGgufFiles = source_folder() / "tests/reference/gguf";
 
-// The families among tests/reference/models that GGUF knows and Fettle reads.
+// The families in tests/reference/models that GGUF supports and Fettle reads from GGUF.
 inline const std::vector<std::string> kGgufFamilies{
     "llama",   "llama2",   "mistral",    "mixtral",     "qwen2", "qwen3",    "qwen3_moe", "gemma", "gemma2",
     "gemma3",  "phi3",     "starcoder2", "gpt_bigcode", "gpt2",  "gpt_neox", "olmo2",     "olmo3", "smollm3",
     "granite", "seed_oss", "ernie4_5",   "glm",         "glm4",  "cohere2",  "ministral3"};
 
-// The folder of a file, in a cache that lives as long as the process.
+// Returns the folder of a file. It is in a cache that exists as long as the process.
 inline std::filesystem::path unpacked(const std::filesystem::path& file) {
   static const TempFolder cache;
   const Environment place("FETTLE_CACHE", cache.path().string());
   return gguf_folder(file);
 }
 
-// The recorded model's config.json with the fields that GGUF cannot express set as llama.cpp has them: the scale of
-// Gemma's queries, the usual order of layers with and without a window or rope, Mistral's window, normalised routes.
+// The recorded model's config.json in which the fields that GGUF cannot express have llama.cpp's values: the scale of
+// Gemma's queries, the order of layers with and without a window or rope, Mistral's window, and norm_topk_prob.
 inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::json config) {
   if (family == "gemma2" || family == "gemma3") config["query_pre_attn_scalar"] = config["head_dim"];
   for (const char* name : {"gemma2", "gemma3", "cohere2"})
@@ -39,8 +39,8 @@ inline nlohmann::json config_known_to_gguf(const std::string& family, nlohmann::
   if (family == "smollm3")
     for (const char* key : {"no_rope_layers", "no_rope_layer_interval"}) config.erase(key);
   if (family == "qwen3_moe") config["norm_topk_prob"] = true;
-  // llama.cpp's conversion of GLM counts the dims that turn as a share of the width by heads, not of head_dim, and
-  // takes another name for the norms' epsilon.
+  // llama.cpp's conversion of GLM counts the rotated dims as a share of hidden_size / heads, not of head_dim, and uses
+  // another name for the norms' epsilon.
   if (family == "glm") config["rope_parameters"]["partial_rotary_factor"] = 0.25, config["rms_norm_eps"] = 1e-5;
   if (family == "gpt_bigcode") config["activation_function"] = "gelu_pytorch_tanh";
   return config;

@@ -41,7 +41,7 @@ inline Value bf16(Dims dims, std::vector<double> elements) {
   return {{DType::kBF16, std::move(dims)}, std::move(elements)};
 }
 
-// Reproducible random numbers in [low, high).
+// Returns reproducible random numbers in [low, high).
 inline Value random_value(const Shape& shape, uint32_t seed, double low = -1, double high = 1) {
   Value out{shape, {}};
   uint32_t state = seed * 2654435761u + 1;
@@ -52,7 +52,7 @@ inline Value random_value(const Shape& shape, uint32_t seed, double low = -1, do
   return out;
 }
 
-// The same with integers from -high to high, without 0.
+// Returns the same as random_value, but integers from -high to high, without 0.
 inline Value random_integers(const Shape& shape, uint32_t seed, int64_t high) {
   Value out = random_value(shape, seed, 0, 2 * static_cast<double>(high));
   for (double& x : out.elements) {
@@ -91,7 +91,8 @@ inline Value to_value(const HostArray& array) {
   return out;
 }
 
-// CPU devices of this process, made once for each count. They have no compile cache, so every program is compiled here.
+// Returns CPU devices of this process, made once for each count. They have no compile cache, so every program is
+// compiled.
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
@@ -112,7 +113,7 @@ class GraphRun {
   void output(const std::string& name, const Tensor& value) { program_.output(name, value); }
   Program& program() { return program_; }
 
-  // Compiles and runs it.
+  // Compiles and runs the program.
   std::map<std::string, Value> run() {
     Devices& devices = cpu_devices(program_.mesh().size());
     const Executable executable = devices.compile(program_);

@@ -64,7 +64,7 @@ struct HloBuilder {
     return made.id();
   }
 
-  // [m, k] x [k, n] in bf16.
+  // Adds a product [m, k] x [k, n], in bf16 by default.
   hlo::Instruction& dot(int64_t m, int64_t k, int64_t n, Type type = kBF16) {
     const int64_t left = parameter(0, {type, {m, k}}), right = parameter(1, {type, {k, n}});
     hlo::Instruction& made = add("dot", {{type, {m, n}}}, {left, right});
@@ -73,7 +73,7 @@ struct HloBuilder {
     return made;
   }
 
-  // Adds a collective on the whole of `operand`, over groups of devices.
+  // Adds a collective over all of `operand`, with groups of devices.
   hlo::Instruction& collective(const std::string& opcode, const Array& result, int64_t operand,
                                const std::vector<std::vector<int64_t>>& groups) {
     hlo::Instruction& made = add(opcode, {result}, {operand});

@@ -1,4 +1,5 @@
-// Defines kernels_anywhere: the CPU's kernels, used at any shape, also where they are not faster than the body.
+// Defines kernels_anywhere, which returns the CPU's kernels for use at any shape, even if they are not faster than the
+// body.
 #pragma once
 
 #include "kernels/kernels.h"

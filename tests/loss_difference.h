@@ -1,4 +1,4 @@
-// Defines how far apart the losses of two runs are.
+// Defines functions that compare the losses of two runs.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Declares where this checkout and its program lie. CMake passes these paths only to paths.cpp, so that checkouts in
-// different folders share the objects of all other tests.
+// Declares the paths of this checkout and of its program. CMake passes these paths only to paths.cpp, so that checkouts
+// in different folders share the objects of all other tests.
 #pragma once
 
 #include <filesystem>

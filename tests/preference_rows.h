@@ -1,5 +1,5 @@
-// Defines the preference pairs and judged replies of tests/reference/preferences.py, made from the reference rows as
-// that script does.
+// Defines the preference pairs and judged replies of tests/reference/preferences.py, made from the reference rows in
+// the same way.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline Example answered(const std::vector<int32_t>& prompt, const std::vector<in
   return out;
 }
 
-// Pair i: row 2i with its own reply, and with the reply of row 2i + 1.
+// Returns the pairs. Pair i is row 2i with its own reply and with the reply of row 2i + 1.
 inline std::vector<Example> preference_pairs() {
   const std::vector<Example> rows = reference_rows();
   std::vector<Example> out;
@@ -42,7 +42,7 @@ inline std::vector<Example> preference_pairs() {
   return out;
 }
 
-// The pairs' replies, rated good, bad, good, good, and so on.
+// Returns the replies of the pairs, rated good, bad, good, good, and so on.
 inline std::vector<Example> judged_replies() {
   const std::vector<Example> pairs = preference_pairs();
   std::vector<Example> out;

@@ -1,4 +1,4 @@
-// Runs a function in several processes, as a launcher would.
+// Defines functions that run a function in several processes, as a launcher would.
 #pragma once
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the data pipeline, of the prefetcher and of the checkpoint writer under AddressSanitizer with UBSan
 # and under ThreadSanitizer. `data` leaves out the checkpoint writer, which needs the whole program to be compiled.
-# Libraries (the plugin, Arrow) are not instrumented: what they do themselves is not checked. Nor are leaks.
+# Libraries (the plugin, Arrow) are not instrumented: their own code is not checked. Leaks are not checked either.
 # Usage: tests/sanitize.sh [data|all] [address|thread ...]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,8 +9,9 @@ what=${1:-all}
 shift $(($# > 0))
 kinds=("$@")
 ((${#kinds[@]} > 0)) || kinds=(address thread)
-# Programs with the filter of their tests. After a fork, ThreadSanitizer needs a program that had no threads before.
-# Left out: a test that measures memory, of which sanitizers take a share, and one of a signal that they handle.
+# Test programs, each with the filter of its tests. After a fork, ThreadSanitizer needs a program that had no threads
+# before the fork. Two tests are left out: one measures memory, which sanitizers also use, and one raises a signal that
+# sanitizers handle.
 data_forks=Cache.ProcessesMayFillItTogether
 checkpoint_forks=OneRun.*:AtomicFolder.ACrashLeavesNothingUnderTheName
 runs=("test_correct_base *" "test_error_data *" "test_correct_data -$data_forks" "test_correct_data $data_forks")

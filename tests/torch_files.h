@@ -28,11 +28,11 @@ class Pickle {
     for (const int64_t value : values) number(value);
     return raw("t");
   }
-  // A persistent reference to a storage.
+  // Appends a persistent reference to a storage.
   Pickle& storage(const std::string& type, const std::string& key, int64_t elements) {
     return raw("(").text("storage").global("torch", type).text(key).text("cpu").number(elements).raw("tQ");
   }
-  // A view of a float storage.
+  // Appends a view of a float storage.
   Pickle& tensor(const std::string& key, int64_t elements, int64_t offset, const std::vector<int64_t>& dims,
                  const std::vector<int64_t>& strides, const std::string& type = "FloatStorage") {
     global("torch._utils", "_rebuild_tensor_v2").raw("(").storage(type, key, elements).number(offset);

@@ -22,7 +22,7 @@
 
 namespace fettle {
 
-// Returns `count` of the rows on which all reference models are trained, from `first` on.
+// Returns `count` of the rows on which all reference models are trained, starting at row `first`.
 inline std::vector<Example> reference_rows(size_t first = 0, size_t count = 80) {
   std::vector<Example> rows;
   std::ifstream in(reference_model("rows.jsonl"));
@@ -50,7 +50,7 @@ struct TrainOptions {
   std::function<double(int64_t)> rate_at = {};  // learning rate by step, instead of the schedule
   int64_t length = 40;
   bool packing = false;
-  bool laid = false;               // rows share lines as the run decides; false: each has a line of `length` positions
+  bool laid = false;               // rows share lines as the run decides; false: each row has its own line
   bool kernels = false;            // false: composites' bodies
   std::vector<Example> rows = {};  // the reference rows when empty
 };
@@ -65,7 +65,7 @@ struct TrainResult {
   std::set<std::pair<int64_t, int64_t>> shapes;        // lines and length of the micro-batches
 };
 
-// The devices as the target of a run. FETTLE_TEST_KERNELS=1 runs all tests of training with kernels.
+// Returns the devices as the target of a run. FETTLE_TEST_KERNELS=1 makes all tests of training use kernels.
 inline RunTarget training_target(Devices& devices, bool kernels = false) {
   RunTarget target = target_of(devices);
   if (kernels || std::getenv("FETTLE_TEST_KERNELS") != nullptr)
@@ -115,7 +115,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   return result;
 }
 
-// Expects each number to be within `relative` of the other list's.
+// Expects that each number differs from the other list's by at most the share `relative`.
 inline void expect_equal_lists(const std::vector<double>& got, const std::vector<double>& wanted, double relative,
                                const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size()) << what;

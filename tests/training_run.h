@@ -1,4 +1,5 @@
-// Defines TrainingRun: a run over the reference rows that a test steps through, as finetune() does.
+// Defines TrainingRun: a run over the reference rows, whose steps a test runs one by one. Otherwise it does the same as
+// finetune().
 #pragma once
 
 #include "resolve_run.h"

@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kBlock = Quantisation::kBlock, kNestedBlock = Quantisation::kNestedBlock;
-constexpr float kSmallest = 1e-38f;  // replaces an absmax of 0 as the divisor
+constexpr float kSmallest = 1e-38f;  // divisor for a block whose absmax is 0
 
 // The 16 values in ascending order, the midpoints between neighbours, and the code of each value.
 struct Ordered {
@@ -42,7 +42,8 @@ float largest(std::span<const float> values) {
 }  // namespace
 
 const std::vector<float>& values_of(Quantisation::Type type) {
-  // bitsandbytes' table: midpoints of 16 equal shares of a normal distribution, seven below zero and eight above.
+  // Returns bitsandbytes' table: midpoints of 16 equal shares of a normal distribution, seven below zero and eight
+  // above.
   static const std::vector<float> nf4{-1.0f,
                                       -0.6961928009986877f,
                                       -0.5250730514526367f,
@@ -59,7 +60,7 @@ const std::vector<float>& values_of(Quantisation::Type type) {
                                       0.5626170039176941f,
                                       0.7229568362236023f,
                                       1.0f};
-  // A sign bit, two exponent bits and one mantissa bit, divided by the largest value, 12.
+  // The codes have a sign bit, two exponent bits and one mantissa bit. The values are divided by the largest one, 12.
   static const std::vector<float> fp4 = [] {
     std::vector<float> out;
     for (float sign : {1.0f, -1.0f})

@@ -11,18 +11,18 @@
 
 namespace fettle {
 
-// Returns the values of codes 0 to 15, as in bitsandbytes' tables; of mxfp4 as in its specification.
+// Returns the values of codes 0 to 15, from bitsandbytes' tables or, for mxfp4, from its specification.
 const std::vector<float>& values_of(Quantisation::Type type);
-// Returns the factors that bytes 0 to 255 of mxfp4's scales stand for: 2^(byte - 127).
+// Returns the factors that the bytes 0 to 255 of mxfp4's scales mean: 2^(byte - 127).
 const std::vector<float>& mxfp4_scales();
-// Returns the values of codes 0 to 255 of the absmax in nested blocks: bitsandbytes' signed dynamic map.
+// Returns the values of the 8-bit codes of a nested absmax: bitsandbytes' signed dynamic map.
 const std::vector<float>& nested_values();
 
 // Quantises `values` in blocks of 64. Writes two codes per byte to `codes`, 32 bytes per block, and one absmax per
-// block. When the last block is shorter, the unused codes are those of 0.
+// block. If the last block is shorter, its unused codes are the code of 0.
 void quantise_blocks(Quantisation::Type type, std::span<const float> values, std::byte* codes, float* absmax);
 
-// The absmax values of a whole weight, stored in 8 bits.
+// The absmax values of a whole weight, which are stored in 8 bits (nested quantisation).
 struct NestedAbsmax {
   std::vector<uint8_t> codes;
   std::vector<float> absmax;  // one per 256 codes

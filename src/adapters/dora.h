@@ -21,7 +21,7 @@ inline constexpr double kLeastSquare = 1e-30;
 Tensor magnitude_over_norm(const Layer& layer, const std::string& module, const LoraOptions& options);
 
 // Returns the initial magnitudes, f32 [L, out..]: the norm of each output's weights. `weight_of` computes a layer's
-// weight from its slices of `stacks`.
+// weight from the layer's slices of `stacks`.
 Tensor start_of_magnitudes(const std::vector<Tensor>& stacks,
                            const std::function<Tensor(const std::vector<Tensor>&)>& weight_of, bool fan_in_fan_out);
 

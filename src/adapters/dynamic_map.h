@@ -6,12 +6,12 @@
 
 namespace fettle {
 
-// The map has seven decades. Each has values ten times as large as the decade before and twice as many. It also has the
-// values 0 and 1.
+// The map consists of seven decades and the values 0 and 1. The values of a decade are ten times as large as those of
+// the decade before, and there are twice as many.
 enum class DynamicMap { kSigned, kUnsigned };
 inline constexpr int kDecades = 7;
 
-// The values of a decade: first + n * step, n = 0 .. count - 1. For a signed map, these are the positive ones.
+// The values of a decade: first + n * step, n = 0 .. count - 1. For a signed map, these are the positive values.
 struct Decade {
   double first, step, count;
   double last() const { return first + step * (count - 1); }

@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The names of Transformers 5 and PEFT for the router's weight and for the weights of all experts of a layer.
+// The names that Transformers 5 and PEFT use for the router's weight and for the weights of all experts of a layer.
 struct ExpertParameters {
   std::string router, gate_up, down;
 };
@@ -152,7 +152,7 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
   a.dims = {c.num_experts, rank, down ? c.expert_size : c.hidden_size};
   a.axes = {"experts", "rank", down ? "mlp" : "embed"};
   a.fused = 0;
-  // The outputs of gate_up are the gate's and up's, and tp splits each. B is therefore not split by tp.
+  // The outputs of gate_up are those of gate, then those of up, and tp splits each half. So tp does not split B.
   b.dims = {down ? c.hidden_size : 2 * c.expert_size, rank, c.num_experts};
   b.axes = {down ? "embed" : "", "rank", "experts"};
   b.fused = 1;
@@ -259,7 +259,7 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
     for (const std::string& linear : options.modules)
       if (module == model.family->layer_prefix + linear)
         throw UserError(
-            "additional_target: {} has LoRA weights, so it cannot be trained whole; remove it from lora_target",
+            "additional_target: {} has LoRA weights, so it cannot be trained in full; remove it from lora_target",
             linear);
     if (model.config.tie_word_embeddings && param.role == Role::kTokenEmbedding)
       throw UserError(
@@ -295,7 +295,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor out = y + change;
     if (layer.has(module + kMagnitude)) {
       const Tensor factor = magnitude_over_norm(layer, module, options);
-      // The magnitude scales W x without the bias. Dropout applies to this x as it does to that of the LoRA weights.
+      // The magnitude scales W x without the bias. If the LoRA weights use dropout, W x uses the same dropped x.
       Tensor base = drops ? times(input, ".weight", options.fan_in_fan_out) : y;
       if (!drops && layer.has(module + ".bias")) base = y - convert(layer[module + ".bias"], compute);
       auto f32 = [](const Tensor& t) { return convert(t, DType::kF32); };

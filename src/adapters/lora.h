@@ -24,41 +24,42 @@ struct LoraOptions {
   std::vector<int64_t> layers = {};  // the layers that have LoRA weights; empty: all
   // Expert parameters, and the router's weight, that have LoRA weights, in the order of expert_parameters().
   std::vector<std::string> parameters = {};
-  // The rank and alpha of gate_up are this many times the others'. PEFT takes 2 when its config names gate and up.
+  // The rank and alpha of gate_up are this factor times those of other modules. PEFT uses 2 when its config names gate
+  // and up.
   int64_t gate_up_factor = 1;
-  std::vector<std::string> saved = {};  // modules that are trained whole, as in PEFT's modules_to_save
+  std::vector<std::string> saved = {};  // modules that are trained in full, like PEFT's modules_to_save
 
   // Returns the factor on B A of a module whose rank and alpha are `factor` times rank and alpha.
   double scale(int64_t factor = 1) const;
 };
 
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer of the blocks. Other names
-// match as in PEFT: the whole name, or its end after a dot. Throws UserError that lists the names when a target matches
-// nothing.
+// match as in PEFT: the whole name, or its end after a dot. Throws UserError, which lists the names, when a target
+// matches nothing.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match: the weights of all experts of a layer, under the name of
 // Transformers 5 and PEFT ("mlp.experts.gate_up_proj": gate and up fused), or the router's weight ("mlp.gate.weight").
-// Throws UserError that lists them when a target matches nothing, or when the model has no experts.
+// Throws UserError, which lists the possible names, when a target matches nothing, or when the model has no experts.
 std::vector<std::string> expert_parameters(const Model& model, const std::vector<std::string>& targets);
 
-// Returns the prefix within a layer of the LoRA weights of one of options.parameters. It follows PEFT's nested
-// wrappers: of two parameters, the first is within the second's base_layer.
+// Returns the prefix, within a layer, of the LoRA weights for a parameter in options.parameters. PEFT nests its
+// wrappers: if a module has two such parameters, the weights of the first are under "base_layer" of the second.
 std::string lora_of_parameter(const LoraOptions& options, const std::string& parameter);
 // Returns the value of Forward::expert_lora, or nullopt when options.parameters is empty.
 std::optional<ExpertLora> expert_lora(const LoraOptions& options);
 
-// Returns the LoRA weights of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded as the experts are. PEFT's
-// files store them as [E r, in] and [out, r E]. The router's are [r, D] and [E, r].
+// Returns the LoRA weights of experts: lora_A [E, r, in] and lora_B [out, r, E], sharded like the experts. PEFT's files
+// store them as [E r, in] and [out, r E]. The LoRA weights of the router are [r, D] and [E, r].
 std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& options);
 
 // Returns all LoRA weights, also those of experts. They are named "<module>.lora_A.weight" within the layer. A is
-// sharded as the base's input, B and the magnitude as its output. The stack also has slots for layers without LoRA
-// weights; their values have no effect.
+// sharded like the input of the base weight, B and the magnitude like its output. The stacked arrays also have slots
+// for layers without LoRA weights; their values have no effect.
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options);
 // Returns the LoRA weights that change one parameter of the base, on the layers of `base`: A, B and, with DoRA, the
-// magnitude; empty when there are none. An expert's gate and up share A and B; the outputs of B are the gate's, then
-// up's.
+// magnitude; empty when there are none. Gate and up of an expert share A and B; the outputs of B for the gate come
+// first, then those for up.
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base);
 // Returns whether the layer (i32) is one of options.layers, which must not be empty.
 Tensor has_lora(const LoraOptions& options, const Tensor& layer);
@@ -68,19 +69,19 @@ Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 bool saved_with(std::string_view parameter, std::string_view saved);
 
 // Returns the parameters of the base that `saved` selects (the end of the module's name must match, as in PEFT). Throws
-// UserError that lists the modules when a name matches nothing. Also throws when the module has LoRA weights, and when
-// the model ties embedding and head but only one of them would be trained.
+// UserError, which lists the modules, when a name matches nothing. Also throws when the module has LoRA weights, and
+// when the model ties embedding and head but only one of them would be trained.
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
 
-// The source of dropout masks. A mask depends on the row and the position in it, not on where the row lies in the batch
-// or on the mesh.
+// The source of dropout masks. A mask depends on the row and the position in the row, not on the place of the row in
+// the batch or on the mesh.
 struct DropoutKey {
   Tensor seed;       // u32 scalar, mixed from the run's seed and the step
   Tensor rows;       // i32 [B, T]: the number of each position's row in the step
   Tensor positions;  // i32 [B, T]: the place of each position in its row
 };
 
-// Adds the adapter, also that of experts, to the forward pass. Without a key, nothing is dropped.
+// Adds the adapter to the forward pass, including its weights for experts. Without a key, nothing is dropped.
 void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr);
 // Returns the function for Forward::adapt. Without a key (or with dropout 0), nothing is dropped. `rules` must outlive
 // the function. Without `rules`, products treat their inputs as not split.

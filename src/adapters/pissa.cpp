@@ -14,7 +14,7 @@ Tensor f32(double value) {
   return constant(value, DType::kF32);
 }
 
-// inner() returns x^T y, product_of() x y.
+// inner() returns x^T y, and product_of() returns x y.
 Tensor inner(const Tensor& x, const Tensor& y) {
   return dot_general(x, y, {.lhs_contracting = {0}, .rhs_contracting = {0}});
 }

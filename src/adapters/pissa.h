@@ -1,5 +1,5 @@
-// Defines PiSSA's initial adapter: the leading singular vectors of the base weight. Source: Meng et al. 2024; the
-// subspace by power iteration from a random start (Halko et al. 2011).
+// Defines PiSSA's initial adapter, which consists of the leading singular vectors of the base weight. Source: Meng et
+// al. 2024. Power iteration from a random start finds the subspace (Halko et al. 2011).
 #pragma once
 
 #include "adapters/lora.h"
@@ -12,8 +12,8 @@ namespace fettle {
 struct LeadingSubspace {
   Tensor basis_LOQ, projected_LQI;  // f32
 };
-// weight is [L, out.., in], or [L, in, out..] when fan_in_fan_out. The closer the singular values around number Q are
-// to each other, the more `iterations` are needed.
+// `weight` is [L, out.., in], or [L, in, out..] if `fan_in_fan_out`. If singular values number Q and Q + 1 are close to
+// each other, more `iterations` are needed.
 LeadingSubspace leading_subspace(const Tensor& weight, bool fan_in_fan_out, int64_t width, int64_t iterations);
 
 // The LoRA weights of all layers. scale * B A has the `rank` leading singular values and vectors within the subspace;
@@ -23,9 +23,9 @@ struct LoraStart {
 };
 LoraStart principal_lora(const HostArray& basis_LOQ, const HostArray& projected_LQI, int64_t rank, double scale);
 
-// Returns weight - scale * B A for the initial LoRA weights, on the layers that have some. Computes in f32, one layer
-// at a time, and returns the weight's dtype. weight is [L, out.., in], or [L, in, out..] with options.fan_in_fan_out; a
-// [L, r, in] and b [L, out.., r] are f32.
+// Returns weight - scale * B A for the initial LoRA weights, on the layers that have LoRA weights. Computes in f32, one
+// layer at a time, and returns the weight's dtype. `weight` is [L, out.., in], or [L, in, out..] with
+// options.fan_in_fan_out; a [L, r, in] and b [L, out.., r] are f32.
 Tensor without_start(const Tensor& weight, const Tensor& a, const Tensor& b, const LoraOptions& options);
 
 }  // namespace fettle

@@ -28,7 +28,8 @@ Tensor value_of(const Tensor& nibble_u8, const std::vector<float>& values) {
   return choices[0];
 }
 
-// Returns absmax with the shape of its codes: the map's value times the absmax of its block of 256, plus the mean.
+// Returns absmax values with the shape of their codes: the map's value times the absmax of the block of 256, plus the
+// mean.
 Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& offset) {
   const std::vector<float>& map = nested_values();
   const Tensor table = literal({map.begin(), map.end()}, {DType::kF32, {static_cast<int64_t>(map.size()), 1}});
@@ -43,7 +44,7 @@ Tensor nested_absmax(const Tensor& codes, const Tensor& absmax, const Tensor& of
   return values * scale + mean;
 }
 
-// [E, in, out..] -> [E, out.., in].
+// Turns dims [E, in, out..] into [E, out.., in].
 template <typename List>
 List inputs_last(List list) {
   std::rotate(list.begin() + 1, list.begin() + 2, list.end());
@@ -146,8 +147,8 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
   Dims pairs = absmax.dims();
   pairs.insert(pairs.end(), {Quantisation::kBlock / 2, 1});
-  const int64_t missing =
-      product(absmax.dims()) * Quantisation::kBlock / 2 - product(codes.dims());  // bytes that the last block lacks
+  const int64_t missing = product(absmax.dims()) * Quantisation::kBlock / 2 -
+                          product(codes.dims());  // bytes that are missing in the last block
   const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), pairs);
   pairs.back() = 2;
   const Tensor whole = broadcast_to(bytes, pairs);

@@ -1,4 +1,4 @@
-// Defines how a quantised weight lies in a program: its parts as parameters, and the computation of the weight from
+// Defines how a program stores a quantised weight: its parts as parameters, and the computation of the weight from
 // them.
 #pragma once
 
@@ -25,13 +25,14 @@ struct QuantisedWeight {
   Quantisation format;
   std::vector<Param> parts;  // in the order of the comment above
 
-  // The base's dims. Two last dims that are one in the checkpoint are joined.
+  // Returns the dims of the base. If the two last dims are one dim in the checkpoint, they are joined.
   Dims rows() const;
   bool by_rows() const { return !format.four_bits() || rows().back() % Quantisation::kBlock == 0; }
 };
 
-// Returns whether frozen weights of this parameter are held in the format: linear layers, and experts in 4 bits whose
-// rows are whole blocks. Of a checkpoint that stores codes, only linear layers are.
+// Returns whether frozen weights of this parameter are stored in the format. This holds for linear layers, and for
+// experts in 4 bits whose rows are whole blocks. If the checkpoint stores codes (`stored`), it holds only for linear
+// layers.
 bool is_quantised(const Param& param, const Quantisation& format, bool stored);
 
 // Returns the parts of `base`. When the blocks along the last dim cannot be split evenly over the devices, the dim is
@@ -42,7 +43,7 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
 Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
 
 // Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. Devices that split the
-// batch gather the codes and dequantise afterwards: a quarter of the traffic of bf16 weights.
+// batch gather the codes and dequantise afterwards, which needs a quarter of the traffic of bf16 weights.
 std::function<void(Layer&)> unpack_quantised(const std::vector<QuantisedWeight>& weights, const std::string& prefix,
                                              DType held, const ShardingRules& rules);
 

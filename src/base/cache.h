@@ -13,10 +13,11 @@
 
 namespace fettle {
 
-// $FETTLE_CACHE, else $HOME/.cache/fettle; nothing when neither variable is set. Throws UserError for a relative path:
-// code is loaded from the cache, and the working directory may be anyone's.
+// Returns the cache's folder: $FETTLE_CACHE, or else $HOME/.cache/fettle. Returns nothing when neither variable is set.
+// Throws UserError for a relative path: Fettle loads code from the cache, and other users may be able to write to the
+// working directory.
 std::optional<std::filesystem::path> find_cache();
-// The cache's folder `kind`. Throws UserError when there is no cache.
+// Returns the cache's subfolder `kind`. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
 
 // A 128-bit XXH3 hash of a list of fields. The length of each field is hashed too, so {"ab", "c"} and {"a", "bc"}

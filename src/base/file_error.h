@@ -1,4 +1,4 @@
-// Defines file_error: a failure of std::filesystem as an error that the user can act on.
+// Defines file_error, which turns a failure of std::filesystem into a UserError with its remedy.
 #pragma once
 
 #include <filesystem>

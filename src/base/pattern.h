@@ -1,5 +1,6 @@
-// Defines Pattern: a regular expression of the program's own, in PCRE2's syntax, for names, fields and files. Texts may
-// have any length. Patterns that users give go through tokenizer/text/regex.h instead, which bounds their time.
+// Defines Pattern: a regular expression that Fettle itself contains, in PCRE2's syntax, for names, fields and files.
+// Texts may have any length. Patterns that users give go through tokenizer/text/regex.h instead, which bounds their
+// time.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace fettle {
 
 class Pattern {
  public:
-  // A match's groups; the whole match comes first. A group that took no part is empty.
+  // A match's groups; the whole match comes first. A group that did not match is empty.
   using Groups = std::vector<std::string>;
 
   // Throws InternalError if `expression` is not valid.

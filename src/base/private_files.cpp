@@ -16,14 +16,14 @@ std::string distrust_of(const fs::path& path) {
   const uid_t own = geteuid();
   if (status.st_uid != own && status.st_uid != 0) {
     return fmt::format(
-        "{} belongs to user {}, who could have put other code there; delete it and make it anew, or take it over "
-        "(chown {} {})",
+        "{} belongs to user {}, who could have put other code there; delete it and create it again, or become its "
+        "owner (chown {} {})",
         path.string(), status.st_uid, own, path.string());
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return fmt::format(
-        "{} can be written by other users (mode {:04o}), who could have put other code there; delete it and make it "
-        "anew, or if you trust them: chmod go-w {}",
+        "{} can be written by other users (mode {:04o}), who could have put other code there; delete it and create it "
+        "again, or if you trust them: chmod go-w {}",
         path.string(), status.st_mode & 07777, path.string());
   }
   return "";

@@ -1,5 +1,5 @@
-// Defines process_name: the unique name of this process in folders that machines share. It is part of the names of
-// unfinished files.
+// Defines process_name: the unique name of this process in folders that several machines share. It is part of the names
+// of unfinished files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace fettle {
 
 // 16 random hexadecimal digits, which no other process on any machine has. A forked process gets new ones.
 const std::string& process_name();
-// Returns whether the text may be the name of a process, of this version or an earlier one.
+// Returns whether `text` has the form of a process name, as this or an earlier version of Fettle makes it.
 bool is_process_name(const std::string& text);
 
 }  // namespace fettle

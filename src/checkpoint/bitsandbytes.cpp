@@ -45,7 +45,7 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
   return state;
 }
 
-// Values 1 to 3 are tiled orders for one kind of GPU each. The first versions of bitsandbytes wrote no format; they
+// Values 1 to 3 are tiled orders, each for one kind of GPU. The first versions of bitsandbytes wrote no format; they
 // stored rows.
 void check_row_major(const FindTensor& find, const std::string& name) {
   StoredTensor stored;
@@ -56,8 +56,9 @@ void check_row_major(const FindTensor& find, const std::string& name) {
   }
   check_dtype_and_elements(stored, name, DType::kU8, 1);
   if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
-    throw UserError("{}: '{}' is {}: its codes are not in row-major order (0); save the model again with bitsandbytes",
-                    stored.file->path().string(), name, format);
+    throw UserError(
+        "{}: '{}' is {}: its codes are in another order than row-major (0); save the model again with bitsandbytes",
+        stored.file->path().string(), name, format);
 }
 
 }  // namespace

@@ -102,9 +102,9 @@ OutputFile::OutputFile(fs::path path, int64_t bytes) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_file_error("write", path_, errno);
   if (bytes > 0) {
-    // Checks first, because a failing reservation would fill the disk for a moment.
+    // Checks the free space first, because a reservation that fails would fill the disk for a moment.
     if (bytes > free_bytes(path_)) fail(ENOSPC);
-    // Without fallocate, a full disk shows only when writing.
+    // Without fallocate, a full disk is noticed only when data is written.
     const int error_number = fallocate(fd_, 0, 0, bytes) == 0 ? 0 : errno;
     if (error_number != 0 && error_number != EOPNOTSUPP && error_number != ENOSYS) fail(error_number);
     if (error_number != 0 && ftruncate(fd_, bytes) != 0) fail(errno);
@@ -134,7 +134,7 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t n = pwrite(fd_, bytes.data(), std::min<size_t>(bytes.size(), size_t{1} << 30), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT && !touched) {
-      // The bytes come from a mapped file that has become shorter. Reading them here marks that mapping
+      // These bytes may come from a mapped file that has become shorter. Reading them here marks that mapping
       // (base/file_mapping.h).
       touch(bytes);
       touched = true;
@@ -209,7 +209,7 @@ void require_free_bytes(const fs::path& path, int64_t bytes, std::string_view wh
 void sync_path(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw_file_error("flush", path, errno);
-  // Some network file systems cannot flush a folder; they flush it themselves.
+  // Some network file systems do not support flushing a folder; they flush it themselves.
   const int error_number = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
   ::close(fd);
   if (error_number != 0) throw_file_error("flush", path, error_number);

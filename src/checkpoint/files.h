@@ -17,7 +17,7 @@ namespace fettle {
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
-  // Throws UserError when `path` is missing, a folder or not readable.
+  // Throws UserError when `path` does not exist, is a folder or is not readable.
   explicit MappedFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return path_; }
   // Call check() after reading these bytes and before using the values.
@@ -55,11 +55,12 @@ class OutputFile {
 };
 
 std::string read_file(const std::filesystem::path& path);
-// Writes under a temporary name, flushes and renames. `path` is always the complete old or the complete new file.
+// Writes under a temporary name, flushes and renames. At every moment, `path` is either the complete old file or the
+// complete new file.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 // Json is nlohmann::json or nlohmann::ordered_json. Throws UserError when the file is missing, unreadable or not JSON;
-// the message names the file and the place (base/json_text.h).
+// the message names the file and the position in it (base/json_text.h).
 template <class Json = nlohmann::json>
 Json read_json_file(const std::filesystem::path& path);
 // Writes JSON like Hugging Face's libraries: keys sorted, ASCII only, a newline at the end.
@@ -67,7 +68,8 @@ void write_json_file(const std::filesystem::path& path, const nlohmann::json& va
 
 // Returns the bytes that this user can still write on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const std::filesystem::path& path);
-// Throws UserError with both figures when fewer than `bytes` are free. `what` names the thing to be written.
+// Throws UserError, which names both numbers, when fewer than `bytes` bytes are free. `what` names what shall be
+// written, for the message.
 void require_free_bytes(const std::filesystem::path& path, int64_t bytes, std::string_view what);
 
 // Flushes a file or folder to the disk.

@@ -60,7 +60,7 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
   const Dims& dims = stored.entry->shape.dims;
   if (param.of_classifier() && dims.size() == param.dims.size() && dims != param.dims)
     throw UserError(
-        "{}: '{}' is a head of {} labels, but this run has {}; set num_labels: {}, or use the model without "
+        "{}: '{}' is a head with {} labels, but this run has {} labels; set num_labels: {}, or use the model without "
         "that head",
         stored.file->path().string(), name, dims[0], param.dims[0], dims[0]);
   if (stored.entry->shape.dims != param.stored_dims())
@@ -72,7 +72,8 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
 }
 
-// Returns the entry with the parameter's dims over the same bytes: the parts of a fused module are separate.
+// Returns the entry with the dims of the parameter, which has a separate dim for the parts of a fused module. The bytes
+// are the same.
 TensorEntry as_param(TensorEntry entry, const Param& param) {
   entry.shape.dims = param.dims;
   if (param.of_experts()) entry.shape.dims.erase(entry.shape.dims.begin());

@@ -1,8 +1,8 @@
 // Defines the streamed load of weights from mapped files directly into stacked, sharded device arrays.
 //
-// Several threads fill the device arrays in pieces of a few MB. They read only the bytes of the devices' boxes. Besides
-// the mapped files, host memory holds one piece per thread and the staging memory of BufferBuilder, whatever the
-// model's size.
+// Several threads fill the device arrays in pieces of a few MB. They read only the bytes of the boxes (rectangular
+// parts) that the devices hold. Besides the mapped files, host memory holds only one piece per thread and the staging
+// memory of BufferBuilder, for a model of any size.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// Finds one layer's tensor of a parameter.
+// Finds the tensor with this name, which belongs to one layer of a parameter.
 using FindTensor = std::function<StoredTensor(const std::string& name)>;
 // Receives the number of bytes just read. Several threads call it.
 using LoadProgress = std::function<void(int64_t bytes)>;
@@ -24,7 +24,7 @@ using LoadProgress = std::function<void(int64_t bytes)>;
 // Returns hf_name for one layer: {} replaced by the layer's number.
 std::string name_of_layer(const std::string& name, int64_t layer);
 
-// A stored tensor and the dims that the parameter gives to it.
+// A stored tensor, with the dims that the parameter gives to it.
 struct LayerTensor {
   const TensorFile* file;
   TensorEntry entry;
@@ -32,14 +32,14 @@ struct LayerTensor {
 // Returns the tensors of the parameter, in the order of its array. Throws UserError when a tensor's shape differs from
 // the parameter's.
 std::vector<LayerTensor> find_layers(const Param& param, const FindTensor& find);
-// How a layer's values are read when they are not simply copied.
+// Describes how the values of a layer are read if they are not simply copied.
 struct LayerReads {
   // Writes a box of the layer's tensor in the array's dtype. Several threads call it.
   std::function<void(size_t layer, const Box& box, std::byte* out)> read;
   std::function<void(size_t layer)> done;  // called after the last read of the layer
 };
-// Loads the tensors as one device array. Its first dims (layers, experts) number the tensors; without such a dim there
-// is one tensor.
+// Loads the tensors as one device array. Its first dims (layers, experts) count the tensors; without such a dim there
+// is only one tensor.
 DeviceBuffer load_layers(const Client& client, const Shape& shape, const Layout& layout,
                          const std::vector<LayerTensor>& layers, const LoadProgress& progress,
                          const std::string& memory_kind = "", const LayerReads& reads = {});
@@ -64,7 +64,7 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
                             const std::string& memory_kind = "");
 
 // Checks that the repository has every parameter with its shape, and that a parameter uses each of its float tensors.
-// Throws UserError that names the tensor. Reads headers only.
+// Throws UserError, which names the tensor. Reads headers only.
 void check_weights(const ModelRepository& repository, const Model& model);
 
 }  // namespace fettle

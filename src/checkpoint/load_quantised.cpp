@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kCodesBlock = Quantisation::kBlock;
 constexpr int64_t kCodeBytes = int64_t{512} << 10;  // bytes of a piece's codes; its f32 values have eight times as many
 
-// Buffers of each thread: for a piece's values from the file, and for its codes.
+// Buffers of the calling thread, one for a piece's values from the file and one for its codes.
 std::span<float> values_memory(int64_t count) {
   thread_local std::vector<float> memory;
   memory.resize(static_cast<size_t>(count));
@@ -74,7 +74,7 @@ class Quantiser {
   }
 
  private:
-  // A layer that is being quantised.
+  // A layer that is being quantised now.
   struct Layer {
     std::atomic<int64_t> left{0};  // pieces that are not done
     std::mutex begin;
@@ -92,7 +92,7 @@ class Quantiser {
       layer.absmax.resize(static_cast<size_t>(product(absmax_dims)));
     }
     const Box codes = inner_box(piece.box, lead_);
-    // The weight's elements that the box `codes` encodes, and the box of their absmax.
+    // Finds the box of the weight's elements that `codes` encodes, and the box of their absmax.
     Box elements = codes, absmax = codes;
     if (!weight_.by_rows()) {
       elements = Box::whole(weight_.rows());
@@ -126,7 +126,7 @@ class Quantiser {
     if (--layer.left == 0) finish(static_cast<int64_t>(number));
   }
 
-  // Reads a box of a layer's weight. Of experts, it may lie in several tensors.
+  // Reads a box of a layer's weight. With experts, the box may lie in several tensors.
   void read(size_t number, const Box& elements, std::span<float> out) const {
     if (!weight_.base.of_experts()) {
       const auto& [file, entry] = layers_[number];
@@ -222,7 +222,7 @@ std::vector<DeviceBuffer> load_mxfp4(const Client& client, const QuantisedWeight
   std::vector<std::vector<LayerTensor>> tensors(2);
   for (const LayerTensor& layer : find_layers(weight.base, find)) {
     if (!layer.entry.mxfp4)
-      throw UserError("{}: '{}' is not stored in MXFP4, but quantization_config in config.json says so",
+      throw UserError("{}: '{}' is not stored in MXFP4, although quantization_config in config.json says that it is",
                       layer.file->path().string(), layer.entry.name);
     const Mxfp4Parts& stored = *layer.entry.mxfp4;
     tensors[0].push_back({stored.blocks_file, stored.blocks});

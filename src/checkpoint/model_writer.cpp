@@ -11,7 +11,8 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-// Fills shards in order, each as far as possible. A tensor larger than a shard gets its own shard.
+// Divides the tensors into shards, in order, and fills each shard as far as possible. A tensor that is larger than a
+// shard gets its own shard.
 std::vector<NamedShapes> split(const NamedShapes& tensors, int64_t shard_bytes) {
   std::vector<NamedShapes> shards;
   NamedShapes current;

@@ -19,9 +19,9 @@ class ModelWriter {
   // its own shard). Reserves all disk space. Throws UserError when the folder is not writable or the disk is full.
   ModelWriter(std::filesystem::path folder, const NamedShapes& tensors, int64_t shard_bytes);
 
-  // Like SafetensorsWriter::write: in any order, in pieces.
+  // Writes bytes of a tensor like SafetensorsWriter::write: in any order, in pieces.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
-  void finish();  // flushes and writes the index; throws InternalError that names an incomplete tensor
+  void finish();  // flushes and writes the index; throws InternalError for an incomplete tensor
 
   int64_t total_bytes() const { return total_bytes_; }
   size_t shard_count() const { return shards_.size(); }
@@ -33,7 +33,7 @@ class ModelWriter {
   int64_t total_bytes_ = 0, total_elements_ = 0;
 };
 
-// Returns the files in `folder` that have ModelWriter's file names.
+// Returns the files in `folder` whose names ModelWriter could have written.
 std::vector<std::string> weight_files(const std::filesystem::path& folder);
 
 }  // namespace fettle

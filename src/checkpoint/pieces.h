@@ -1,4 +1,4 @@
-// Defines the pieces in which device arrays are filled. Each piece is a contiguous range of one part of a
+// Defines BoxPiece: device arrays are filled piece by piece. Each piece is a contiguous range of one part of a
 // BufferBuilder.
 #pragma once
 
@@ -17,9 +17,9 @@ struct BoxPiece {
   Box box;         // the elements, in the global array
 };
 
-// Splits `parts` into pieces of at most `most` bytes where a dim allows it. Pieces come in the order of the global
-// array, so that files are read sequentially. The first `single` dims have one index per piece. Elements have `width`
-// bytes.
+// Splits `parts` into pieces of at most `most` bytes, if a dim can be split so far. Pieces come in the order of the
+// global array, so that files are read sequentially. The first `single` dims have one index per piece. Elements have
+// `width` bytes.
 std::vector<BoxPiece> pieces_of(const std::vector<Box>& parts, int64_t width, size_t single, int64_t most);
 
 // Returns the box without its first `lead` dims.

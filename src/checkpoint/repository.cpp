@@ -34,7 +34,7 @@ void check_folder(const fs::path& folder) {
   }
   if (code) throw_file_error("read", folder, code.value());
   if (status.type() != fs::file_type::directory)
-    throw UserError("'{}' is a file; give the folder with config.json and the weights as model_name_or_path",
+    throw UserError("'{}' is a file; name the folder with config.json and the weights in model_name_or_path",
                     folder.string());
   fs::directory_iterator probe(folder, code);
   if (code) throw_file_error("read", folder, code.value());
@@ -54,7 +54,7 @@ bool has_file_ending(const fs::path& folder, std::string_view start, std::string
   return false;
 }
 
-// Returns the names that share the longest end with `name`, for an error message.
+// Returns the names that have the longest ending in common with `name`, for an error message.
 std::vector<std::string> near_names(const std::vector<std::string>& names, std::string_view name) {
   std::vector<std::pair<size_t, std::string>> scored;
   for (const std::string& other : names) {
@@ -154,10 +154,9 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
     require_whole_result(folder);
     if (fs::exists(folder / "adapter_config.json"))
       throw UserError(
-          "{} is an adapter, not a model; give it as adapter_name_or_path and its base model as "
-          "model_name_or_path",
+          "{} is an adapter, not a model; name it in adapter_name_or_path and its base model in model_name_or_path",
           folder.string());
-    throw UserError("{} is missing; give a Hugging Face model folder as model_name_or_path", config.string());
+    throw UserError("{} is missing; name a Hugging Face model folder in model_name_or_path", config.string());
   }
   repository.config_ = read_object(config);
   if (fs::exists(folder / "generation_config.json"))
@@ -241,8 +240,9 @@ void ModelRepository::open_shards(const fs::path& index_file) {
   for (const auto& [name, file] : map->items()) {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || files_[found->second.file].path().filename() != file.get<std::string>())
-      throw UserError("{}: '{}' should be in {}, but that file lacks it; download index and shards from the same place",
-                      index_file.string(), name, file.get<std::string>());
+      throw UserError(
+          "{}: '{}' should be in {}, but that file does not have it; download index and shards from the same place",
+          index_file.string(), name, file.get<std::string>());
   }
 }
 
@@ -266,7 +266,7 @@ std::vector<std::string> spellings(std::string_view name) {
        {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}})
     if (name.ends_with(now))
       out.push_back(std::string(name.substr(0, name.size() - std::string_view(now).size())) + then);
-  // The text model of a checkpoint with images, as Transformers 4 wrote it.
+  // The names that Transformers 4 wrote for the text model of a checkpoint with images.
   for (const auto& [now, then] :
        {std::pair<std::string_view, const char*>{"model.language_model.", "language_model.model."},
         {"lm_head.", "language_model.lm_head."}})

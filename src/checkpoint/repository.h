@@ -36,21 +36,21 @@ class ModelRepository {
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 
   const std::vector<std::string>& names() const { return names_; }  // sorted
-  // Finds a tensor by its name, or by another name that some checkpoints use for it. Checkpoints of a base model alone
-  // lack the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older ones call the weight and
-  // bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
+  // Finds a tensor by its name, or by another name that some checkpoints use for it. A checkpoint of only a base model
+  // leaves out the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older checkpoints call the
+  // weight and bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
   // Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 are found as one tensor of floats, <name>.
   // Throws UserError with the folder and similar names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<TensorFile>& files() const { return files_; }
-  std::vector<StoredTensor> tensors() const;  // all, in the order of the files
+  std::vector<StoredTensor> tensors() const;  // all tensors, in the order of the files
 
  private:
   struct Place {
     size_t file, entry;
-    const TensorEntry* joined = nullptr;  // a tensor that is computed from others
+    const TensorEntry* joined = nullptr;  // a tensor that is computed from other tensors
   };
   StoredTensor stored_at(const Place& place) const;
   void join_mxfp4();

@@ -14,9 +14,9 @@ namespace fettle {
 // Move-only.
 class SafetensorsFile : public TensorFile {
  public:
-  // Throws UserError that names the file, the tensor and the offset when the file is missing, truncated or malformed:
-  // header length, JSON, duplicate names, unknown dtypes, negative or overflowing dims, sizes, offsets, overlaps,
-  // holes.
+  // Throws UserError, which names the file, the tensor and the offset, when the file is missing, truncated or
+  // malformed: header length, JSON, duplicate names, unknown dtypes, negative or overflowing dims, sizes, offsets,
+  // overlaps, holes.
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::map<std::string, std::string>& metadata() const { return metadata_; }

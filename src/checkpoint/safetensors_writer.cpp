@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// The order of dtypes in Hugging Face's library. Tensors of the highest rank come first in a file.
+// Ranks dtypes as Hugging Face's library does. Tensors whose dtype has the highest rank come first in a file.
 int rank_of(DType dtype) {
   constexpr std::array kOrder{DType::kPred, DType::kU8,   DType::kI8,  DType::kI16, DType::kU16,
                               DType::kF16,  DType::kBF16, DType::kI32, DType::kU32, DType::kF32,

@@ -1,4 +1,4 @@
-// Defines SafetensorsWriter: writes a .safetensors file piece by piece, in bounded memory.
+// Defines SafetensorsWriter, which writes a .safetensors file piece by piece, in bounded memory.
 //
 // The layout is that of Hugging Face's library: tensors sorted by dtype (wide ones first), then by name; the header is
 // padded with spaces to a multiple of 8. Reading a file of that library and writing it again gives the same bytes.
@@ -31,13 +31,13 @@ class SafetensorsWriter {
   // Writes `bytes` of `name` from byte `at` of the tensor. Tensors and pieces may come in any order, but each byte only
   // once.
   void write(const std::string& name, std::span<const std::byte> bytes, int64_t at = 0);
-  // Flushes to the disk and closes. Throws InternalError that names an incomplete tensor.
+  // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.
   void finish();
 
  private:
   struct Layout {
     std::vector<TensorEntry> entries;
-    std::string header;  // preceded by its length
+    std::string header;  // begins with its length
   };
   static Layout lay_out(const NamedShapes& tensors, const std::map<std::string, std::string>& metadata);
   SafetensorsWriter(Layout layout, std::filesystem::path path);

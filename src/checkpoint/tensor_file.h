@@ -25,12 +25,13 @@ struct TensorEntry {
   int64_t offset = 0;      // position of the first byte in the file; may be unaligned
   int64_t bytes = 0;       // number of bytes from there to the end of the last element
   Dims strides;            // counted in elements; empty: dense, row-major
-  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then the float dtype that suits them
-  // Where the tensor is stored when its values are computed from other tensors; null: it is stored itself.
+  Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then a fitting float dtype
+  // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
 
   bool dense() const { return strides.empty() && !encoding && !mxfp4; }
-  // Whether the entry's own bytes are one range without holes, elements or not.
+  // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
+  // `encoding`).
   bool dense_places() const { return strides.empty(); }
 };
 
@@ -42,16 +43,16 @@ class TensorFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }  // in file order
   const TensorEntry* find(std::string_view name) const;                 // nullptr when there is none
 
-  // Calls use(bytes) with the mapped bytes of an entry with dense_places(), which for a dense one are its elements:
-  // little endian, possibly unaligned, valid during the call. Like every reading member, it then throws UserError if
-  // the file became shorter meanwhile; the result of `use` is wrong in that case.
+  // Calls use(bytes) with the mapped bytes of an entry with dense_places(). For a tensor that is not encoded, they are
+  // its elements: little endian, possibly unaligned, valid during the call. Like every reading member, this throws
+  // UserError afterwards if the file became shorter during the call; the result of `use` is wrong in that case.
   template <typename Use>
   void with_bytes(const TensorEntry& entry, Use use) const {
     use(dense_bytes(entry));
     map_.check();
   }
-  // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes are converted; others must be equal).
-  // Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
+  // Copies box.elements() elements, dense, to `out` as dtype `to` (float dtypes are converted; other dtypes must be
+  // equal). Reads only the bytes of the box. Throws InternalError when the box is not inside the tensor.
   void read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const;
   void read_slice(const TensorEntry& entry, const Box& box, std::byte* out) const {
     read_slice(entry, box, entry.shape.dtype, out);

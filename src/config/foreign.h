@@ -15,8 +15,8 @@ struct Translation {
   std::vector<std::pair<std::string_view, std::string_view>> sets;
 };
 
-// A key that cannot change the result. A name that ends in * covers all keys with that beginning. An empty reason means
-// that the key configures other software.
+// A key that cannot change the result. A name that ends in * covers all keys that begin with the text before it. An
+// empty reason means that the key configures other software.
 struct WithoutEffect {
   std::string_view key;
   std::string_view reason = "";

@@ -10,17 +10,17 @@ std::vector<Key> model_keys() {
       {.name = "model_name_or_path",
        .member = &Recipe::model_name_or_path,
        .help = "Base model: a folder in Hugging Face's layout, a GGUF file, or a name on the hub such as "
-               "Qwen/Qwen3-0.6B, which is downloaded. A file or folder of that name comes first.",
+               "Qwen/Qwen3-0.6B, which is downloaded. A local file or folder with that name takes precedence.",
        .aliases = {"base_model", "model", "checkpointer.checkpoint_dir", "load_parameters_path"}},
       {.name = "model_revision",
        .member = &Recipe::model_revision,
-       .help = "Branch, tag or commit of model_name_or_path on the hub. Other names take it behind an @.",
+       .help = "Branch, tag or commit of model_name_or_path on the hub. For adapters and data sets, write it after the "
+               "name: NAME@REVISION.",
        .aliases = {"revision", "revision_of_model"}},
       {.name = "adapter_name_or_path",
        .member = &Recipe::adapter_name_or_path,
-       .help = "PEFT adapter folders, or names on the hub. `train` continues the last one and the other commands apply "
-               "it; those before it "
-               "are merged into the base first.",
+       .help = "PEFT adapter folders, or names on the hub. `train` continues the last adapter, and the other commands "
+               "apply it. The adapters before it are merged into the base first.",
        .aliases = {"adapters", "peft_config.adapter_name_or_path", "lora_model_dir"}},
       {.name = "train_from_scratch",
        .member = &Recipe::train_from_scratch,
@@ -40,20 +40,21 @@ std::vector<Key> model_keys() {
        .spellings = {{"", "auto"}}},
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
-       .help = "Earlier replies of a conversation keep their thoughts, where the template can do both."},
+       .help = "Earlier replies of a conversation keep their thoughts, if the template supports both."},
       {.name = "eos_token",
        .member = &Recipe::eos_token,
        .help = "The token that ends a text. It must be the tokenizer's own eos_token; another one is an error."},
       {.name = "use_modelscope",
        .member = &Recipe::use_modelscope,
-       .help = "Names are those of ModelScope instead of Hugging Face's hub. USE_MODELSCOPE_HUB=1 does the same."},
+       .help = "Look names up on ModelScope instead of Hugging Face's hub. USE_MODELSCOPE_HUB=1 does the same."},
       {.name = "hub_token",
        .member = &Recipe::hub_token,
        .help = "Access token for private and gated repositories. HF_TOKEN is the safer place for it.",
        .aliases = {"hf_hub_token", "ms_hub_token"}},
       {.name = "cache_dir",
        .member = &Recipe::cache_dir,
-       .help = "Folder of what was downloaded. Empty means that of the environment (HF_HUB_CACHE, HF_HOME)."},
+       .help =
+           "Folder for downloaded files. Empty means the folder that the environment names (HF_HUB_CACHE, HF_HOME)."},
   };
 }
 
@@ -74,9 +75,8 @@ std::vector<Key> data_keys() {
       {.name = "dataset_dir",
        .group = Group::kData,
        .member = &Recipe::dataset_dir,
-       .help = "Folder of dataset_info.json and of its files; REMOTE:ORG/NAME if they are a data set on the hub; "
-               "ONLINE if all "
-               "names are those of the hub."},
+       .help = "Folder of dataset_info.json and of the files that it names; REMOTE:ORG/NAME if the folder is a data "
+               "set on the hub; ONLINE if all names in `dataset` are names on the hub."},
       {.name = "cutoff_len",
        .group = Group::kData,
        .member = &Recipe::cutoff_len,
@@ -204,8 +204,8 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::eval_task,
        .help = "What `eval` does with eval_dataset: one value for all sets, or one for each. auto: detected from the "
-               "columns; loss: of the trained tokens; choice: the most likely continuation of a question; letters: "
-               "the same with A, B, ... (MMLU); generation: replies compared with references.",
+               "columns; loss: the loss of the trained tokens; choice: the most likely continuation of a question; "
+               "letters: the same with A, B, ... (MMLU); generation: replies compared with references.",
        .values = {"auto", "loss", "choice", "letters", "generation"}},
       {.name = "eval_base_model",
        .group = Group::kOutput,
@@ -222,8 +222,8 @@ std::vector<Key> output_keys() {
       {.name = "metric_for_best_model",
        .group = Group::kOutput,
        .member = &Recipe::metric_for_best_model,
-       .help = "Figure of an evaluation that decides which one is the best: loss, perplexity, accuracy, "
-               "rewards/margins, ..."},
+       .help =
+           "The figure that decides which evaluation is the best: loss, perplexity, accuracy, rewards/margins, ..."},
       {.name = "greater_is_better",
        .group = Group::kOutput,
        .member = &Recipe::greater_is_better,
@@ -232,7 +232,7 @@ std::vector<Key> output_keys() {
       {.name = "load_best_model_at_end",
        .group = Group::kOutput,
        .member = &Recipe::load_best_model_at_end,
-       .help = "The result is that of the best evaluation, not that of the last step."},
+       .help = "Write the model of the best evaluation as the result, not that of the last step."},
       {.name = "early_stopping_patience",
        .group = Group::kOutput,
        .member = &Recipe::early_stopping_patience,
@@ -407,9 +407,8 @@ std::vector<Key> hardware_keys() {
       {.name = "kernels",
        .group = Group::kHardware,
        .member = &Recipe::kernels,
-       .help =
-           "Faster replacements of parts of the step: auto takes all that the devices compute right, off none, else a "
-           "list of names (`cpu_attention`, `cpu_linear`).",
+       .help = "Faster replacements of parts of the step: auto uses every kernel that the devices compute correctly; "
+               "off uses none; a list of names (`cpu_attention`, `cpu_linear`) uses these.",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

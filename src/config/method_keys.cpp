@@ -70,8 +70,8 @@ std::vector<Key> method_keys() {
       {.name = "additional_target",
        .group = Group::kMethod,
        .member = &Recipe::additional_target,
-       .help = "Modules that are trained whole and saved with the adapter: those whose names end like this, such as "
-               "`lm_head`.",
+       .help = "Modules that are trained in full and saved with the adapter: all whose names end with an entry of this "
+               "list, such as `lm_head`.",
        .aliases = {"peft_config.modules_to_save", "modules_to_save", "lora_modules_to_save"}},
       {.name = "layers_to_transform",
        .group = Group::kMethod,
@@ -81,7 +81,7 @@ std::vector<Key> method_keys() {
       {.name = "target_parameters",
        .group = Group::kMethod,
        .member = &Recipe::target_parameters,
-       .help = "Parameters of experts that get LoRA: those whose names end like this, such as "
+       .help = "Parameters of experts that get LoRA: all whose names end with an entry of this list, such as "
                "`mlp.experts.gate_up_proj`.",
        .aliases = {"lora_target_parameters"}},
       {.name = "create_new_adapter",

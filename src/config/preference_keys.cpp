@@ -73,9 +73,9 @@ std::vector<Key> preference_keys() {
       {.name = "ref_model",
        .group = Group::kMethod,
        .member = &Recipe::ref_model,
-       .help = "Model folder that preferences and sft_loss: asft are measured against, of the same architecture. Empty "
-               "means the model "
-               "as the run starts with it, which needs no extra memory with a new adapter.",
+       .help = "Folder of the reference model of stages dpo and kto and of `sft_loss: asft`; it must have the same "
+               "architecture. Empty means the model as it is when the run starts, which needs no extra memory with a "
+               "new adapter.",
        .aliases = {"ref_model_name_or_path"}},
   };
 }

@@ -63,19 +63,19 @@ class Reader {
     }
   }
 
-  // Sets what other tools' settings ask for, unless the recipe's own keys do. Prints one warning that lists all keys
-  // without effect.
+  // Sets what other tools' settings ask for, unless the recipe sets these keys itself. Prints one warning that lists
+  // all keys without effect.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
       if (recipe_.set_at.contains(key.substr(0, key.find('.')))) continue;
       take(key, {YAML::Node(wish.value), wish.where});
-      info("{}: {} asks for it: {} is {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
+      info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
     if (!idle_.empty()) warn("{}: no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Another tool's recipe: its keys with the meaning that they have there.
+  // Takes over the keys of another tool's recipe, with their meaning in that tool.
   void take_dialect(const Dialect& dialect, const std::string& file) {
     for (const auto& [key, value] : dialect.meant) take(key, {value, file});
     std::vector<std::string> taken;
@@ -157,7 +157,7 @@ class Reader {
         given.where, name, row->reason, settings.unread);
   }
 
-  // Lists whose items are keys of their own.
+  // Reads a list whose items are keys themselves.
   bool take_parts(const std::string& name, const GivenValue& given) {
     if (name != "optim_config.adamw_betas" || given.node.size() != 2) return false;
     take("adam_beta1", {given.node[0], given.where});

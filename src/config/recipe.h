@@ -24,7 +24,7 @@ struct Recipe {
   std::string template_name;                      // key `template`: a built-in; empty: the model's own
   std::string enable_thinking = "auto";           // auto, true, false
   bool preserve_thinking = false;                 // earlier replies keep their thoughts
-  std::string eos_token;                          // what the tokenizer's must be; empty: any
+  std::string eos_token;                          // must equal the tokenizer's eos_token; empty: not checked
   bool use_modelscope = false;  // names mean repositories of ModelScope; unset: USE_MODELSCOPE_HUB decides
   std::string hub_token;        // access token; empty: the environment's
   std::string cache_dir;        // where a hub's files are kept; empty: the environment's
@@ -174,7 +174,7 @@ struct Recipe {
 
   std::filesystem::path file;                 // the recipe's own file; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // key -> "recipe.yaml:12" or "override 'key=value'"
-  std::map<std::string, std::string> hub_names;  // folder that a hub's name was replaced by -> that name
+  std::map<std::string, std::string> hub_names;  // folder -> the name on a hub that it replaced
 
   // Returns interleave_probs as numbers. Throws UserError unless there is one number above 0 for each item of
   // `dataset`.
@@ -184,7 +184,7 @@ struct Recipe {
   // has per_device_train_batch_size times the number of all devices rows.
   bool remat_is_auto() const { return gradient_checkpointing == "auto"; }
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // The name on a hub that `folder` replaced; else `folder`.
+  // Returns the name on a hub that `folder` replaced, or else `folder`.
   const std::string& name_of(const std::string& folder) const;
   // Where the key was set, for messages ("recipe.yaml:12"); the file when the key was not set.
   std::string where(const std::string& key) const;
@@ -194,7 +194,7 @@ struct Recipe {
 // file:line and the key for unknown keys (with the nearest known name) and for values of a wrong type or out of range.
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 
-// Throws UserError naming the keys of `names` that the recipe leaves empty and `command` needs.
+// Throws UserError if the recipe leaves a key of `names` empty, which `command` needs. The message lists these keys.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
 // The recipe as yaml: the keys that differ from their defaults. Reading it gives the same Recipe.

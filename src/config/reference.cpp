@@ -22,7 +22,7 @@ std::string default_text(const Key& key) {
   return value_text(defaults, key);
 }
 
-// The words of `text` in lines of at most 100 columns; all lines but the first are indented like the help of a key.
+// Returns `text` in lines of at most 100 columns. All lines but the first are indented like the help of a key.
 std::string wrapped(std::string_view text) {
   constexpr size_t kIndent = 31, kColumns = 100;
   std::string out;
@@ -44,7 +44,7 @@ std::string wrapped(std::string_view text) {
   return out;
 }
 
-// The key's help and values: its own, or those of `texts`.
+// Returns the help and the values of the key, from its row or from `texts`.
 KeyText text_of(const Key& key, const KeyTexts& texts) {
   const auto found = texts.find(key.name);
   return found == texts.end() ? KeyText{std::string(key.help), key.values} : found->second;

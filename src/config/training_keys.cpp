@@ -14,7 +14,8 @@ std::vector<Key> training_keys() {
       {.name = "per_device_eval_batch_size",
        .group = Group::kTraining,
        .member = &Recipe::per_device_eval_batch_size,
-       .help = "The same for evaluation, and the number of replies written at once; empty means the training size.",
+       .help = "Rows that a device takes at once in evaluation, and replies that are generated at once; empty means "
+               "per_device_train_batch_size.",
        .aliases = {"eval_batch_size"},
        .min = 1},
       {.name = "gradient_accumulation_steps",
@@ -103,7 +104,7 @@ std::vector<Key> training_keys() {
       {.name = "warmup_steps",
        .group = Group::kTraining,
        .member = &Recipe::warmup_steps,
-       .help = "The same as a number of steps; below 1, a share of all steps.",
+       .help = "Number of steps during which the learning rate rises from 0; below 1, a share of all steps.",
        .aliases = {"lr_scheduler.num_warmup_steps"},
        .min = 0,
        .share_or_count = true},
@@ -205,9 +206,8 @@ std::vector<Key> training_keys() {
        .member = &Recipe::gradient_checkpointing,
        .help = "What the backward pass computes again instead of keeping it: nothing (none), attention's scores "
                "(attention), all but matrix products (dots), all but the results of linear layers (linear), linear "
-               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least that "
-               "fits "
-               "into memory.",
+               "with whole layers among the first 25%, 50% or 75%, or all layers (full, or true). auto: the least "
+               "recomputation with which the step fits into memory.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

@@ -1,4 +1,4 @@
-// Defines how a yaml value becomes a member of Recipe, and back.
+// Defines how a yaml value becomes a member of Recipe, and how a member becomes yaml text.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -23,7 +23,7 @@ void set_value(Recipe& recipe, const Key& key, const GivenValue& given);
 // Sets one entry of a map-typed key ("mesh.fsdp").
 void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const GivenValue& given);
 
-// The bool that the text means in yaml 1.1 (true, yes, on, y, 1, ... in any case); none for other texts.
+// The bool that the text means in yaml 1.1 (true, yes, on, y, 1, ... in any case); nothing for other texts.
 std::optional<bool> bool_from_text(const std::string& text);
 
 // The scalar's text, or "a list", "a map", "nothing".

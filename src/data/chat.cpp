@@ -48,7 +48,7 @@ bool only_thinking(std::string_view text) {
   return true;
 }
 
-// A few characters on either side of `at`, for a message.
+// Returns a few characters on either side of `at`, for a message.
 std::string excerpt(std::string_view text, size_t at) {
   size_t first = at > 60 ? at - 60 : 0, last = std::min(text.size(), at + 60);
   while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
@@ -56,7 +56,7 @@ std::string excerpt(std::string_view text, size_t at) {
   return ordered_json(std::string(text.substr(first, last - first))).dump();
 }
 
-// What a conversation has beside its messages.
+// What a row has besides its messages.
 struct Given {
   ordered_json tools, variables;
 };
@@ -149,8 +149,8 @@ struct ChatTemplate::State {
     return at;
   }
 
-  // Returns the end of text[begin, end) without the text after its end-of-turn token. `stopped` says whether there is
-  // such a token.
+  // Returns the end of text[begin, end) without the text after its end-of-turn token. `stopped` is set to whether there
+  // is such a token.
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
     stopped = false;
     for (size_t last = end;;) {
@@ -166,8 +166,8 @@ struct ChatTemplate::State {
     }
   }
 
-  // Where the content of message `index` begins or ends in `full`, found by rendering it with a mark before or after
-  // it. None when the mark changes the rest of the text.
+  // Returns where the content of message `index` begins or ends in `full`. Renders the conversation again with a mark
+  // before or after the content to find this. Returns nothing when the mark changes the rest of the text.
   std::optional<size_t> content_edge(const ordered_json& messages, const Given& given, const std::string& full,
                                      size_t index, bool end) const {
     ordered_json marked = messages;
@@ -209,8 +209,8 @@ struct ChatTemplate::State {
           ++prompt_thinks;
         } else if (i == last_turn && messages[i].train) {
           throw UserError(
-              "{} renders the prompt for the reply differently from the conversation that is trained; choose a "
-              "built-in with `template:`\n  prompt   {}\n  training {}",
+              "{} renders the prompt of a reply differently from the start of the training text; choose a built-in "
+              "with `template:`\n  prompt   {}\n  training {}",
               name, excerpt(prompt, common), excerpt(full, common));
         } else {
           rewrote = true;
@@ -281,9 +281,8 @@ struct ChatTemplate::State {
       ++prompt_thinks;
     else if (common < prompt.size())
       throw UserError(
-          "{} renders the prompt for the reply differently from the conversation that is trained, so the model "
-          "would learn from a prompt that it never sees; choose a built-in with "
-          "`template:`\n  prompt   {}\n  training {}",
+          "{} renders the prompt of a reply differently from the start of the training text, so the model would learn "
+          "from a prompt that it never sees; choose a built-in with `template:`\n  prompt   {}\n  training {}",
           name, excerpt(prompt, common), excerpt(full.text, common));
     return spans;
   }
@@ -296,8 +295,8 @@ struct ChatTemplate::State {
                    size_t first, size_t next) const;
 };
 
-// The ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text. The exception is a token
-// that would cross a cut: then the text before the cut is tokenised alone, as in a prompt.
+// Returns the ids of the parts of `text` between `cuts`. Joined, they are the ids of the whole text, unless a token of
+// the whole text crosses a cut. In this case the text before the cut is tokenised alone, as in a prompt.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;
@@ -327,8 +326,8 @@ std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::s
   return parts;
 }
 
-// Adds the text between two assistant's turns: messages `first` to `next`. When each of them ends with an end-of-turn
-// token, each becomes a piece; else all of it is one piece of the role that spoke last.
+// Adds the text between two assistant's turns: messages `first` to `next`. When each message ends with an end-of-turn
+// token, each becomes a piece. Otherwise the whole text becomes one piece, with the role of the last message.
 void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids,
                                       const std::vector<Message>& messages, size_t first, size_t next) const {
   const auto is_stop = [this](int32_t id) { return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end(); };
@@ -384,7 +383,7 @@ void set_form(ordered_json& variables, const TurnForm& form, const Tokenizer& to
 
 }  // namespace
 
-// Fills in what a built-in template reads, and its end-of-turn tokens.
+// Sets the variables that a built-in template reads, and its end-of-turn tokens.
 void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Thinking& thinking) {
   built_in = true;
   const std::vector<int32_t> probe = tokenizer.encode("a", true);
@@ -433,7 +432,7 @@ void ChatTemplate::State::find_stops(const std::string& source) {
     if (source.find(usual) != std::string::npos) add_stop(usual);
 }
 
-// Returns whether both templates write a plain conversation alike.
+// Returns whether both templates render a plain conversation to the same text.
 bool ChatTemplate::State::agrees_with(const State& other) const {
   const ordered_json talk = {{{"role", "system"}, {"content", "s"}}, {{"role", "user"}, {"content", "u"}}};
   ordered_json answered = talk;
@@ -488,7 +487,7 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
     auto own = make_state(nullptr, tokenizer, now, thinking);
     if (own->agrees_with(*state_)) with_calls_ = std::move(own);
   } catch (const UserError&) {
-    // The model's own template cannot be read. The built-in stands in for it.
+    // The model's own template cannot be read, so the built-in template is used instead.
   }
 }
 

@@ -28,7 +28,7 @@ struct Message {
 // How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore it.
 struct Thinking {
   std::optional<bool> enabled;  // false: prompts end with an empty thought; unset: as the template does
-  bool keep_old = false;        // the model's own template keeps the thoughts of earlier replies
+  bool keep_old = false;        // the model's own template keeps thoughts of earlier replies
   bool drop_old = false;        // a built-in template leaves them out
 };
 
@@ -37,19 +37,19 @@ class ChatTemplate {
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or empty for the model's own. Keeps the
   // tokenizer by reference. strftime_now in a template gives the time `now`. Throws UserError when the name is unknown,
   // when the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in.
-  // Built-ins do not render tools; the model's own template does it where it renders a plain conversation as the
-  // built-in does.
+  // Built-in templates do not render tools. Conversations with tools use the model's own template, if it renders plain
+  // conversations as the built-in does.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
   // `variables` is a JSON object with further variables for the template, or "".
-  // The prompt for the next assistant turn, as token ids; `chat`, `generate` and `train` all use it. These functions
-  // and render() throw UserError when the template refuses the messages. Safe to call from several threads.
+  // Returns the prompt for the next assistant turn as token ids; `chat`, `generate` and `train` all use it. These
+  // functions and render() throw UserError when the template refuses the messages. Safe to call from several threads.
   std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
                           const std::string& variables = "") const;
-  // The conversation as it is, without a prompt for another turn.
+  // Returns the text of the conversation as it is, without a prompt for another turn.
   std::string text(const std::vector<Message>& messages, const std::string& tools_json = "",
                    const std::string& variables = "") const;
 
@@ -58,16 +58,16 @@ class ChatTemplate {
     std::string role;  // the role whose turn this is; where turns cannot be distinguished, the last role
     bool trained;      // an assistant turn with its end-of-turn token
   };
-  // The whole conversation in pieces; their ids, concatenated, are the training example. The ids before a trained turn
-  // equal those of the prompt at that point. Throws UserError with both texts when the training text does not begin
-  // with the prompt of the last turn.
+  // Returns the whole conversation in pieces; their ids, concatenated, are the training example. The ids before a
+  // trained turn equal those of the prompt at that point. Throws UserError with both texts when the training text does
+  // not begin with the prompt of the last turn.
   std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
                             const std::string& variables = "") const;
 
   // Token ids that end an assistant turn: generation stops at them (eos included).
   const std::vector<int32_t>& stop_ids() const;
 
-  // Counts of turns that render() met so far; a report shows those above zero.
+  // Counts of the turns that render() has processed so far; a report shows the counts above zero.
   struct Counts {
     int64_t rewritten = 0;      // earlier turns that are rendered differently from when they were the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block which the training text lacks
@@ -82,7 +82,7 @@ class ChatTemplate {
   const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
 
   std::shared_ptr<const State> state_;
-  std::shared_ptr<const State> with_calls_;  // the model's own, for conversations with tools
+  std::shared_ptr<const State> with_calls_;  // the model's own template, for conversations with tools
 };
 
 }  // namespace fettle

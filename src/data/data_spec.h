@@ -46,8 +46,8 @@ struct DataSpec {
 
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
-  std::string eos_token;                 // what the tokenizer's must be; "" any
-  Thinking thinking;                     // how it renders thoughts
+  std::string eos_token;                 // must equal the tokenizer's eos_token; "": not checked
+  Thinking thinking;                     // how the template renders thoughts
   std::string default_system;            // the system message of conversations that have none
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
   int64_t cutoff_len = 2048;             // tokens of the longest example

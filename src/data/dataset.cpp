@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
 
-// The examples of these units, where each unit is `size` examples that belong together.
+// Returns the examples of these units. A unit is `size` consecutive examples that belong together.
 Examples select_units(const Examples& from, const std::vector<int64_t>& units, int64_t size) {
   std::vector<int64_t> rows;
   rows.reserve(units.size() * static_cast<size_t>(size));
@@ -40,7 +40,7 @@ class Loader {
         cache_(spec),
         report_(report) {}
 
-  // The rows of all sets one after another, or mixed by spec.mix.
+  // Returns the rows of all sets, one set after another or mixed as spec.mix says.
   Examples load(const std::vector<std::string>& names, bool mixed) {
     Examples all, whole;
     std::vector<int64_t> sizes;
@@ -78,7 +78,7 @@ class Loader {
     if (source.ranking && spec_.rows != RowKind::kPreferencePairs)
       throw UserError(
           "dataset: {} holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads {}; set "
-          "stage: dpo or rm, or take another data set",
+          "stage: dpo or rm, or use another data set",
           source.name, name_of(spec_.rows));
   }
 
@@ -112,7 +112,7 @@ class Loader {
     return rows;
   }
 
-  // The part of the rows that a slice of the split asks for.
+  // Returns the part of the rows that a slice of the split selects, such as [:10%].
   Examples first(const Examples& all, const DataSource& source) const {
     const int64_t count = units(all);
     const auto wanted =
@@ -158,8 +158,8 @@ class Loader {
                       "last (templates that remove thinking do this)",
                       tally.rewritten));
     if (tally.prompt_thinks)
-      report_.notes.push_back(
-          fmt::format("template: {} prompts open a thinking block, but the rows have none", tally.prompt_thinks));
+      report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",
+                                          tally.prompt_thinks));
     if (tally.without_end)
       report_.notes.push_back(
           fmt::format("template: {} trained turns end without an end-of-turn token: the model will "
@@ -207,7 +207,7 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   const auto count = static_cast<int64_t>(train.size()) / unit;
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
   if (wanted >= count)
-    throw UserError("val_size: {} leaves nothing to train of {} examples; make it smaller", val_size, count);
+    throw UserError("val_size: {} leaves no rows to train on, out of {} examples; make it smaller", val_size, count);
   std::vector<bool> chosen(static_cast<size_t>(count));
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
   std::vector<int64_t> kept, eval;
@@ -225,9 +225,10 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
     report.trained_tokens += chosen.trained_tokens(i);
   }
   if (count / unit != report.examples)
-    report.notes.push_back(fmt::format(
-        "rows: {} of {} examples were chosen by num_samples, mix_strategy or val_size; tokens by role are of all",
-        count / unit, report.examples));
+    report.notes.push_back(
+        fmt::format("rows: {} of {} examples were chosen by num_samples, mix_strategy or val_size; the tokens by role "
+                    "count all examples",
+                    count / unit, report.examples));
 }
 
 }  // namespace
@@ -235,7 +236,7 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size) {
   internal_check(spec.labels.has_value() == (spec.rows == RowKind::kLabelled), "load_datasets: {} with {} labels",
                  name_of(spec.rows), spec.labels ? spec.labels->size() : 0);
-  if (spec.sets.empty()) throw UserError("dataset: is missing; give a file, or a name of dataset_info.json");
+  if (spec.sets.empty()) throw UserError("dataset: the key is missing; give a file, or a name of dataset_info.json");
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);

@@ -1,4 +1,5 @@
-// Defines load_datasets: the user's rows become examples (reading, formats, chat template, labels, cutting, mixing).
+// Defines load_datasets, which turns the user's rows into examples: it reads files, detects formats, renders the chat
+// template, labels, cuts and mixes.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct DataReport {
   int64_t bad_rows = 0;                               // skipped by on_bad_row: skip
   std::vector<std::pair<std::string, int64_t>> sets;  // examples of each data set, before val_size
   int64_t duplicates = 0;                             // rows with the tokens and labels of an earlier row; they stay
-  std::string labels;              // for labelled rows: format_classes of the rows to train, or to evaluate
+  std::string labels;              // for labelled rows: format_classes of the training rows or the evaluated rows
   std::vector<std::string> notes;  // the first few of each kind with file:line
 };
 
@@ -41,10 +42,10 @@ struct Datasets {
 };
 
 // Reads, renders, tokenises and labels every row of spec.sets and spec.eval_sets, on all cores. The result is kept on
-// the disk (DataCache) and mapped, so that neither memory nor the start of the next run grows with the rows. The order
-// is that of the files, or of spec.mix. Throws UserError with file:line for a broken row or an unknown format (unless
-// OnBadRow::kSkip), for a token id at or beyond `model_vocab_size` (0: not checked), for a row that is too long under
-// Overlength::kError, and when nothing is left to train.
+// the disk (DataCache) and mapped, so that neither memory nor the start of the next run grows with the rows. The rows
+// keep the order of the files, unless spec.mix sets another. Throws UserError with file:line for a broken row or an
+// unknown format (unless OnBadRow::kSkip), for a token id at or beyond `model_vocab_size` (0: not checked), for a row
+// that is too long under Overlength::kError, and when nothing is left to train.
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size);
 
 }  // namespace fettle

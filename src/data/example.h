@@ -12,8 +12,8 @@ constexpr int32_t kIgnore = -100;  // the label of a token that is not trained (
 // Which reply of a preference pair the example holds, or how its reply is rated: good (kChosen) or bad (kRejected).
 enum class Preference : uint8_t { kNone, kChosen, kRejected };
 
-// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row no token has a label:
-// its classes are trained instead.
+// Token ids and labels of equal length; labels are not shifted. In an example of a labelled row, no token has a label,
+// because its classes are trained instead.
 struct Example {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
@@ -24,8 +24,8 @@ struct Example {
   std::vector<uint8_t> second_text = {};  // 1 for tokens of the second of two texts; empty when there is one text
 
   int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
-  // Tokens whose prediction is trained: labels other than kIgnore after the first position. 1 for an example with
-  // classes.
+  // Returns the number of trained tokens: those after the first position whose label is not kIgnore. Returns 1 for an
+  // example with classes.
   int64_t trained_tokens() const;
 };
 

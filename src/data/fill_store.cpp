@@ -58,8 +58,9 @@ class Filling {
       if (outcome.examples.empty()) return;
     }
     if (!outcome.placeholder.empty())
-      tally_.note("placeholder", file, line,
-                  fmt::format("a reply has {}; replace it, unless the model is to write it", outcome.placeholder));
+      tally_.note(
+          "placeholder", file, line,
+          fmt::format("a reply has {}; replace it, unless the model shall learn to write it", outcome.placeholder));
     if (outcome.truncated_from) {
       ++tally_.truncated;
       tally_.note("cut", file, line,

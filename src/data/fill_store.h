@@ -1,4 +1,4 @@
-// Defines fill_store: tokenises the rows of one data set into a store and counts what became of them.
+// Defines fill_store, which tokenises the rows of one data set into a store and counts the results.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ std::string text_column(const ordered_json& row, const std::string& column) {
   return value ? text_of(*value, quoted(column)) : "";
 }
 
-// The content of a message: a text, or a list of parts that are texts.
+// Returns the content of a message, which is a text or a list of text parts.
 std::string content_of(const ordered_json& value, const std::string& what) {
   if (!value.is_array()) return text_of(value, quoted(what));
   std::string text;
@@ -44,7 +44,7 @@ std::string content_of(const ordered_json& value, const std::string& what) {
   return text;
 }
 
-// The column `tools` has an array, or an array written as JSON text. Returns "" when there are no tools.
+// The column `tools` holds an array, or the JSON text of an array. Returns "" when there are no tools.
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -61,7 +61,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   return tools.empty() ? "" : tools.dump();
 }
 
-// The arguments of a call. Templates print objects, so a text that holds a JSON object becomes that object.
+// Returns the arguments of a call. Templates print objects, so a text that holds a JSON object becomes that object.
 ordered_json arguments_of(ordered_json arguments) {
   if (!arguments.is_string()) return arguments;
   const auto text = arguments.get<std::string>();
@@ -273,7 +273,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Axolotl's `type: alpaca`: Alpaca's prompt text without a chat template.
+// Reads a row as Axolotl's `type: alpaca` does: Alpaca's prompt text without a chat template.
 Sample alpaca_prompt(const ordered_json& row) {
   const std::string instruction = text_column(row, "instruction"), input = text_column(row, "input");
   if (instruction.empty()) bad("the row has no prompt: 'instruction' is empty");
@@ -292,7 +292,7 @@ Sample alpaca_prompt(const ordered_json& row) {
   return sample;
 }
 
-// ms-swift's conversations of pairs: {human, assistant} each.
+// Reads ms-swift's conversations, which are lists of {human, assistant} pairs.
 Sample pairs(const ordered_json& row, const ordered_json& list) {
   Sample sample{.format = "pairs"};
   if (const std::string system = text_column(row, "system"); !system.empty())

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The column that holds the prompt as a list of turns; "" when there is none.
+// Returns the column that holds the prompt as a list of turns; "" when there is none.
 std::string turns_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "sharegpt") return source.column("messages", "conversations");
   if (source.formatting == "openai") return source.column("messages", "messages");
@@ -19,7 +19,7 @@ std::string turns_column(const ordered_json& row, const DataSource& source) {
   return "";
 }
 
-// The turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
+// Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
@@ -67,8 +67,8 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   }
   if (!reply.is_array())
     throw BadRow(
-        fmt::format("'{}' has no prompt beside it; give a column prompt, instruction, messages or conversations, or "
-                    "'{}' as a list of messages",
+        fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or '{}' as a "
+                    "list of messages",
                     column, column));
   ordered_json one = {{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}};
   for (const char* also : {"system", "tools"})
@@ -82,7 +82,7 @@ bool same(const Message& a, const Message& b) {
 
 void want_chat(const Sample& sample) {
   if (sample.kind != Sample::Kind::kChat)
-    throw BadRow("the row is a text or token ids, but preferences want a prompt and a reply");
+    throw BadRow("the row is a text or token ids, but this stage needs a prompt and a reply");
 }
 
 std::string rating_column(const ordered_json& row, const DataSource& source) {

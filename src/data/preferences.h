@@ -1,5 +1,4 @@
-// Defines read_pair and read_rated, which read rows that say which of two replies is better, or whether a reply is
-// good.
+// Defines read_pair and read_rated. They read rows that compare two replies, or that rate one reply as good or bad.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +21,9 @@ bool is_preference_row(const nlohmann::ordered_json& row, const DataSource& sour
 // Throws BadRow.
 Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Reads a rated reply: a conversation of any format whose last reply is good or bad, by the column `kto_tag` or `label`
-// (true, false) or the source's column. Sets `messages` and `preference`; only the last reply is trained. Throws
-// BadRow.
+// Reads a rated reply: a conversation of any format. The column `kto_tag` or `label`, or the column that the source
+// names, says whether its last reply is good (true) or bad (false). Sets `messages` and `preference`; only the last
+// reply is trained. Throws BadRow.
 Sample read_rated(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a row of any format of formats.h for a stage without ratings. Throws BadRow, also when the row rates its reply

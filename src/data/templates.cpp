@@ -5,7 +5,8 @@
 namespace fettle {
 namespace {
 
-// No built-in template renders tools: their form differs between models, and only the model's own template has it.
+// No built-in template renders tools: the text of a tool call differs between models, and only the model's own template
+// knows it.
 constexpr std::string_view kChatml = R"({%- if messages[0].role != 'system' and default_system %}
     {{- '<|im_start|>system\n' + default_system + '<|im_end|>\n' }}
 {%- endif %}

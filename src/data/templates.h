@@ -17,7 +17,7 @@ struct BuiltInTemplate {
   // Reads messages, add_generation_prompt, bos_token and eos_token as Transformers gives them; `tokenizer_bos`, which
   // is bos_token when the tokenizer would add it to a text, else ""; and `end_of_turn`, the first of `stops`.
   std::string_view jinja;
-  const TurnForm* form = nullptr;  // the texts that `jinja` reads besides; null: none
+  const TurnForm* form = nullptr;  // further texts that `jinja` reads; null: none
 };
 
 // Null when no template has this name.

@@ -131,7 +131,7 @@ const ChatTemplate& RowTokeniser::chat_template() const {
   return *template_;
 }
 
-// Tokenises a labelled row: its texts become token ids, and its label becomes classes.
+// Tokenises a labelled row: its texts become token ids, and its label becomes Example::classes.
 void RowTokeniser::classified(const Row& row, const DataSource& source, const std::string& where,
                               Outcome& outcome) const {
   if (row.value.contains("chosen") && row.value.contains("rejected") && label_column(row.value, source).empty())
@@ -245,7 +245,7 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
 }
 
-// A prompt and a reply without a template. The reply ends with the tokenizer's eos_token.
+// Tokenises a prompt and a reply without a template. The reply ends with the tokenizer's eos_token.
 void RowTokeniser::prompted(const Sample& sample, const std::string& where, Outcome& outcome) const {
   if (sample.reply.find_first_not_of(" \t\r\n") == std::string::npos) {
     outcome.dropped = "a reply is empty, so there is nothing to learn";
@@ -278,7 +278,7 @@ void RowTokeniser::check_ids(const Example& example) const {
 }
 
 // Decides whether a row of more than cutoff_len tokens is cut or left out. Returns false, with the reason in `outcome`,
-// when it is left out.
+// when the row is left out.
 bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const {
   if (spec_.overlength == Overlength::kError)
     throw UserError("{}: {} tokens are more than cutoff_len {}; raise it, or choose overlength: cut or drop", where,
@@ -291,8 +291,8 @@ bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome&
   return true;
 }
 
-// Checks the ids and cuts the example to cutoff_len. False, with the reason in `outcome`, when nothing is left to
-// train.
+// Checks the ids and cuts the example to cutoff_len. Returns false, with the reason in `outcome`, when no token is left
+// to train.
 bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   check_ids(example);
   if (example.length() > spec_.cutoff_len) {

@@ -1,4 +1,5 @@
-// Defines RowTokeniser: one row of any format becomes examples: token ids with labels, cut or dropped as DataSpec says.
+// Defines RowTokeniser, which turns one row of any format into examples: token ids with labels, cut or dropped as
+// DataSpec says.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ namespace fettle {
 struct Outcome {
   std::vector<Example> examples;  // one; two for a preference pair; several for a long text that continues
   std::string bad;                // why the row cannot be used
-  int64_t truncated_from = 0;     // the tokens that it had before it was cut
-  std::string dropped;            // why it was left out
+  int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
+  std::string dropped;            // why the row was left out
   std::string placeholder;        // a {{name}} in a reply, which somebody should have filled in
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have

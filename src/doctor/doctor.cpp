@@ -54,7 +54,7 @@ Finding check_arithmetic(Devices& devices) {
           "check the driver, its libraries and the plugin (docs/gpus.md), and try another device"};
 }
 
-// Runs the checks and measurements that need devices which compute correctly.
+// Runs the checks and measurements for which the devices must compute correctly.
 void measure(Findings& findings, Devices& devices) {
   findings.attempt("matmul f32", [&] { return measure_products(devices, DType::kF32); });
   findings.attempt("matmul bf16", [&] { return measure_products(devices, DType::kBF16); });
@@ -83,7 +83,8 @@ int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::
   if (opened && findings.attempt("arithmetic", [&] { return check_arithmetic(*devices); }))
     measure(findings, *devices);
   else
-    findings.add({"measurements", Verdict::kSkipped, "rates and a training step need devices that compute", ""});
+    findings.add(
+        {"measurements", Verdict::kSkipped, "rates and a training step need devices that compute correctly", ""});
 
   findings.attempt("cache disk", [] { return check_disk("cache disk", cache_folder("compiled")); });
   if (!options.output_dir.empty())

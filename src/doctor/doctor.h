@@ -1,4 +1,4 @@
-// Defines run_doctor: what `fettle doctor` checks, in order, on one page.
+// Defines run_doctor, the command `fettle doctor`: one page shows all checks in order.
 #pragma once
 
 #include <ostream>
@@ -9,14 +9,14 @@
 namespace fettle {
 
 struct DoctorOptions {
-  std::string version;     // Fettle's
+  std::string version;     // Fettle's version
   std::string output_dir;  // the folder whose disk is measured; empty: none
   bool json = false;
 };
 
 // Checks plugin, driver, libraries, devices, their memory, arithmetic and rates, a training step, and disks. A failed
 // check is shown as a line with its remedy, and checks that do not depend on it still run. Returns the exit code: 0, or
-// that of DeviceError when a check found a fault.
+// the exit code of DeviceError when a check found a fault.
 int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::ostream& out);
 
 }  // namespace fettle

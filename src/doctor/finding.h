@@ -1,4 +1,4 @@
-// Defines Finding: what one check of `fettle doctor` found out.
+// Defines Finding: the result of one check of `fettle doctor`.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ std::string_view word_of(Verdict verdict);  // "ok", "note", "bad", "skipped"
 
 // Formats one line per finding with its remedy below; the last line has the number of bad findings.
 std::string format_findings(const Findings& findings);
-// {"healthy": bool, "checks": [{"check", "verdict", "text", "remedy", "figures"}, ...]}
+// Returns {"healthy": bool, "checks": [{"check", "verdict", "text", "remedy", "figures"}, ...]}.
 nlohmann::json to_json(const Findings& findings);
 
 }  // namespace fettle

@@ -16,7 +16,8 @@ void check_composites(Findings& findings, const Devices& devices) {
   });
   const KernelSet kernels = select_kernels(devices.vendor(), {"auto"});
   if (kernels.empty())
-    findings.add({"kernels", Verdict::kSkipped, fmt::format("there are none for plugin {}", devices.vendor()), ""});
+    findings.add(
+        {"kernels", Verdict::kSkipped, fmt::format("there are no kernels for plugin {}", devices.vendor()), ""});
   for (const KernelRow* kernel : kernels) {
     const std::string name = fmt::format("kernel {}", kernel->name());
     findings.attempt(name, [&]() -> Finding {
@@ -26,7 +27,7 @@ void check_composites(Findings& findings, const Devices& devices) {
       if (std::isfinite(verdict.distance)) figures["distance"] = verdict.distance;
       return {name, verdict.agrees ? Verdict::kGood : Verdict::kNote,
               fmt::format("differs from its body by at most {:.1e} of its norm ({})", verdict.distance, verdict.trial),
-              verdict.agrees ? "" : "none is needed: runs go without this kernel, and are slower", std::move(figures)};
+              verdict.agrees ? "" : "none is needed: runs do not use this kernel, and are slower", std::move(figures)};
     });
   }
 }

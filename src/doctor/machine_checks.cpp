@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kWritten = 64'000'000;
 
-// A file without a name, which the system deletes when it is closed.
+// A file without a name, which the system deletes when the file is closed.
 class TrialFile {
  public:
   explicit TrialFile(const fs::path& folder) {
@@ -62,10 +62,10 @@ void check_plugin(Findings& findings, const std::string& plugin) {
     findings.attempt("driver", [&]() -> Finding {
       const std::string version = driver_version(vendor);
       if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
-      return {
-          "driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
-          fmt::format("install the driver (docs/gpus.md); {} {}", vendor.device_file,
-                      fs::exists(vendor.device_file) ? "is there, so a device is" : "is missing, so it is not loaded")};
+      return {"driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
+              fmt::format("install the driver (docs/gpus.md); {} {}", vendor.device_file,
+                          fs::exists(vendor.device_file) ? "exists, so there is a device"
+                                                         : "is missing, so the driver is not loaded")};
     });
   findings.attempt("libraries", [&]() -> Finding {
     std::vector<std::string> names;
@@ -81,9 +81,9 @@ void check_plugin(Findings& findings, const std::string& plugin) {
     const bool complete = findings.all().back().check != "library";
     return {"libraries",
             complete ? Verdict::kGood : Verdict::kNote,
-            names.empty() ? "it needs none"
-            : complete    ? fmt::format("all {} that it loads are here", names.size())
-                          : fmt::format("it loads {}; those above are missing", names.size()),
+            names.empty() ? "it needs no libraries"
+            : complete    ? fmt::format("all {} libraries that it loads are installed", names.size())
+                          : fmt::format("it loads {} libraries; the ones above are missing", names.size()),
             "",
             {{"names", names}}};
   });

@@ -32,7 +32,7 @@ Partition over_devices(const Devices& devices, size_t rank) {
   return partition;
 }
 
-// Returns the mean seconds of a call over enough calls for a stable figure, after one call to warm up.
+// Returns the mean seconds of a call. Calls it once to warm up, and then often enough for a stable result.
 template <typename Call>
 double seconds_of(Call call) {
   call();
@@ -47,7 +47,7 @@ double seconds_of(Call call) {
   return seconds / calls;
 }
 
-// Returns the seconds of one run of a program that `build` builds and that has one input.
+// Returns the seconds of one run of the program that `build` builds. The program has one input.
 template <typename Build>
 double seconds_of_program(Devices& devices, const HostArray& value, const Partition& in, const Partition& out,
                           Build build) {
@@ -69,7 +69,7 @@ std::string rate_text(double bytes_per_s) {
 }
 
 std::string on_each(const Devices& devices) {
-  return devices.count() == 1 ? "" : " on each device, all at once";
+  return devices.count() == 1 ? "" : " on each device, all at the same time";
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::string on_each(const Devices& devices) {
 Finding measure_products(Devices& devices, DType dtype) {
   const int64_t size = sizes_for(devices).matrix;
   // Each device has one of these matrices and multiplies by it repeatedly.
-  // Zeros would use less power, and so run faster than training does.
+  // Zeros would need less power, so the devices would run faster than in training.
   const HostArray x =
       trial_numbers({dtype, {devices.count(), size, size}}, 1, std::sqrt(3.0F / static_cast<float>(size)));
   const Partition own = over_devices(devices, 3);
@@ -137,7 +137,7 @@ Finding measure_device_copies(Devices& devices) {
   const double rate = 4.0 * static_cast<double>(elements * (count - 1)) / seconds;
   return {"device copies",
           Verdict::kGood,
-          fmt::format("{} reach each device from the others", rate_text(rate)),
+          fmt::format("each device receives {} from the others", rate_text(rate)),
           "",
           {{"bytes_per_s", rate}}};
 }

@@ -1,5 +1,5 @@
-// Defines measurements of the devices' speed: matrix products, memory, copies. Each takes about half a second after
-// compiling.
+// Defines measurements of the devices' speed: matrix products, memory, copies. Each measurement takes about half a
+// second after compiling.
 #pragma once
 
 #include "base/arrays/shape.h"
@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Measures products of square matrices on all devices at once. Figures: flops_per_s of one device.
+// Measures products of square matrices on all devices at the same time. Figures: flops_per_s of one device.
 Finding measure_products(Devices& devices, DType dtype);
 // Measures reading and writing a device's own memory. Figures: bytes_per_s of one device.
 Finding measure_memory(Devices& devices);

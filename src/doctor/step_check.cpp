@@ -20,7 +20,8 @@ class WorkFolder {
  public:
   WorkFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "fettle-doctor-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw UserError("{} cannot be made; set TMPDIR to a folder that can", name);
+    if (mkdtemp(name.data()) == nullptr)
+      throw UserError("{} cannot be created; set TMPDIR to a folder in which you can write", name);
     path_ = name;
   }
   ~WorkFolder() {
@@ -37,7 +38,7 @@ class WorkFolder {
 
 struct Stepped {
   double loss;
-  std::vector<double> gradients;  // of all weights
+  std::vector<double> gradients;  // the gradients of all weights
 };
 
 std::vector<double> weights_of(const Run& run, const TrainState& state) {
@@ -90,8 +91,8 @@ Finding check_step(Devices& devices) {
   const bool agrees = gradients <= kBound && loss <= kBound;
   return {"training step",
           agrees ? Verdict::kGood : Verdict::kBad,
-          fmt::format("loss {:.6f} against the CPU plugin's {:.6f}; gradients differ by {:.1e} of their norm",
-                      here.loss, wanted.loss, gradients),
+          fmt::format("loss {:.6f}, with the CPU plugin {:.6f}; gradients differ by {:.1e} of their norm", here.loss,
+                      wanted.loss, gradients),
           agrees ? ""
                  : "results of training would be wrong: try another version of the driver and the plugin, and report "
                    "this page",

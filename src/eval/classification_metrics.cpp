@@ -15,7 +15,8 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Counts for one label: rows that have it and were predicted to, rows predicted to have it, and rows that have it.
+// Counts for one label: rows that have the label and for which it was predicted, rows for which it was predicted, and
+// rows that have it.
 struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };
@@ -50,7 +51,7 @@ void add_averages(ClassificationMetrics& scores, const std::vector<LabelCounts>&
   scores.micro = score_of(all);
 }
 
-// Ranks from 1 on. Equal values share the mean of their ranks.
+// Returns ranks, counted from 1. Equal values share the mean of their ranks.
 std::vector<double> ranks(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -177,7 +178,7 @@ std::string format_confusion(const ClassificationMetrics& scores, const std::vec
   int64_t most = static_cast<int64_t>(labels);
   for (const int64_t count : scores.confusion) most = std::max(most, count);
   const size_t cell = std::to_string(most).size() + 1, width = widest(names, 4), number = std::to_string(labels).size();
-  std::string out = fmt::format("lines: what is true; columns: what was said\n\n{:{}}", "", number + 1 + width + 1);
+  std::string out = fmt::format("lines: true labels; columns: predicted labels\n\n{:{}}", "", number + 1 + width + 1);
   for (size_t k = 0; k < labels; ++k) out += fmt::format("{:>{}}", k, cell);
   for (size_t t = 0; t < labels; ++t) {
     out += fmt::format("\n{:>{}} {:<{}} ", t, number, names[t], width);

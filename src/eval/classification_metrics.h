@@ -1,5 +1,5 @@
-// Defines metrics of predictions against true labels: accuracy, precision, recall, F1, the confusion table; and errors
-// of predicted numbers.
+// Defines metrics of predictions against true labels: accuracy, precision, recall, F1 and the confusion table. For
+// regressions: errors of predicted numbers.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@ struct LabelScore {
   int64_t support = 0;  // rows that have the label
 };
 
-// Computed as scikit-learn's classification_report does. With one label a row, averages are over the labels that occur
-// in the rows or in the predictions; with several labels a row, over all labels.
+// The numbers are computed like scikit-learn's classification_report. With one label a row, averages are over the
+// labels that occur in the rows or in the predictions; with several labels a row, over all labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
   double accuracy = 0;             // share of the rows whose labels are all right
   std::vector<LabelScore> labels;  // by number
   LabelScore micro, macro, weighted;
   std::vector<int64_t> confusion;  // one label a row: [true label, predicted label], row-major
-  // Share of the rows that have the most frequent label.
+  // Returns the share of the rows that have the most frequent label.
   double majority() const;
 };
 
-// One label a row: the true label's number and the predicted one's.
+// Scores rows with one label each. `truth` has the number of the true label, the other argument the number of the
+// predicted label.
 ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> predicted,
                                    int64_t num_labels);
-// Several labels a row: 0 or 1 for each, [rows, num_labels].
+// Scores rows with several labels each. Both arguments have 0 or 1 for each label, [rows, num_labels].
 ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span<const uint8_t> predicted,
                                        int64_t num_labels);
 
@@ -39,12 +40,13 @@ struct RegressionMetrics {
   // Correlations; 0 if one side is constant. Equal numbers share the mean of their ranks.
   double pearson = 0, spearman = 0;
 };
-// [rows, numbers], row-major. With several numbers a row, each figure is the mean over them.
+// Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each result is the
+// mean over them.
 RegressionMetrics score_numbers(std::span<const double> truth, std::span<const double> predicted, int64_t numbers);
 
-// A table of the labels' scores with their averages, laid out as scikit-learn's classification_report.
+// Formats the labels' scores and their averages as a table, laid out like scikit-learn's classification_report.
 std::string format_scores(const ClassificationMetrics& scores, const std::vector<std::string>& names);
-// The confusion table: a line for each true label, a column for each predicted label.
+// Formats the confusion table: a line for each true label, a column for each predicted label.
 std::string format_confusion(const ClassificationMetrics& scores, const std::vector<std::string>& names);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines ClassificationReport: a classifier's logits compared with the labels of rows.
+// Defines ClassificationReport, which compares a classifier's logits with the labels of rows.
 #pragma once
 
 #include <filesystem>
@@ -23,8 +23,8 @@ struct ClassificationReport {
   RegressionMetrics numbers;     // regression
   std::vector<float> logits;     // [rows with and without a label, labels], row-major
 
-  // By name; shares are 0 to 1. One label a row: accuracy, f1_macro, f1_micro. Several: exact_match, f1_macro,
-  // f1_micro. Regression: mse, mae, pearson, spearman.
+  // Returns the metrics by name; shares are 0 to 1. With one label per row: accuracy, f1_macro, f1_micro. With several:
+  // exact_match, f1_macro, f1_micro. Regression: mse, mae, pearson, spearman.
   std::map<std::string, double> figures() const;
 };
 
@@ -32,16 +32,17 @@ struct ClassificationReport {
 // which is a probability above 0.5.
 ClassificationReport classification_report(const Examples& rows, std::span<const float> logits, const LabelSet& labels);
 
-// One row's softmax; its sigmoids if a row may have several labels; its numbers unchanged for a regression.
+// Returns the softmax of one row's logits. If a row may have several labels, returns their sigmoids; for a regression,
+// the unchanged numbers.
 std::vector<double> probabilities(std::span<const float> logits, Problem problem);
-// One row's prediction, in the form of Example::classes.
+// Returns the prediction for one row, in the form of Example::classes.
 std::vector<float> predicted_classes(std::span<const float> logits, Problem problem);
 
-// The labels' scores and the confusion table as text; empty for a regression.
+// Formats the labels' scores and the confusion table; returns "" for a regression.
 std::string format_class_tables(const ClassificationReport& report, const LabelSet& labels);
 
 // Writes classification_report.json and .txt with the figures and tables. With one label a row it also writes
-// confusion.svg and .png, unless there are too many labels to tell apart. Writes nothing if no row has a label.
+// confusion.svg and .png, unless there are too many labels for a picture. Writes nothing if no row has a label.
 void write_class_report(const std::filesystem::path& folder, const ClassificationReport& report,
                         const LabelSet& labels);
 

@@ -31,13 +31,12 @@ bool has_head(const Request& request) {
   return request.stage().head == Head::kTokens || request.has_taught_head();
 }
 
-// Labels and scores need a head that was trained for them.
+// Labels and scores need a head that was trained for the task.
 void require_head(const Request& request) {
   if (has_head(request)) return;
   const bool scores = request.stage().head == Head::kScore;
   throw UserError(
-      "{}: neither this model nor an adapter was trained to give {}; train one with stage: {}, or give the adapter "
-      "with "
+      "{}: neither this model nor an adapter was trained to give {}; train one with stage: {}, or name the adapter in "
       "adapter_name_or_path",
       request.model_folder(), scores ? "scores" : "labels", request.stage().name);
 }
@@ -61,8 +60,7 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
                     spec.base_model_at, spec.base_model, tuned.model_folder());
 }
 
-// A stage of preferences measures rows of its own kind by its own figures. Other rows are measured as texts and
-// prompts.
+// A stage of preferences has its own metrics for rows of its own kind. Other rows are measured as texts and prompts.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();
@@ -75,7 +73,7 @@ Request with_fitting_stage(const Request& request) {
 
 std::vector<Contender> contenders(const Request& request) {
   const EvalSpec spec = request.eval();
-  // Figures against a reference model are already a comparison.
+  // With a reference model, the metrics already are a comparison.
   if (request.has_reference() && spec.base_model.empty()) return {{"model", request}};
   if (!spec.base_model.empty()) {
     const Request base = request.with_model(spec.base_model);
@@ -89,8 +87,8 @@ std::vector<Contender> contenders(const Request& request) {
   return {{"model", request}};
 }
 
-// The tokenizer and the size of the vocabulary. A model that writes text has a session, which makes its prompts and
-// owns the tokenizer.
+// The tokenizer and the size of the vocabulary. If the model writes text, there is a session, which makes the prompts
+// and owns the tokenizer.
 struct TextSide {
   std::unique_ptr<const Session> session;
   std::optional<const Tokenizer> own;
@@ -99,7 +97,7 @@ struct TextSide {
   const Tokenizer& tokenizer() const { return session ? session->tokenizer() : *own; }
 };
 
-// 0 if config.json has none; resolve() refuses that later.
+// Returns 0 if config.json has no vocab_size; resolve() refuses that later.
 int64_t vocab_size_of(const Request& request) {
   const nlohmann::json size = text_level(request.repository().config()).value("vocab_size", nlohmann::json());
   return size.is_number_integer() ? size.get<int64_t>() : 0;
@@ -150,7 +148,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
     info("eval_dataset is not given: {} of dataset ({}) {} measured",
-         data.val_size > 0 ? "what val_size holds back" : "the rows", fmt::join(data.sets, ", "),
+         data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(data.sets, ", "),
          data.val_size > 0 ? "is" : "are");
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
   }
@@ -159,7 +157,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
   return sets;
 }
 
-// Everything that can be refused before weights are loaded.
+// Checks everything that can be refused before weights are loaded.
 void check(const Contender& contender, const Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text) {
   const Run run = contender.request.resolve(target_of(devices), Purpose::kEvaluation);
   check_vocabulary(run, contender.request.repository().folder(), text.tokenizer());

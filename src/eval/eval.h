@@ -1,4 +1,5 @@
-// Defines the command `eval`: measures a model on one or more sets, and its base as well if there is one.
+// Defines the command `eval`, which measures a model on one or more sets of rows. If the model has a base, it is
+// measured too.
 #pragma once
 
 #include <ostream>

@@ -19,7 +19,7 @@ struct Figure {
   Better better = Better::kUnknown;
 };
 
-// In the order of the table.
+// Returns the known metrics in the order of the table.
 const std::vector<Figure>& known_figures() {
   static const std::vector<Figure> figures = {{"loss", Unit::kNumber, Better::kLess},
                                               {"perplexity", Unit::kLargeNumber, Better::kLess},
@@ -45,7 +45,7 @@ const std::vector<Figure>& known_figures() {
   return figures;
 }
 
-// The figures of one set: first the known ones in the table's order, then the others by name.
+// Returns the metrics of one set: the known ones in the order of the table, then the others sorted by name.
 std::vector<Figure> figures_of(const Measured& measured) {
   std::vector<Figure> out;
   for (const Figure& figure : known_figures())

@@ -1,4 +1,4 @@
-// Defines the table of `eval`: each figure of each set, one column a model.
+// Defines the table of `eval`: one line for each metric of each set, one column for each model.
 #pragma once
 
 #include <map>
@@ -10,20 +10,20 @@
 
 namespace fettle {
 
-// One model's figures, in the order of the sets.
+// The metrics of one model, in the order of the sets.
 struct EvalColumn {
-  std::string name;  // base and tuned, or model if it is the only one
+  std::string name;  // "base" and "tuned"; "model" if there is only one
   std::string path;  // folders of the model and its adapters
   std::vector<Measured> sets;
 };
 
-// The table as text. With two models it also has the change, and whether the change is for the better.
+// Formats the table. With two models, it also shows the change, and whether the change is an improvement.
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models);
-// The same as JSON, which is the content of evaluation.json. `stage` names the task of rows.
+// Returns the table as JSON, which is the content of evaluation.json. `stage` names the task of rows.
 nlohmann::ordered_json eval_json(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models,
                                  const Stage& stage);
 
-// Turns shares from 0 to 1 into percent; other figures keep their value.
+// Turns shares from 0 to 1 into percent; other metrics keep their value.
 std::map<std::string, double> in_percent(std::map<std::string, double> figures);
 
 }  // namespace fettle

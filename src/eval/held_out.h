@@ -1,4 +1,4 @@
-// Defines HeldOut: rows that a run does not train on, evaluated the way the run's stage defines.
+// Defines HeldOut: rows that a run does not train on. It evaluates them as the run's stage defines.
 #pragma once
 
 #include <filesystem>
@@ -15,9 +15,9 @@ class HeldOut {
   // Keeps references to devices and run.
   HeldOut(Devices& devices, const Run& run, const Examples& rows);
 
-  // If the stage trains labels, the figures are those of ClassificationReport::figures.
+  // Evaluates the rows. If the stage trains labels, the metrics are those of ClassificationReport::figures.
   Evaluation run(TrainState& state);
-  // What the last run() found, if the stage trains labels.
+  // Returns the report of the last run() if the stage trains labels.
   const std::optional<ClassificationReport>& classes() const { return last_; }
   // Writes the last run()'s classification report into the folder. Does nothing if the stage trains no labels.
   void write(const std::filesystem::path& folder) const;

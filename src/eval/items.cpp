@@ -26,14 +26,14 @@ const std::string kLetters = "ABCDEFGHIJ";
 
 std::string question_of(const ordered_json& row) {
   const ordered_json* value = find_any_column(row, kQuestionColumns);
-  if (!value) bad("there is no question: a column {} is wanted", fmt::join(kQuestionColumns, " or "));
+  if (!value) bad("there is no question: the row needs a column {}", fmt::join(kQuestionColumns, " or "));
   std::string text = text_of(*value, "the question");
   if (text.empty()) bad("the question is empty");
   return text;
 }
 
 struct Choices {
-  std::vector<std::string> texts, labels;  // labels: A, B, ... unless the row has its own
+  std::vector<std::string> texts, labels;  // labels: A, B, ... unless the row has its own labels
 };
 
 std::vector<std::string> texts_of(const ordered_json& list, const char* what) {
@@ -68,7 +68,7 @@ Choices choices_of(const ordered_json& row) {
 
 size_t answer_of(const ordered_json& row, const Choices& choices) {
   const ordered_json* value = find_any_column(row, kAnswerColumns);
-  if (!value) bad("there is no answer: a column {} is wanted", fmt::join(kAnswerColumns, " or "));
+  if (!value) bad("there is no answer: the row needs a column {}", fmt::join(kAnswerColumns, " or "));
   const std::string text = text_of(*value, "the answer");
   for (const auto* names : {&choices.labels, &choices.texts})
     if (const auto found = std::ranges::find(*names, text); found != names->end() && !value->is_number())
@@ -80,7 +80,7 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
       choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
-// Columns of a file without a header line: its first row, which was read as the header.
+// Returns the columns of the first row of a file without a header line. Reading took this row for the header.
 std::vector<std::string> headless_row(const DataSource& source, const ordered_json& first) {
   const std::string kind = source.files.empty() ? "" : kind_of(source.files[0]);
   if ((kind != ".csv" && kind != ".tsv") || first.size() < 4) return {};
@@ -91,7 +91,7 @@ std::vector<std::string> headless_row(const DataSource& source, const ordered_js
   return answered && !first.contains("A") ? columns : std::vector<std::string>{};
 }
 
-// Names the values of a row question, A, B, ..., answer, in that order.
+// Names the values of a row: question, A, B, ..., answer, in that order.
 ordered_json named(const std::vector<std::string>& values) {
   ordered_json out{{"question", values.front()}, {"answer", values.back()}};
   for (size_t i = 1; i + 1 < values.size(); ++i) out[std::string(1, kLetters[i - 1])] = values[i];
@@ -208,7 +208,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
     } else {
       Sample sample = read_sample(row, source);
       if (sample.kind != Sample::Kind::kChat)
-        bad("this row has no reply to compare with: a conversation is wanted, or a question with a reference");
+        bad("this row has no reply to compare with: it must be a conversation, or a question with a reference");
       prompt.references.push_back(sample.messages.back().content);
       sample.messages.pop_back();
       prompt.messages = std::move(sample.messages);

@@ -1,4 +1,4 @@
-// Defines what `eval` asks of a text model: questions with choices, and prompts with reference replies.
+// Defines the tasks of `eval` for text models: questions with choices, and prompts with reference replies.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 namespace fettle {
 
 enum class Task {
-  kRows,        // the stage's own figures on the stage's own rows
+  kRows,        // the stage's own metrics on rows of the stage's own kind
   kChoice,      // the model answers with the choice that is most likely after the question
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
 };
-// Returns whether the source has rows of a stage of preferences, judged by its first row.
+// Returns whether the first row of the source belongs to a stage of preferences.
 bool has_preference_rows(const DataSource& source, RowKind kind);
 
-// The task that a value of the key `eval_task` other than "auto" names.
+// Returns the task that `name` means, which is a value of the key `eval_task` other than "auto".
 Task task_named(const std::string& name);
 // the stage gives the name of Task::kRows ("loss", "classes", "reward").
 std::string task_name(Task task, const Stage& stage);
@@ -40,18 +40,18 @@ struct Prompt {
 };
 
 // Detects the task from the first row's columns: `choices` with an answer is kChoice; A and B with an answer is
-// kLetters; reference or references is kGeneration; all else is kRows. A CSV file without a header line whose rows are
-// question, A, B, C, D, letter is MMLU's: kLetters.
+// kLetters; reference or references is kGeneration; all else is kRows. A CSV file without a header line with the
+// columns question, A, B, C, D, letter is a file of MMLU: kLetters.
 Task detect_task(const DataSource& source);
 
-// Rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...) and an
-// answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
+// Reads rows with a question (question, query, prompt or input), choices (a list, {text, label}, or columns A, B, ...)
+// and an answer (answer, answerKey, target, gold or label: a number from 0, a letter, a label, or a choice's text).
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read, unless on_bad_row:
 // skip.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
-// Rows with a question and reference or references (beside `question` also answer), or conversations of any format,
-// whose last reply is the reference.
+// Reads rows with a question and a column reference or references (if the column is called `question`, also answer), or
+// conversations of any format, whose last reply is the reference.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

@@ -137,7 +137,7 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   if (static_cast<int64_t>(whole.size() - prompt) >= longest)
     throw UserError("{}: choice {} has {} tokens, and cutoff_len is {}; raise it", question.where, i + 1,
                     whole.size() - prompt, longest);
-  // A long question loses its beginning.
+  // If a question is too long, its beginning is cut off.
   const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;
   Example out{.input_ids = {whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end()}, .source = question.where};
   out.labels = out.input_ids;

@@ -1,4 +1,4 @@
-// Defines measure: the figures of one model on one set.
+// Defines measure, which returns the metrics of one model on one set.
 #pragma once
 
 #include <map>
@@ -23,9 +23,9 @@ struct EvalSet {
 };
 
 struct Measured {
-  // Shares are in percent. kRows: those of the stage, such as loss, perplexity and token_accuracy. kChoice: accuracy,
-  // and accuracy_norm (the log-probability is divided by the choice's length in characters). kLetters: accuracy.
-  // kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
+  // Metrics by name; shares are in percent. kRows: those of the stage, such as loss, perplexity and token_accuracy.
+  // kChoice: accuracy, and accuracy_norm (the log-probability is divided by the choice's length in characters).
+  // kLetters: accuracy. kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
   int64_t items = 0;                            // rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts
@@ -38,7 +38,8 @@ struct Measured {
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
-// The question followed by choice `i`; only the choice's tokens have labels. At most `longest` tokens.
+// Returns the question followed by choice `i`. Only the tokens of the choice have labels. The example has at most
+// `longest` tokens.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines RowSet: the rows of one data set that `eval` measures a model on.
+// Defines RowSet: the rows of one data set on which `eval` measures a model.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace fettle {
 struct RowSet {
   std::string name;
   Examples rows;
-  std::vector<std::string> notes;  // those of DataReport
+  std::vector<std::string> notes;  // DataReport::notes
 };
 
-// Both functions throw UserError as load_datasets does. Labelled rows may lack their label.
+// The next two functions throw UserError like load_datasets. Labelled rows may lack a label.
 
-// The rows that val_size holds out; without val_size, all rows of spec.sets.
+// Reads the rows that val_size holds out; without val_size, all rows of spec.sets.
 RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size);
-// All rows of one data set.
+// Reads all rows of one data set.
 RowSet read_named_set(DataSpec spec, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size);
 
 }  // namespace fettle

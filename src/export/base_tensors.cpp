@@ -80,7 +80,7 @@ ValueReader::ValueReader(const BaseTensors& tensors, const BaseTensor& tensor)
 void ValueReader::quantise() {
   const auto& [file, entry] = tensor_.stored;
   const Dims& dims = tensor_.shape.dims;
-  // A tensor of all experts has a matrix for each.
+  // A tensor with all experts has one matrix for each expert.
   const int64_t experts = dims.size() == 3 ? dims[0] : 1;
   const int64_t n = product(dims), columns = dims.back(), rows = n / columns, rows_of_one = rows / experts;
   internal_check(dims.size() == 2 || dims.size() == 3, "{}: only matrices can be quantised, its shape is {}",
@@ -88,7 +88,7 @@ void ValueReader::quantise() {
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   codes_.resize(static_cast<size_t>(format_.four_bits() ? blocks * kBlock / 2 : n));
   absmax_.resize(static_cast<size_t>(format_.four_bits() ? blocks : rows));
-  // Reads the number of rows that makes whole blocks.
+  // Reads so many rows at a time that they make whole blocks.
   int64_t step = std::max<int64_t>(1, kPiece / columns);
   while (format_.four_bits() && step * columns % kBlock != 0) ++step;
   std::vector<float> values;

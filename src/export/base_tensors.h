@@ -23,8 +23,8 @@ struct BaseTensor {
 // parameters' names (for a classifier that was made from another model).
 enum class TensorNames { kStored, kOfParams };
 
-// Keeps references to the repository and the model. `format` is the format of the linear layers, in the checkpoint or
-// by the recipe.
+// Keeps references to the repository and the model. `format` is the format of the linear layers, which the checkpoint
+// or the recipe sets.
 class BaseTensors {
  public:
   BaseTensors(const ModelRepository& repository, const Model& model, const std::optional<Quantisation>& format,

@@ -49,12 +49,12 @@ int64_t exported_labels(const Family& family, const nlohmann::json& config, cons
                       name, head->shape.to_string());
     labels = head->shape.dims[0];
   }
-  // An encoder without a head is exported as it is; any number of labels will do.
+  // An encoder without a head is exported as it is; the number of labels does not matter then.
   return labels == 0 && family.encoder ? 1 : labels;
 }
 
 // Returns whether the base's tensors have the parameters' names. A base model that was saved without its head has other
-// names, but adapters always use the parameters' names.
+// tensor names, but adapters always use the parameters' names.
 bool named_as_params(const ModelRepository& base, const Model& model) {
   const std::string name = model.params.front().stored_name(0);
   return base.find(name).entry->name == name;
@@ -68,7 +68,7 @@ void add_head(BaseTensors& tensors, const Model& model, const std::vector<Adapte
     for (const AdapterFolder& adapter : adapters | std::views::reverse)
       if (const TensorEntry* entry = adapter.find(param.hf_name, AdapterPart::kSaved)) {
         if (entry->shape.dims != param.stored_dims())
-          throw UserError("{}: '{}' is {}, wanted {}; it is another model's adapter", adapter.file.path().string(),
+          throw UserError("{}: '{}' is {}, wanted {}; it is the adapter of another model", adapter.file.path().string(),
                           param.hf_name, entry->shape.to_string(), to_string(param.stored_dims()));
         tensors.add(param.hf_name, {&adapter.file, found = entry});
         break;

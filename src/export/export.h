@@ -1,4 +1,5 @@
-// Writes a model folder in Hugging Face's layout: the base alone, or with adapters merged and the result checked.
+// Writes a model folder in Hugging Face's layout: only the base, or the base with adapters merged into it, which is
+// then checked.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,11 @@ struct ExportReport {
 // Merges the adapters of adapter_name_or_path, in order, into model_name_or_path and writes export_dir. The merge
 // computes W + scale B A in f32; DoRA scales the result to the magnitudes; modules_to_save replace the base's modules.
 // Files are shards of export_size GB in export_dtype (default: the base's dtype), with config and tokenizer files.
-// Memory holds one block of rows of one tensor at a time, and all codes of a quantised tensor.
-// Then reads the folder back and compares the merged model's logits with those of base + adapter and of the base.
-// export_dir appears only when this check passes. Throws UserError when keys are missing, when export_dir is not empty,
-// when the adapter belongs to another model, changes nothing or is lost by rounding, when the dtype cannot represent a
-// value, and when the disk is full. Throws InternalError when the merge is wrong.
+// Memory holds only one block of rows of one tensor at a time, and all codes if the tensor is quantised. Then reads the
+// folder back and compares the merged model's logits with those of base + adapter and of the base. export_dir appears
+// only when this check passes. Throws UserError when keys are missing, when export_dir is not empty, when the adapter
+// belongs to another model, changes nothing or is lost by rounding, when the dtype cannot represent a value, and when
+// the disk is full. Throws InternalError when the merge is wrong.
 ExportReport run_export(const Request& request);
 
 // Formats the report for the user; no newline at the end.

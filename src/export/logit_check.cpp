@@ -72,8 +72,8 @@ double largest_difference(const HostArray& x, const HostArray& y) {
   return largest;
 }
 
-// Returns which share of the adapter's change of the logits is in `shown`: the least-squares factor, which rounding
-// noise hardly affects.
+// Returns how much of the adapter's change of the logits `shown` has: 1 is all of it. This is a least-squares factor,
+// which rounding noise hardly affects.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown) {
   double product = 0, square = 0;
   for (int64_t i = 0; i < base.shape().elements(); ++i) {
@@ -117,15 +117,13 @@ std::optional<LogitCheck> check_logits(Devices& devices, const Request& request,
   const bool rounds = byte_size(dtype) < 4;
   if (rounds && out.kept < 0.5)
     throw UserError(
-        "only {:.0f}% of the adapter's effect remains after rounding the merged weights to {}: its changes are "
-        "smaller than the weights' precision. Set export_dtype: float32, or do not merge: use the base with the "
-        "adapter",
+        "only {:.0f}% of the adapter's effect remains after rounding the merged weights to {}: its changes are smaller "
+        "than the weights' precision. Set export_dtype: float32, or do not merge, and use the base with the adapter",
         100 * out.kept, hf_name(dtype));
   if (!(out.difference_from_adapter <= out.bound) || out.difference_from_base == 0 || out.kept > 1.5)
     throw InternalError(
-        "the merged model is not base + adapter: its logits differ by {:.3g} (bound {:.3g}) from those with "
-        "the adapter and by {:.3g} from the base's, and show {:.0f}% of the adapter's change; "
-        "nothing was written",
+        "the merged model is not base + adapter: its logits differ by {:.3g} (bound {:.3g}) from those with the "
+        "adapter and by {:.3g} from those of the base, and show {:.0f}% of the adapter's change; nothing was written",
         out.difference_from_adapter, out.bound, out.difference_from_base, 100 * out.kept);
   if (out.kept < 0.9)
     warn("{:.0f}% of the adapter's effect remains after rounding to {}; export_dtype: float32 keeps all of it",

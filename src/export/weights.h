@@ -1,4 +1,4 @@
-// Defines write_weights, which writes a base's tensors to the export and merges or converts them.
+// Defines write_weights, which writes the tensors of a base to the exported model and merges or converts them.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@ struct MergeCount {
   DType narrowest = DType::kF64;  // narrowest dtype of the merged tensors, as written
 };
 
-// Returns the names and shapes that write_weights will write. `dtype` is that of the floats; nullopt keeps each
-// tensor's own.
+// Returns the names and shapes that write_weights will write. `dtype` is the dtype of the written floats; nullopt keeps
+// the dtype of each tensor.
 NamedShapes written_shapes(const BaseTensors& base, std::optional<DType> dtype);
 
 // Writes all tensors of the base in their stored order. run_export() describes the memory use; `merge` may be null.

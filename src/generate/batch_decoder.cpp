@@ -21,7 +21,8 @@ DeviceBuffer numbers(const Devices& devices, const Dims& dims, const std::vector
 
 BatchDecoder::BatchDecoder(Devices& devices, const Run& run, TrainState& state, int64_t rows)
     : devices_(devices), run_(run), state_(state), rows_(rows), one_(devices, run, state), lengths_(rows, 0) {
-  internal_check(rows > 1 && supports(run), "a batch has several rows, of a family that can be decoded together");
+  internal_check(rows > 1 && supports(run),
+                 "a batch needs several rows and a family whose sequences can be decoded together");
   run_.sharding = run.sharding.for_one_row();
 }
 

@@ -1,4 +1,4 @@
-// Defines BatchDecoder, which decodes several sequences at once. A step reads the weights once for all of them.
+// Defines BatchDecoder, which decodes several sequences at once. A step reads the weights only once for all sequences.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ class BatchDecoder {
   int64_t max_length() const { return one_.max_length(); }
   // Returns how many tokens of a prompt join() has to compute.
   int64_t unread(std::span<const int32_t> ids) const { return static_cast<int64_t>(ids.size()) - one_.known(ids); }
-  // Computes the first tokens of a prompt that will join next, so that other rows can step in between. Throws what
-  // Generator::logits throws.
+  // Computes the first tokens of a prompt that will join later, so that other rows can make steps in between. Throws
+  // what Generator::logits throws.
   void read(std::span<const int32_t> first_ids, int64_t longest);
-  // Puts a sequence into a row and drops the row's earlier one. Returns the logits [vocab_size] of its next token.
-  // Computes only the tokens after the beginning that it shares with the sequence that joined before. `longest` is the
-  // largest length that the sequence is expected to reach; a wrong value only costs time. Throws what Generator::logits
-  // throws.
+  // Puts a sequence into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of its next
+  // token. If its first tokens are the same as those of the sequence that joined before, computes only the tokens after
+  // them. `longest` is the largest length that the sequence is expected to reach; a wrong value only costs time. Throws
+  // what Generator::logits throws.
   std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest);
   // Appends a token to each row of `next`, given as (row, token). Returns the logits [vocab_size] of their next tokens,
   // in the same order. Throws DeviceError or DoesNotFit.

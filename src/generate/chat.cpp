@@ -37,7 +37,7 @@ class Conversation {
     if (text == "/exit" || text == "/quit") return false;
     if (text == "/clear") {
       history_.clear();
-      remarks_ << "(the conversation starts afresh)\n";
+      remarks_ << "(a new conversation starts)\n";
     } else if (text == "/system" || text.starts_with("/system ")) {
       system_ = trim(text.substr(std::string("/system").size()));
       remarks_ << (system_.empty() ? "(no system message)\n" : "(system message set)\n");
@@ -100,7 +100,7 @@ class Conversation {
 }  // namespace
 
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
-  // The conversation adds the system message, so that /system can remove it.
+  // The conversation itself adds the system message, so that /system can remove it.
   Session session(request, Session::Template::kRequired, Session::SystemMessage::kByCaller);
   session.load();
   Conversation conversation(session, request.data().default_system, out, remarks);

@@ -10,15 +10,15 @@ namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
 
-// The same run, with the shardings of a batch of one row.
+// Returns the run for a batch of one row, with other shardings.
 Run for_one_row(Run run) {
   run.sharding = run.sharding.for_one_row();
   return run;
 }
 
-// Returns how many positions the next piece of `left` tokens takes: the next piece length, with padding, when that fits
-// in `room`; else the longest one that needs no padding. Later pieces overwrite the padding, and no token attends to
-// it.
+// Returns how many positions the next piece takes when `left` tokens remain. This is the smallest piece length that
+// holds them all, with padding, if that fits into `room` positions; else the longest one that needs no padding. Later
+// pieces overwrite the padding, and no token attends to it.
 int64_t piece_length(int64_t left, int64_t room) {
   if (left == 1) return 1;
   int64_t length = kShortestPiece;
@@ -106,7 +106,7 @@ int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const 
   const auto held = static_cast<int64_t>(cache.ids.size()), count = static_cast<int64_t>(ids.size());
   const int64_t turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) return 0;
-  // The last token always runs, because the caller wants its logits.
+  // The last token is always computed, because the caller wants its logits.
   const auto same = std::mismatch(ids.begin(), ids.end() - 1, cache.ids.begin(), cache.ids.end()).first;
   const int64_t kept = same - ids.begin();
   return kept < held && !goes_back(run_) ? 0 : kept;

@@ -18,9 +18,10 @@ namespace fettle {
 // Generates one sequence at a time. It compiles a program at its first use, one for each combination of a piece's
 // length (1, 16, 32, ... 512 tokens) and the cache's capacity (64, 128, ... max_length() positions).
 //
-// The cache has the arrays that the family names (Family::cache), usually keys and values. It remembers which tokens it
-// contains. Continuing a sequence computes only the new tokens. Going back to an earlier point computes nothing, unless
-// the family keeps states that cannot go back; then the whole sequence is computed again.
+// The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
+// which tokens the cache contains. To continue a sequence, it computes only the new tokens. To go back to an earlier
+// token, it computes nothing, unless the family keeps states that cannot go back; then it computes the whole sequence
+// again.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -31,11 +32,12 @@ class Generator {
   // the cache is then empty.
   std::vector<float> logits(std::span<const int32_t> ids);
 
-  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last one is never among them.
+  // Returns how many of the first tokens of `ids` logits() would take from the cache. The last token is never among
+  // them.
   int64_t known(std::span<const int32_t> ids) const;
 
-  // From the next call on, allocates the cache for at least `length` positions (at most max_length()), so that it need
-  // not grow during a reply.
+  // From the next call on, allocates the cache for at least `length` positions (at most max_length()), so that the
+  // cache need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
   void clear() { cache_ = {}; }
@@ -43,7 +45,7 @@ class Generator {
   int64_t max_length() const { return run_.model.config.max_position_embeddings; }
   int64_t cached() const { return static_cast<int64_t>(cache_.ids.size()); }  // tokens in the cache
   int64_t capacity() const { return cache_.capacity; }
-  CacheBuffers& cache() { return cache_.arrays; }  // of one row
+  CacheBuffers& cache() { return cache_.arrays; }  // of the one row
 
  private:
   struct Kept {

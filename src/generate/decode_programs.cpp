@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 Shape cache_shape(const Run& run, const CacheArray& array, int64_t rows, int64_t capacity) {
-  internal_check(array.dims.at(0) == 1, "the first dim of a cache's array is the rows");
+  internal_check(array.dims.at(0) == 1, "the first dim of a cache's array must be the rows");
   Shape shape{array.dtype.value_or(run.compute), {array.layers.count(), rows}};
   for (size_t d = 1; d < array.dims.size(); ++d) shape.dims.push_back(array.dims[d] < 0 ? capacity : array.dims[d]);
   return shape;

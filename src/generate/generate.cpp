@@ -23,7 +23,7 @@ struct Asked {
   std::string where;
 };
 
-// Returns the sample up to its last answer, as tokens.
+// Returns the tokens of the sample without its last answer.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
     case Sample::Kind::kChat:
@@ -71,7 +71,7 @@ class Answering {
  public:
   Answering(Session& session, std::ostream& out) : session_(session), out_(out) {}
 
-  // Writes the reply as it is drawn.
+  // Writes the reply while its tokens are drawn.
   void answer(const Asked& asked) {
     session_.check_prompt(asked.ids, asked.where);
     session_.load();
@@ -82,7 +82,7 @@ class Answering {
     end_line(asked, reply);
   }
 
-  // Computes several replies at once. With `titled`, a line with the prompt's place precedes each reply.
+  // Computes several replies at once. With `titled`, writes a line with the prompt's "file:line" before each reply.
   void answer(const std::vector<Asked>& all, bool titled) {
     std::vector<std::vector<int32_t>> prompts;
     for (const Asked& asked : all) {

@@ -1,4 +1,4 @@
-// Defines ReplyWriter, a reply while it is written.
+// Defines ReplyWriter, which holds a reply while it is being written.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace fettle {
 
-// Returns the positions that the cache reserves for a prompt and its reply at the start.
+// Returns how many positions the cache reserves at the start for a prompt and its reply.
 int64_t longest_at_first(const std::vector<int32_t>& prompt, const ReplyOptions& options);
 
-// Draws one token after another from logits that the caller computes. `tokenizer` must outlive it.
+// Draws one token after another from logits that the caller computes. `tokenizer` must outlive the ReplyWriter.
 class ReplyWriter {
  public:
-  // `max_length` is the most tokens that the model takes.
+  // `max_length` is the largest number of tokens that the model takes.
   ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt, ReplyOptions options, int64_t max_length,
               OnText on_text);
 

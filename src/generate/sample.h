@@ -1,4 +1,4 @@
-// Defines sampling on the host: from the logits of the next token to its id.
+// Defines sampling on the host: it draws the id of the next token from its logits.
 //
 // The order is Hugging Face's: banned ids, temperature, top-k, top-p, softmax, one draw. The random numbers are
 // counter-based: token i of seed s is the same on every platform and does not depend on earlier draws.
@@ -11,10 +11,10 @@
 namespace fettle {
 
 struct SamplingOptions {
-  bool do_sample = true;             // false: the largest logit; of equal ones the smallest id
-  double temperature = 1;            // logits are divided by it; 0 means the same as do_sample false
-  int64_t top_k = 0;                 // the k largest logits, and all equal to the k-th; 0: all
-  double top_p = 1;                  // the fewest most likely tokens whose probabilities sum to more than this; 1: all
+  bool do_sample = true;   // false: the largest logit; among equal logits, the smallest id
+  double temperature = 1;  // logits are divided by it; 0 means the same as do_sample false
+  int64_t top_k = 0;       // the k largest logits, and all equal to the k-th; 0: all
+  double top_p = 1;        // the most likely tokens, as few as together have more probability than this; 1: all
   std::vector<int32_t> banned = {};  // ids that are never drawn
   uint64_t seed = 0;
 
@@ -27,11 +27,11 @@ struct Candidate {
   double probability;
 };
 
-// Returns the tokens that a draw chooses from, most likely first, equally likely ones by id. Greedy options give one
-// token. Throws UserError when the logits have no finite maximum: the model is broken.
+// Returns the tokens that a draw chooses from, the most likely first; equally likely tokens are sorted by id. Without
+// do_sample, returns only one token. Throws UserError when the logits have no finite maximum: the model is broken.
 std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options);
 
-// Returns the token at place `index` of a sequence.
+// Returns the token that is drawn for place `index` of a sequence.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
 // Returns a number in [0, 1) with 53 random bits. It depends only on the two arguments.

@@ -17,11 +17,12 @@
 
 namespace fettle {
 
-// The base model, with its adapters if it has some.
+// The base model of a request, with its adapters if the request names any.
 class Session {
  public:
   enum class Template { kRequired, kIfThere };
-  // kDefault: prompts without a system message get the recipe's default_system. kByCaller: the caller adds its own.
+  // kDefault: prompts without a system message get the recipe's default_system. kByCaller: the caller adds the system
+  // message.
   enum class SystemMessage { kDefault, kByCaller };
 
   // Reads config.json, the headers of the weights, the tokenizer and the template. Without kRequired, the template is
@@ -33,28 +34,29 @@ class Session {
   bool has_template() const { return template_.has_value(); }
   int64_t vocab_size() const { return model_.config.vocab_size; }
   int64_t max_length() const { return model_.config.max_position_embeddings; }
-  // The token ids that end a reply: those of the template, of config.json and of generation_config.json.
+  // Returns the token ids that end a reply: those of the template, of config.json and of generation_config.json.
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
   // Returns the prompt for the next reply. Puts default_system first when there is no system message.
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "") const;
   // Returns the prompt of one question. Without a template, it is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
-  // Throws UserError that begins with `where` when a prompt is empty or leaves no position for a reply.
+  // Throws UserError, which begins with `where`, when a prompt is empty or leaves no position for a reply.
   void check_prompt(const std::vector<int32_t>& ids, const std::string& where) const;
 
   // Opens the devices and loads the weights at the first call. Shows progress.
   void load();
-  // What load() opened. Throws InternalError before it.
+  // Return the objects that load() opened. They throw InternalError before load().
   Devices& devices();
   OpenModel& model();
-  // The request's generation keys; replies with different `number` get different random numbers.
+  // Returns the options from the request's generation keys. Replies with different `number` get different random
+  // numbers.
   ReplyOptions options(uint64_t number) const;
   // Writes a reply with the request's generation keys. Prompts with different `number` get different random numbers.
   // Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
-  // Writes the replies to several prompts, per_device_eval_batch_size at once. The first prompt has the number
-  // `number`, the next one `number` + 1, and so on. Calls load().
+  // Writes the replies to several prompts, of which per_device_eval_batch_size are answered at the same time. The first
+  // prompt has the number `number`, the next one `number` + 1, and so on. Calls load().
   void replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply);
 
  private:

@@ -52,7 +52,7 @@ struct Broadcast {
   Dims result;
   Dims dims;  // for each dim of the operand, the dim of the result that it becomes
 };
-struct ResultDims {  // of reshape: the result's; of dynamic_slice: the sizes; of scatter: the table's without the last
+struct ResultDims {  // reshape: the result's dims; dynamic_slice: the sizes; scatter: the table's dims without the last
   Dims dims;
 };
 struct Permutation {
@@ -86,9 +86,10 @@ struct Placement {
 struct Constraint {
   Partition partition;
 };
-// Operands: `carries`, then `xs`, then the values that the body captures. The body's inputs: the index, the carries,
-// one slice of each of the xs, the captured values. The body's outputs: the carries, then one slice of each stacked
-// result. An x with more than `trips` slices is read from slice `first` on; results and other xs start at slice 0.
+// A scan. Operands: `carries`, then `xs`, then the values that the body captures. The body's inputs: the index, the
+// carries, one slice of each of the xs, the captured values. The body's outputs: the carries, then one slice of each
+// stacked result. If one of the xs has more than `trips` slices, it is read from slice `first` on. The results and the
+// other xs start at slice 0.
 struct Loop {
   std::shared_ptr<Block> body;
   int64_t trips = 0, carries = 0, xs = 0, first = 0;

@@ -26,7 +26,7 @@ struct Node {
   std::vector<Shape> results;
   std::string path;  // "layers/self_attn/q_proj"
 
-  // Returns the attributes as a T. Throws InternalError when they are of another kind.
+  // Returns the attributes as a T. Throws InternalError when the node has attributes of another kind.
   template <typename T>
   const T& get() const {
     return as<T>(attributes);
@@ -81,7 +81,7 @@ class BuildScope {
   Block* previous_;
 };
 
-// While alive, nodes carry "<outer path>/<name>", or `name` alone when it is absolute.
+// While alive, new nodes get the path "<outer path>/<name>", or `name` alone when `name` is absolute.
 class PathScope {
  public:
   enum Kind { kNested, kAbsolute };

@@ -1,7 +1,7 @@
 // Defines composites: named parts of a model with a body in ordinary ops, which a kernel may replace.
 //
-// A composite is inlined unless the program's chooser offers a kernel for it. Inlined, the program is the same, byte
-// for byte, as if the body had been written out in its place.
+// A composite is inlined unless the program's chooser offers a kernel for it. With an inlined composite, the program is
+// the same, byte for byte, as if the model had used the ops of the body directly.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct CompositeSite {
   std::string name;                   // "attention"
   NamedAttributes attributes;         // the body's parameters that are not tensors
   std::vector<Shape> inputs;          // global shapes and dtypes
-  std::vector<Partition> partitions;  // how each input is split over `mesh`; empty dims = whole
+  std::vector<Partition> partitions;  // how each input is split over `mesh`; empty dims = not split
   std::vector<Shape> results;         // global shapes that the body gives
   MeshAxes mesh;
 };
@@ -42,7 +42,7 @@ struct Lowering {
 using CompositeBody = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
 // Appends the composite `name` to the current block and returns its results. The body may use only its inputs and
-// tensors that it makes itself. `partitions` has one entry per input; it is empty when no input is split. Throws
+// tensors that it makes itself. `partitions` has one entry per input, or is empty when no input is split. Throws
 // InternalError when the kernel's results differ from the body's in number, shape or dtype.
 std::vector<Tensor> composite(const std::string& name, const NamedAttributes& attributes,
                               const std::vector<Tensor>& inputs, const std::vector<Partition>& partitions,

@@ -37,8 +37,8 @@ struct CustomCall {
   std::string target;  // name under which the function is registered, or a name that the compiler provides
   NamedAttributes attributes;  // the backend_config dictionary (api_version 4)
   std::vector<Shape> results;  // global shapes
-  std::vector<Partition> in;   // one per operand; when empty, every device gets all operands whole
-  std::vector<Partition> out;  // one per result; when empty, every device computes all results whole
+  std::vector<Partition> in;   // one per operand; when empty, every device gets the whole operands
+  std::vector<Partition> out;  // one per result; when empty, every device computes the whole results
   CallCost cost;
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
   // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call

@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// Stands in for a largest magnitude of zero. It is far below the largest element of any array of gradients that are not
-// all zero.
+// Used in place of a largest magnitude of zero. It is far below the largest magnitude in any array of gradients, unless
+// all are zero.
 constexpr double kSmallest = 1e-30;
 
 // Returns the largest power of two <= x, in f32.

@@ -15,7 +15,7 @@ struct ScaledFloat8 {
 };
 
 // Rounds x (bf16 or f32) to `float8` with the smallest scale that keeps the largest |x| in range. Elements that are not
-// finite stay so. Gradients do not flow through.
+// finite stay so. Gradients do not flow through this op.
 ScaledFloat8 to_float8(const Tensor& x, DType float8);
 
 // Returns the dot_general of the two represented arrays, accumulated in f32.

@@ -82,8 +82,8 @@ enum class Op : uint8_t {
 };
 
 // The arguments of a VJP: the node, its results, the cotangents of the results (null = zero), and which operands are
-// active. Only the cotangents of active operands are wanted. At least one of the given cotangents is not null; with a
-// single result, it is that one.
+// active. Only the cotangents of active operands are wanted. At least one cotangent is not null, so an op with one
+// result need not check it.
 struct VjpArgs {
   Block& block;
   int32_t id;
@@ -115,21 +115,21 @@ using Flops = int64_t (*)(const Node& node);
 using Needs = std::vector<bool> (*)(const Node& node, const std::vector<bool>& live);
 // The operands and results that stay when only some results are live.
 struct Shrunk {
-  std::vector<bool> operands, results;  // true for those that stay
+  std::vector<bool> operands, results;  // true: the operand or result stays
   Attributes attributes;
 };
 using Shrink = Shrunk (*)(const Node& node, const std::vector<bool>& live);
 // Returns which results depend on the active operands (those whose gradient is wanted).
 using Activity = std::vector<bool> (*)(const Node& node, const std::vector<bool>& active);
-// Returns true when the node is printed where it is first used, not where it was made. `operand_late` says whether its
-// first operand is printed late.
+// Returns true when the node is printed late, which means where it is first used and not where it was made.
+// `operand_late` says whether its first operand is printed late.
 using Late = bool (*)(const Node& node, bool operand_late);
 
-// When a result is saved for the reverse loop of a scan; otherwise the reverse loop computes it again.
+// When a result is saved for the reverse loop of a scan. If it is not saved, the reverse loop computes it again.
 enum class Saved : uint8_t {
   kNever,      // cheap: constants, and ops that only move or mark values
-  kAsProduct,  // expensive: under Remat::kDots and kNone
-  kAsValue,    // under Remat::kNone
+  kAsProduct,  // expensive: saved under Remat::kDots and kNone
+  kAsValue,    // saved under Remat::kNone
 };
 
 // A column that every table row must state; nullptr says that the op has no such function.
@@ -146,7 +146,7 @@ struct OpRow {
   std::string_view name;  // StableHLO's name, or ours for an op that StableHLO lacks
   Stated<Spell> spell;    // null: a marker for differentiation only; pruning replaces it by its first operand
   Stated<ShapeRule> shape;
-  Stated<Vjp> vjp;      // null: gradients do not flow through
+  Stated<Vjp> vjp;      // null: gradients do not flow through the op
   Stated<Flops> flops;  // null: not counted
   Stated<Needs> needs;
   Stated<Saved> saved;

@@ -88,13 +88,13 @@ Tensor add_rows(const Tensor& table, const Tensor& ids, const Tensor& rows);
 // Structure.
 Tensor stop_gradient(const Tensor& x);
 Tensor sharding_constraint(const Tensor& x, const Partition& partition);
-// Copies x to `memory`, split over the mesh by `partition`. Its gradient goes back to the other memory. Ops on a value
-// in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar whose value
-// does not matter. Its gradient is the sum of the squares of x's gradient, so that computing a norm need not read a
-// gradient back from the host.
+// Copies x to `memory`, split over the mesh by `partition`. Its gradient goes back to the memory from which x came. Ops
+// on a value in the host's memory can only slice it, update it by a slice, or place it. `squares` is an f32 scalar
+// whose value does not matter. Its gradient is the sum of the squares of x's gradient, so that computing a norm need
+// not read a gradient back from the host.
 Tensor place(const Tensor& x, Memory memory, const Partition& partition = {}, const Tensor& squares = {});
 std::vector<Tensor> optimization_barrier(const std::vector<Tensor>& xs);
-// Returns the scalar `value` and defines its gradient by inputs[i] as grads[i] times the cotangent. Use it for sums
+// Returns the scalar `value` and defines its gradient: inputs[i] gets grads[i] times the cotangent. Use it for sums
 // whose gradient is cheapest to compute together with the value.
 Tensor custom_gradient(const Tensor& value, const std::vector<Tensor>& inputs, const std::vector<Tensor>& grads);
 

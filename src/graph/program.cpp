@@ -54,7 +54,7 @@ void Program::output(const std::string& name, const Tensor& value, const Partiti
     input.donated_to = static_cast<int64_t>(outputs_.size()) - 1;
     return;
   }
-  throw InternalError("output {} is to reuse the memory of input {}, which does not exist", name, donate_input);
+  throw InternalError("output {} shall reuse the memory of input {}, which does not exist", name, donate_input);
 }
 
 bool Program::uses_host_memory() const {

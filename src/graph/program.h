@@ -27,7 +27,7 @@ struct ProgramOutput {
   Memory memory = Memory::kDevice;
 };
 
-// The calls of one kernel in one run.
+// The calls of one kernel in one run of the program.
 struct KernelUse {
   std::string kernel;  // CustomCall::kernel
   int64_t calls = 0;   // executions, loops counted with their trips
@@ -35,8 +35,8 @@ struct KernelUse {
   bool operator==(const KernelUse&) const = default;
 };
 
-// Owns the graph while it is built. Use it in this order: add inputs, build ops under scope(), set outputs, call
-// finish().
+// Owns the graph while it is built. Call its functions in this order: add inputs, build ops under scope(), set outputs,
+// call finish().
 class Program {
  public:
   // `choose` offers kernels for composites; without it every body is inlined.
@@ -44,8 +44,8 @@ class Program {
 
   Tensor input(const std::string& name, const Shape& shape, const Partition& partition = {},
                Memory memory = Memory::kDevice);
-  // `donate_input` names an input of the same shape, partition and memory; the output reuses its buffer. The value of
-  // an output in the host's memory must have been placed there.
+  // `donate_input` names an input of the same shape, partition and memory; the output reuses its buffer. If the output
+  // is in host memory, place() must have put `value` there.
   void output(const std::string& name, const Tensor& value, const Partition& partition = {},
               const std::string& donate_input = "", Memory memory = Memory::kDevice);
   Block& block() { return *block_; }
@@ -55,7 +55,8 @@ class Program {
   const std::vector<ProgramOutput>& outputs() const { return outputs_; }
   bool uses_host_memory() const;  // true when any input is in host memory
 
-  // Returns the module "main" as StableHLO with Shardy shardings and locations. f32 matmuls are exact unless `tf32`.
+  // Returns the module "main" as StableHLO with Shardy shardings and locations. Without `tf32`, f32 matmuls have full
+  // f32 precision.
   std::string text(bool tf32 = false) const;
   // Returns the floating-point operations of one run, over all devices.
   int64_t flops() const;

@@ -18,7 +18,7 @@ using LiveValues = std::vector<std::vector<bool>>;
 // Returns the values that the flagged outputs of `block` need.
 LiveValues live_values(const Block& block, const std::vector<bool>& outputs);
 
-// Copies `block` with only its live values, the flagged inputs and the flagged outputs.
+// Copies `block`, but only its live values, the flagged inputs and the flagged outputs.
 std::shared_ptr<Block> copy_live(const Block& block, const LiveValues& live, const std::vector<bool>& inputs,
                                  const std::vector<bool>& outputs);
 

@@ -50,7 +50,7 @@ ScanStep build_scan(int64_t trips, const std::vector<Tensor>& carries, const std
   return {{results.begin(), ys}, {ys, results.end()}};
 }
 
-// The loop's first carry is the limit.
+// The first carry of the loop is the limit.
 ScanStep limited_scan(int64_t trips, std::vector<Tensor> carries, const std::vector<Tensor>& xs, const ScanBody& body,
                       const ScanOptions& options) {
   carries.insert(carries.begin(), options.limit);

@@ -1,5 +1,5 @@
-// Defines scan: a differentiable loop over the leading dim. The program's size does not depend on the number of trips.
-// Modelled on jax.lax.scan; autodiff/scan_vjp.cpp builds its reverse loop.
+// Defines scan: a differentiable loop over the leading dim of its inputs. The program's size does not depend on the
+// number of trips. It follows jax.lax.scan; autodiff/scan_vjp.cpp builds its reverse loop.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct ScanStep {
 struct ScanOptions {
   bool reverse = false;  // visit the slices from last to first
   Remat remat = Remat::kFull;
-  int64_t first = 0;  // the slice at which the loop starts to read those xs that have more than `trips` slices
+  int64_t first = 0;  // where the loop starts to read xs that have more than `trips` slices
   // i32 scalar <= trips: the loop visits only the first `limit` slices. The ys of the other slices are zeros.
   Tensor limit;
 };

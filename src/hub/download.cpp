@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostAttempts = 5;  // in a row that bring no new byte
+constexpr int kMostAttempts = 5;  // consecutive attempts without a new byte
 constexpr int kMostHops = 10;
 
 [[noreturn]] void throw_disk_error(const fs::path& file, int code) {
@@ -50,7 +50,7 @@ class PartFile {
 
   int64_t size() const { return size_; }
 
-  // Returns false when the file would become larger than listed, or when writing fails.
+  // Returns false when the file would become larger than the listing says, or when writing fails.
   bool append(const char* bytes, size_t count) {
     if (static_cast<int64_t>(count) > wanted_.size - size_) return false;
     for (size_t done = 0; done < count;) {
@@ -73,7 +73,7 @@ class PartFile {
     digest_.emplace(wanted_.etag, wanted_.size);
   }
 
-  // Renames the file to `blob` if its content is right.
+  // Renames the file to `blob` if its content has the right checksum. Returns false otherwise.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
     if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(path_, errno);
@@ -128,7 +128,7 @@ struct Transfer {
       : wanted(download), lock(std::move(taken)), part(blob, wanted.file), url(wanted.url) {}
 };
 
-// The offset at which the bytes of a reply with status 206 begin; -1 when the reply does not say.
+// Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply does not state it.
 int64_t start_of_range(const HttpReply& reply) {
   const std::string text = reply.header("content-range");  // bytes 100-199/200
   return text.starts_with("bytes ") ? std::strtoll(text.c_str() + 6, nullptr, 10) : -1;
@@ -210,7 +210,7 @@ class Downloads {
 
   static bool is_due(const Transfer& transfer) { return !transfer.running && Clock::now() >= transfer.not_before; }
 
-  // Whether there is something to do now, without waiting for bytes.
+  // Returns whether there is something to do now, without waiting for bytes.
   bool can_go_on() const {
     if (waiting_.empty() && transfers_.empty()) return true;
     if (freed_ && !waiting_.empty()) return true;
@@ -274,7 +274,7 @@ class Downloads {
       throw UserError("{}: {} answers with status {}{}", transfer.wanted.file.path, host_of(transfer.url), status,
                       status == 401 || status == 403 ? "; does HF_TOKEN belong to someone who may read it?" : "");
     if (code == CURLE_WRITE_ERROR)
-      return take_as_wrong(transfer, "is longer than listed, or a different part of the file");
+      return take_as_wrong(transfer, "is longer than the listing says, or another part of the file");
     retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
   }
 
@@ -296,7 +296,7 @@ class Downloads {
       done_.push_back(&transfer);
       return;
     }
-    take_as_wrong(transfer, "does not have the listed checksum");
+    take_as_wrong(transfer, "does not have the checksum in the listing");
   }
 
   // Fetches the file again from the start. Throws UserError the second time.
@@ -344,7 +344,7 @@ class Downloads {
   bool freed_ = true;  // there may be room for a further transfer
 };
 
-// Throws DoesNotFit when the disk cannot take what is missing.
+// Throws DoesNotFit when the missing bytes do not fit on the disk.
 void check_room(const RepoFolder& folder, const std::vector<Download>& files) {
   int64_t needed = 0;
   for (const Download& one : files) {

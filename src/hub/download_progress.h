@@ -17,9 +17,9 @@ class DownloadProgress {
   void start(size_t files, int64_t bytes);
   // Counts a file that is complete. `fetched` is false when another process fetched it.
   void add(int64_t bytes, bool fetched);
-  // `partial`: bytes of the files that are being downloaded.
+  // `partial` is the number of bytes of the files that are being downloaded.
   void show(int64_t partial);
-  // Prints once that another process fetches `file` and that this one only waits for it.
+  // Prints once that another process fetches `file` and that this process only waits for it.
   void say_waiting(const std::string& file);
   void finish();
 

@@ -6,12 +6,13 @@
 
 namespace fettle {
 
-// An exclusive flock(2) on a file, as Python's filelock and huggingface_hub take it. The destructor releases the lock
-// and leaves the file. Move-only.
+// An exclusive flock(2) on a file, like the locks of Python's filelock and of huggingface_hub. The destructor releases
+// the lock and leaves the file. Move-only.
 class FileLock {
  public:
   // Makes the file and its folder if they are missing. Returns nothing while another process has the lock. On a file
-  // system without flock, the lock is granted but keeps nobody out. Throws UserError when the file cannot be made.
+  // system without flock, the lock is granted, but it does not exclude other processes. Throws UserError when the file
+  // cannot be made.
   static std::optional<FileLock> try_take(const std::filesystem::path& file);
 
   FileLock(FileLock&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }

@@ -38,7 +38,7 @@ std::string in_lower_case(std::string text) {
   return text;
 }
 
-// A bundle of trusted certificates that the user named for other tools.
+// Returns the path of a bundle of trusted certificates that the user has set for other tools.
 const char* certificates() {
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
     if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
@@ -66,7 +66,7 @@ int stop_at_interrupt(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return InterruptScope::signal() != 0 ? 1 : 0;
 }
 
-// One GET, without redirects and retries.
+// Sends one GET request. Does not follow redirects and does not try again.
 HttpReply get_once(CURL* easy, const HubSettings& settings, const std::string& url) {
   HttpReply reply;
   HeaderList headers(nullptr, curl_slist_free_all);
@@ -90,7 +90,7 @@ HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::stri
     if (!is_redirect(reply.status)) return reply;
     url = redirect_target(url, reply.header("location"));
   }
-  throw UserError("{} redirects without end", host_of(url));
+  throw UserError("{} redirects again and again", host_of(url));
 }
 
 void pause(double seconds) {
@@ -124,7 +124,7 @@ bool same_origin(const std::string& a, const std::string& b) {
 }
 
 std::string redirect_target(const std::string& from, const std::string& location) {
-  if (location.empty()) throw UserError("{} redirects to nowhere", host_of(from));
+  if (location.empty()) throw UserError("{} redirects without an address", host_of(from));
   const Url address = parsed(from);
   const std::string before = part_of(address, CURLUPART_SCHEME);
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);

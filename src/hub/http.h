@@ -1,5 +1,5 @@
 // Defines http_get and the parts of an HTTP request that it shares with downloads. Fettle follows redirects itself
-// instead of libcurl, so that the token is sent to no other host.
+// instead of libcurl, so that it does not send the token to other hosts.
 #pragma once
 
 #include <curl/curl.h>
@@ -21,21 +21,22 @@ struct HttpReply {
   std::string header(const std::string& name) const;  // "" when it is missing
 };
 
-// No reply came: no network, no such host, a refused or broken connection, a stall, a certificate that is not trusted.
+// Thrown when no reply came: no network, no such host, a refused or broken connection, a stall, a certificate that is
+// not trusted.
 class HttpFailure : public UserError {
  public:
   HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
   CURLcode code() const { return code_; }
-  // True when no connection to the host was possible.
+  // Returns true when no connection to the host was possible.
   bool unreachable() const;
 
  private:
   CURLcode code_;
 };
 
-// The host and port of an address: "cdn.example.org:8443".
+// Returns the host and port of an address: "cdn.example.org:8443".
 std::string host_of(const std::string& url);
-// Whether both addresses have the same scheme, host and port.
+// Returns whether both addresses have the same scheme, host and port.
 bool same_origin(const std::string& a, const std::string& b);
 // Returns the address that a redirect leads to. Throws UserError when it is neither http nor https, and when https
 // leads to http.
@@ -43,9 +44,10 @@ std::string redirect_target(const std::string& from, const std::string& location
 std::string escaped(const std::string& text, bool keep_slashes);
 
 bool is_redirect(long status);
-// Whether the same request may succeed later: 408, 429, 500, 502, 503, 504.
+// Returns whether the same request may succeed later: 408, 429, 500, 502, 503, 504.
 bool is_transient(long status);
-// Seconds that the reply asks to wait (Retry-After, or RateLimit's t=), else `otherwise`; at most `most`.
+// Returns how many seconds the reply asks to wait (Retry-After, or RateLimit's t=), or else `otherwise`; at most
+// `most`.
 double pause_of(const HttpReply& reply, double otherwise, double most);
 std::string failure_text(CURLcode code, const std::string& url);
 
@@ -60,8 +62,8 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 void take_header_line(HttpReply& reply, std::string_view line);
 
 // Returns the reply to a GET of a small body, after redirects. After a failure or a transient status it tries again, up
-// to `attempts` times in all. Throws HttpFailure when no reply came, UserError for a body of more than 64 MiB, and like
-// InterruptScope::check after a signal.
+// to `attempts` times in all. Throws HttpFailure when no reply came, and UserError for a body of more than 64 MiB.
+// After a signal, throws like InterruptScope::check.
 HttpReply http_get(const HubSettings& settings, const std::string& url, int attempts);
 
 }  // namespace fettle

@@ -17,8 +17,8 @@ json parsed_body(const HttpReply& reply, const std::string& url) {
   json value = parse_json_or_discard<json>(reply.body);
   if (value.is_discarded())
     throw UserError(
-        "{} answers with something other than JSON; does HF_ENDPOINT name a hub, and is a login page of the "
-        "network in between?",
+        "{} answers with something other than JSON; does HF_ENDPOINT name a hub, or does the network show a login "
+        "page?",
         url.substr(0, url.find('?')));
   return value;
 }
@@ -44,7 +44,7 @@ std::string api_url(const HubSettings& settings, const RepoName& repo) {
   return fmt::format("{}/api/{}{}/{}", settings.endpoint, version, repo.plural(), repo.id);
 }
 
-// The address of the next page in a Link header: <https://...>; rel="next".
+// Returns the address of the next page from a Link header: <https://...>; rel="next".
 std::string next_page(const HttpReply& reply) {
   const std::string link = reply.header("link");
   const size_t rel = link.find("rel=\"next\"");

@@ -11,7 +11,7 @@
 
 namespace fettle {
 
-// The hub refused a request. The message names the request and what the user can do.
+// Thrown when the hub refused a request. The message names the request and what the user can do.
 class HubRefusal : public UserError {
  public:
   enum class Reason { kNoRepo, kNoRevision, kNoAccess, kOther };
@@ -32,7 +32,7 @@ Listing list_files(const HubSettings& settings, const RepoName& repo, const std:
 
 std::string file_url(const HubSettings& settings, const RepoName& repo, const std::string& commit,
                      const std::string& path);
-// The address of the repository's web page, for messages.
+// Returns the address of the repository's web page, for messages.
 std::string page_url(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

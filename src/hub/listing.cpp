@@ -24,7 +24,7 @@ int64_t number_in(const json& object, const char* key) {
   return found != object.end() && found->is_number_unsigned() ? found->get<int64_t>() : -1;
 }
 
-// Why the entry cannot be used; "" when it can.
+// Returns why the entry cannot be used; "" when it can be used.
 std::string fault(const HubFile& file) {
   if (!is_path_inside(file.path)) return "a path that leaves its folder";
   if (file.size < 0) return "no size";

@@ -12,19 +12,19 @@ namespace fettle {
 struct HubFile {
   std::string path;  // inside the repository; is_path_inside() is true
   int64_t size = 0;  // bytes
-  std::string etag;  // the checksum (see Digest) and the name of the blob: 64 or 40 hexadecimal digits
+  std::string etag;  // the checksum (see Digest), also the name of the blob: 64 or 40 hex digits
   std::string oid;   // git's id of the file, or of the pointer to a large file; 40 digits
-  std::string xet;   // the hub's own name of the content; only kept for huggingface_hub
+  std::string xet;   // the hub's own name for the content; kept only for huggingface_hub
 };
 
-// Sorted by path.
+// The files of a commit, sorted by path.
 using Listing = std::vector<HubFile>;
 
 // Returns the file with this path; null when there is none.
 const HubFile* find_file(const Listing& listing, const std::string& path);
 
-// Reads and writes a listing as huggingface_hub keeps it, in trees/<commit>.json of a repository's folder. Reading
-// returns nothing when the file is missing, broken or of another format; writing fails silently.
+// Reads and writes a listing in the form that huggingface_hub uses, as trees/<commit>.json in a repository's folder.
+// Reading returns nothing when the file is missing, broken or of another format; writing fails silently.
 std::optional<Listing> read_listing(const std::filesystem::path& file);
 void write_listing(const std::filesystem::path& file, const Listing& listing);
 

@@ -22,7 +22,7 @@ json asked_json(const HubSettings& settings, const std::string& url) {
   }
 }
 
-// The strings under `key` of a list of objects, at most 8.
+// Returns the strings under `key` in a list of objects, at most 8.
 std::vector<std::string> names_in(const json& list, const char* key) {
   std::vector<std::string> out;
   if (!list.is_array()) return out;
@@ -34,7 +34,7 @@ std::vector<std::string> names_in(const json& list, const char* key) {
   return out;
 }
 
-// " (did you mean Qwen/Qwen3-0.6B?)"
+// Returns a suggestion such as " (did you mean Qwen/Qwen3-0.6B?)".
 std::string similar(const HubSettings& settings, const RepoName& repo) {
   if (settings.hub != Hub::kHuggingFace) return "";
   const std::string last = repo.id.substr(repo.id.find('/') + 1);
@@ -79,7 +79,8 @@ std::string shown(const std::string& text) {
 void throw_refusal(const HubSettings& settings, const RepoName& repo, const HttpReply& reply) {
   const std::string code = reply.header("x-error-code"), said = shown(reply.header("x-error-message"));
   const std::string page = page_url(settings, repo);
-  const std::string local = repo.kind == RepoKind::kModel ? "a folder here" : "a file or folder here";
+  const std::string local =
+      repo.kind == RepoKind::kModel ? "a folder on this machine" : "a file or folder on this machine";
   if (code == "GatedRepo") {
     if (settings.token.empty())
       throw HubRefusal(

@@ -30,7 +30,7 @@ fs::path place_of(const HubSettings& settings, const RepoName& repo) {
   return settings.cache / (repo.plural() + "--" + with_dashes(repo.id));
 }
 
-// -1 when there is no such file.
+// Returns the size of the file; -1 when there is no such file.
 int64_t size_of(const fs::path& file) {
   std::error_code missing;
   const auto size = fs::file_size(file, missing);
@@ -101,7 +101,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file) const {
   for (const char c : file.path)
     if (c == '/') up /= "..";
   fs::create_symlink(up / "blobs" / file.etag, pointer, failed);
-  if (!failed || size_of(pointer) == file.size) return;  // another process may have made it meanwhile
+  if (!failed || size_of(pointer) == file.size) return;  // another process may have made it at the same time
   fs::rename(blob(file.etag), pointer, failed);
   if (failed) throw_unwritable(pointer, failed.message());
 }

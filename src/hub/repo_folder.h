@@ -1,11 +1,10 @@
 // Defines RepoFolder: the folder of one repository in the cache, laid out as huggingface_hub does.
 //
-//   models--ORG--NAME/refs/REVISION             the commit that the branch or tag pointed to when it was last asked for
-//   models--ORG--NAME/blobs/ETAG                contents, by checksum; ETAG.incomplete while it is being fetched
-//   models--ORG--NAME/snapshots/COMMIT/PATH     links to blobs
-//   models--ORG--NAME/.no_exist/COMMIT/PATH     marks of files that were looked for but that the commit lacks
-//   models--ORG--NAME/trees/COMMIT.json         the listing of the commit
-//   .locks/models--ORG--NAME/ETAG.lock          locked by the process that fetches the blob
+//   models--ORG--NAME/refs/REVISION             the commit to which the branch or tag pointed at the last request
+//   models--ORG--NAME/blobs/ETAG                a file's content, named by its checksum; ETAG.incomplete during
+//   download models--ORG--NAME/snapshots/COMMIT/PATH     a link to a blob models--ORG--NAME/.no_exist/COMMIT/PATH marks
+//   a file that was requested, but is not in the commit models--ORG--NAME/trees/COMMIT.json         the listing of the
+//   commit .locks/models--ORG--NAME/ETAG.lock          locked by the process that fetches the blob
 #pragma once
 
 #include <filesystem>
@@ -28,15 +27,16 @@ class RepoFolder {
   std::filesystem::path lock(const std::string& etag) const;
   std::filesystem::path tree(const std::string& commit) const { return path_ / "trees" / (commit + ".json"); }
 
-  // Returns the commit that `revision` pointed to; "" when it is unknown.
+  // Returns the commit to which `revision` pointed at the last request; "" when it is unknown.
   std::string read_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
 
-  // Whether the snapshot has the complete file with this content.
+  // Returns whether the snapshot has the complete file with this content.
   bool holds(const std::string& commit, const HubFile& file) const;
-  // Whether the cache has the complete blob. Removes a blob of another size, with a warning.
+  // Returns whether the cache has the complete blob. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
-  // Makes the snapshot's link to the blob. Where links are not possible, moves the blob there. Throws UserError.
+  // Makes the snapshot's link to the blob. If the file system does not support links, moves the blob there. Throws
+  // UserError.
   void link(const std::string& commit, const HubFile& file) const;
   void mark_missing(const std::string& commit, const std::string& path) const;
   // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError.

@@ -8,7 +8,7 @@ namespace fettle {
 
 enum class RepoKind { kModel, kDataset };
 
-// A name such as Qwen/Qwen3-0.6B or gpt2, with a revision behind an @ if one is given.
+// A name such as Qwen/Qwen3-0.6B or gpt2, with a revision after an @ if one is given.
 struct RepoName {
   RepoKind kind = RepoKind::kModel;
   std::string id;        // "Qwen/Qwen3-0.6B"
@@ -23,13 +23,14 @@ struct RepoName {
 // characters. Throws UserError for a revision that check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
-// Throws UserError unless `revision` is a possible name of a branch or tag, or a commit: it becomes part of a path.
+// Throws UserError unless `revision` can be the name of a branch or tag, or is a commit. This check is needed because
+// the revision becomes part of a path.
 void check_revision(const std::string& revision);
 
-// Whether `path`, which a server named, stays inside the folder that it is joined to.
+// Returns whether `path`, which a server named, stays inside the folder that it is joined to.
 bool is_path_inside(const std::string& path);
 
-// Whether the text consists of `digits` lower-case hexadecimal digits.
+// Returns whether the text consists of `digits` lower-case hexadecimal digits.
 bool is_hex(const std::string& text, size_t digits);
 
 }  // namespace fettle

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first of the variables that is set and not empty.
+// Returns the value of the first of the variables that is set and not empty.
 std::string variable_of(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (std::string value = environment(name); !value.empty()) return value;
@@ -28,7 +28,7 @@ fs::path home() {
   return environment("HOME");
 }
 
-// A leading ~ is the home folder.
+// Replaces a leading ~ by the home folder.
 fs::path expanded(const std::string& text) {
   if (text == "~") return home();
   if (text.starts_with("~/")) return home() / text.substr(2);
@@ -113,7 +113,7 @@ fs::path hugging_face_home() {
 void check_token(const std::string& token, const std::string& where) {
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > ' ' && c < 127; });
   if (!plain || token.size() > 4096)
-    throw UserError("{}: it has a character that no access token has; copy the token again", where);
+    throw UserError("{}: it has a character that access tokens never have; copy the token again", where);
 }
 
 HubSettings read_hub_settings(Hub hub) {

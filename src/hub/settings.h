@@ -16,14 +16,14 @@ struct HubSettings {
   bool offline = false;         // nothing is fetched
   int connect_seconds = 10;     // longest time for making a connection
   int stall_seconds = 20;       // longest time without a byte
-  double pause_seconds = 1;     // pause before the first retry; it doubles with each further one
-  int parallel = 8;             // files that are fetched at a time
+  double pause_seconds = 1;     // pause before the first retry; each further pause is twice as long
+  int parallel = 8;             // number of files that are fetched at the same time
 };
 
-// Returns what the environment says. Hugging Face: HF_ENDPOINT, HF_TOKEN (or HUGGING_FACE_HUB_TOKEN, or the file
-// HF_TOKEN_PATH, by default $HF_HOME/token), HF_HUB_CACHE (or $HF_HOME/hub), HF_HUB_OFFLINE, HF_HUB_ETAG_TIMEOUT and
-// HF_HUB_DOWNLOAD_TIMEOUT, as huggingface_hub reads them. ModelScope: MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and
-// MODELSCOPE_CACHE. Throws UserError for values that cannot be used.
+// Returns the settings of the environment. For Hugging Face they come from HF_ENDPOINT, HF_TOKEN (or
+// HUGGING_FACE_HUB_TOKEN, or the file HF_TOKEN_PATH, by default $HF_HOME/token), HF_HUB_CACHE (or $HF_HOME/hub),
+// HF_HUB_OFFLINE, HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT, as in huggingface_hub. For ModelScope they come from
+// MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN and MODELSCOPE_CACHE. Throws UserError for values that cannot be used.
 HubSettings read_hub_settings(Hub hub);
 
 // Returns the folder of Hugging Face's tools: HF_HOME, else huggingface in the user's cache folder; empty when HOME is
@@ -33,7 +33,7 @@ std::filesystem::path hugging_face_home();
 // Returns kModelScope when USE_MODELSCOPE_HUB is set to 1, as LLaMA-Factory reads it; else kHuggingFace.
 Hub hub_of_environment();
 
-// Throws UserError when `token` has a character that cannot stand in a header.
+// Throws UserError when `token` has a character that is not allowed in a header.
 void check_token(const std::string& token, const std::string& where);
 
 }  // namespace fettle

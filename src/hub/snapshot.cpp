@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The commit of each repository and revision that this process has asked for, so that all parts of a run use the same
-// one.
+// The commit of each repository and revision for which this process has asked the hub, so that all parts of a run use
+// the same one.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
 

@@ -21,14 +21,14 @@ class Snapshot {
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
 
   const std::string& commit() const { return commit_; }
-  // The files of the commit. Without a network, perhaps only the files that the cache has.
+  // Returns the files of the commit. Without a network, these may be only the files that the cache has.
   const Listing& files() const { return files_; }
   bool has(const std::string& path) const { return find_file(files_, path) != nullptr; }
-  // The folder of this commit in the cache. It contains the files that were fetched so far.
+  // Returns the folder of this commit in the cache. It contains the files that were fetched so far.
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Fetches the files that the folder lacks. All `paths` must be in files(). Every file in the folder is complete at
-  // any time. Throws UserError when a file cannot be fetched.
+  // Fetches the files that the folder lacks. All `paths` must be in files(). At any time, every file in the folder is
+  // complete. Throws UserError when a file cannot be fetched.
   void fetch(const std::vector<std::string>& paths) const;
   // Records in the cache which of these files the commit lacks, as huggingface_hub does.
   void mark_missing(const std::vector<std::string>& paths) const;

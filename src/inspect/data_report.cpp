@@ -31,7 +31,7 @@ struct Bucket {
   int64_t first, last, count;
 };
 
-// Lengths by powers of two, at most about ten buckets.
+// Counts lengths in ranges between powers of two. There are at most about ten ranges.
 std::vector<Bucket> histogram(const std::vector<int64_t>& lengths) {
   std::vector<Bucket> out;
   if (lengths.empty()) return out;
@@ -56,7 +56,7 @@ bool can_be_packed(RowKind rows) {
   return rows == RowKind::kTexts || rows == RowKind::kConversations;
 }
 
-// The figures of the report that come from laying the examples out in batches.
+// The numbers of the report that come from laying out the examples in batches.
 struct Counted {
   explicit Counted(const DataReading& reading) : train(reading.data.train, reading.batches), use(train.use()) {
     if (!reading.data.eval.empty()) try {
@@ -73,15 +73,15 @@ struct Counted {
 
   Batches train;
   std::optional<Batches> eval;
-  std::string eval_problem;  // why there are no evaluation batches; training works without them
-  double use, packed_use;    // shares of positions that are tokens: by the recipe, and with packing
+  std::string eval_problem;  // why there are no evaluation batches; empty: there are, or none are needed
+  double use, packed_use;    // share of positions that are tokens: with the recipe, and with packing
 };
 
 std::string devices_text(const AssumedTarget& target) {
   const int64_t count = target.devices.count;
   return fmt::format("{}{} ({}){}", count == 1 ? "one device" : fmt::format("{} devices", count),
                      count == 1 ? "" : ", " + mesh_title(target.mesh), target.devices.reason,
-                     target.mesh_is_auto ? "; another mesh that `auto` chooses keeps the rows of a step" : "");
+                     target.mesh_is_auto ? "; if `auto` chooses another mesh, a step has the same rows" : "");
 }
 
 ordered_json batches_json(const Batches& batches) {

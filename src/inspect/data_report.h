@@ -11,14 +11,14 @@
 
 namespace fettle {
 
-// The devices that the batches are counted for.
+// The devices for which the batches are counted.
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // then `mesh` has all devices on fsdp; other meshes give the same rows per step
+  bool mesh_is_auto = false;  // `mesh` then has all devices on fsdp; other meshes have the same rows per step
 };
 
-// The data that was read, and how it is put into batches. Stores references only.
+// The data that was read, and the batches that it gives. Stores references only.
 struct DataReading {
   const DataSpec& spec;
   const Datasets& data;

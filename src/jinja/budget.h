@@ -1,7 +1,7 @@
 // Defines Budget: the limits of steps and memory for one rendering, so that every template ends.
 //
-// A budget is active on its thread from construction to destruction. Without one nothing is counted. New values charge
-// their size to it.
+// A budget is active on its thread from construction to destruction. Without an active budget, nothing is counted. New
+// values charge their size to the budget.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class Budget {
   ~Budget();
   Budget(const Budget&) = delete;
 
-  // These throw JinjaError when a limit is exceeded.
+  // The next functions throw JinjaError when a limit is exceeded.
   static void step(size_t steps = 1);
   static void charge(size_t bytes);  // counts the bytes of a new value
   static void fit(size_t bytes);     // checks the length of a growing text

@@ -50,7 +50,7 @@ class Cycler : public Object {
   size_t at_ = 0;
 };
 
-// cycler.next and cycler.reset.
+// The methods cycler.next and cycler.reset.
 class CyclerMethod : public Object {
  public:
   CyclerMethod(Cycler& cycler, bool next) : cycler_(cycler), next_(next) {}

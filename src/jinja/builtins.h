@@ -25,16 +25,16 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// One of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
+// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nothing for any other name.
 std::optional<Value> find_global(const std::string& name);
 
-// These throw JinjaError for an unknown name.
+// The next functions throw JinjaError for an unknown name.
 Value apply_filter(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool apply_test(Interpreter& run, const std::string& name, const Value& input, Args args);
 bool has_filter(const std::string& name);
 bool has_test(const std::string& name);
 
-// Methods of str, list, tuple, dict, int and float.
+// The methods of str, list, tuple, dict, int and float.
 bool has_method(const Value& of, const std::string& name);
 Value call_method(Interpreter& run, const Value& of, const std::string& name, Args args);
 

@@ -10,7 +10,7 @@ namespace {
 
 using Filter = Value (*)(Interpreter&, const Value&, Args&);
 
-// The part of a value that attribute='a.b.0' names.
+// Returns the part of a value that attribute='a.b.0' names.
 Value get_path(Interpreter& run, const Value& of, const Value& path, const std::optional<Value>& otherwise = {}) {
   Value value = of;
   auto one = [&](const Value& key) {
@@ -51,7 +51,7 @@ void sort_by(Values& items, const std::vector<Value>& keys, bool reverse) {
 }
 
 Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool by_attribute) {
-  if (!input.truth()) return Value::generator({});  // also for none
+  if (!input.truth()) return Value::generator({});  // also for None
   size_t first = 0;
   std::optional<Value> path;
   if (by_attribute) {
@@ -71,7 +71,7 @@ Value selected(Interpreter& run, const Value& input, Args& args, bool keep, bool
 }
 
 Value mapped(Interpreter& run, const Value& input, Args& args) {
-  if (!input.truth()) return Value::generator({});  // also for none
+  if (!input.truth()) return Value::generator({});  // also for None
   Values out;
   if (args.positional.empty()) {
     std::optional<Value> path, otherwise;

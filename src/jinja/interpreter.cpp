@@ -36,7 +36,7 @@ class BoundMethod : public Object {
   std::string name_;
 };
 
-// The variable `loop`. It takes elements one by one, so a loop condition sees changes that the body made.
+// The variable `loop`. It takes elements one by one, so that a loop condition sees changes that the body has made.
 class Loop : public Object {
  public:
   using Accept = std::function<bool(const Value&)>;
@@ -105,7 +105,7 @@ class Loop : public Object {
     items_ = std::move(rest);
     next_ = 0;
     accept_ = nullptr;
-    // Items that were already taken count too.
+    // Elements that were already taken count too.
     items_.insert(items_.begin(), static_cast<size_t>(total) - items_.size(), Value());
     next_ = static_cast<size_t>(index_) + (ahead_ ? 1 : 0);
     return total;

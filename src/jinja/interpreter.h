@@ -33,12 +33,12 @@ class Interpreter {
   void run();
   const std::string& text() const { return text_; }
   int line() const { return line_; }
-  // The byte ranges of text() that came from {% generation %} blocks.
+  // Returns the byte ranges of text() that came from {% generation %} blocks.
   const std::vector<std::pair<size_t, size_t>>& generated() const { return generated_; }
   // True when a {% generation %} block was inside a macro or set block. The place of its text is then unknown.
   bool generated_elsewhere() const { return generated_elsewhere_; }
 
-  // The rest is for the built-in functions, filters and methods.
+  // The following functions are for the built-in functions, filters and methods.
   Value call(const Value& callee, Args args);
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& key);
@@ -47,7 +47,7 @@ class Interpreter {
   // Keeps an object that may refer to itself. The destructor clears it, so that it is freed.
   void own(std::shared_ptr<Object> object);
 
-  // These run the call of a macro or caller, and the body of a recursive loop.
+  // The next functions run the call of a macro or caller, and the body of a recursive loop.
   Value call_macro(const Node& macro, const std::shared_ptr<Scope>& scope, Args args);
   Value render_loop(const Node& loop, const std::shared_ptr<Scope>& scope, const Value& over, int depth);
 

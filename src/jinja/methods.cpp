@@ -111,7 +111,7 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The characters [start, end) of a text that methods such as find and count search. `begin` is their byte offset.
+// The characters [start, end) of a text, in which methods such as find and count search. `begin` is their byte offset.
 struct Window {
   std::string_view text;
   size_t first;  // in characters
@@ -425,7 +425,7 @@ const Table* methods_of(const Value& of) {
   return nullptr;
 }
 
-// Methods that would change a value. The sandbox forbids them.
+// Returns whether the method would change the value. The sandbox forbids such methods.
 bool changes(const Value& of, const std::string& name) {
   static const std::initializer_list<std::string_view> kList = {"append", "extend",  "insert", "pop",
                                                                 "remove", "reverse", "sort",   "clear"};

@@ -71,7 +71,7 @@ class Parser {
     return node;
   }
 
-  // Parses statements up to a tag whose first word is one of `ends`. Then that word is the current token.
+  // Parses statements up to a tag whose first word is one of `ends`. After this, that word is the current token.
   Nodes statements(std::initializer_list<std::string_view> ends) {
     Deeper deeper(*this);
     const int begin_line = tokens_[at_ > 0 ? at_ - 1 : 0].line;
@@ -187,7 +187,7 @@ class Parser {
     return node;
   }
 
-  // Records which special names the body of a macro reads, so that its calls can be checked.
+  // Records which special names the body of a macro reads, because its calls depend on them.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();
@@ -541,7 +541,7 @@ class Parser {
     return name;
   }
 
-  // Parses a chain of filters. With `at_name` the first one comes without its bar.
+  // Parses a chain of filters. With `at_name`, the first filter is not preceded by a bar.
   NodePtr filters(NodePtr node, bool at_name) {
     while (at_name || is_op("|")) {
       if (!at_name) take();

@@ -1,4 +1,4 @@
-// Defines Value: the value of a Jinja expression. Types, truth, equality, order and repr are those of Python.
+// Defines Value: the value of a Jinja expression. Types, truth, equality, order and repr are the same as in Python.
 //
 // Lists and dicts never change, because Transformers renders templates in an immutable sandbox. Only namespaces change.
 // Text is UTF-8; lengths and indices count code points.
@@ -55,8 +55,8 @@ class Value {
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
-  // These throw JinjaError for values that are nested too deeply, so that recursive functions cannot overflow the
-  // stack.
+  // The next functions throw JinjaError for values that are nested too deeply, so that recursive functions cannot
+  // overflow the stack.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
@@ -64,7 +64,7 @@ class Value {
   static Value dict(Dict items);
   static Value generator(Values items);
   static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
-  // An object that owns `parts`.
+  // Returns an object that owns `parts`.
   static Value keeping(ObjectPtr object, const Values& parts);
   // Text from the filters safe and escape. As in MarkupSafe, text that is added to it with + is escaped.
   static Value markup(std::string text);
@@ -101,8 +101,8 @@ class Value {
   std::string str() const;        // the text that a template prints
   std::string repr() const;
   size_t length() const;  // throws JinjaError for a value without length
-  // The elements of any iterable value: the keys of a dict, the characters of a string, none of undefined. This empties
-  // a generator.
+  // Returns the elements of an iterable value: the keys of a dict, the characters of a string, nothing for an undefined
+  // value. This empties a generator.
   Values walk() const;
   bool same(const Value& other) const;  // Python's ==
   // Returns a negative number, zero or a positive number. Throws JinjaError for types without an order.
@@ -128,7 +128,7 @@ struct Args {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// A dict in order of insertion. A key is any value that Python can hash.
+// A dict in the order of insertion. Any value that Python can hash may be a key.
 class Dict {
  public:
   void set(Value key, Value value);
@@ -162,10 +162,10 @@ struct Generator {
 // Charges the budget for searching `part` in `text`.
 void charge_search(std::string_view text, std::string_view part);
 
-// The number of code points in UTF-8 text. An invalid byte counts as one.
+// Returns the code points of a UTF-8 text. An invalid byte counts as one code point.
 std::vector<std::string_view> characters(std::string_view text);
 size_t character_count(std::string_view text);
-// The characters first to last - 1 of `text`.
+// Returns the characters first to last - 1 of `text`.
 std::string_view character_range(std::string_view text, size_t first, size_t last);
 
 std::string python_float(double value);           // repr of a float: 1.0, 1e-05, inf

@@ -44,7 +44,8 @@ std::set<std::string_view> composites() {
   return out;
 }
 
-// Names the composites, so that a stored verdict does not apply once a kernel for another composite is added.
+// Returns the names of the composites. They are part of the stored subject, so that a stored verdict no longer applies
+// after a kernel for another composite is added.
 std::string bodies_subject() {
   std::string out = "bodies";
   for (const std::string_view composite : composites()) out.append(" ").append(composite);
@@ -63,7 +64,7 @@ class Findings {
     const std::filesystem::path path = file(subject);
     std::error_code error;
     const bool here = !folder_.empty() && std::filesystem::exists(path, error) && distrust(path).empty();
-    // The check runs on the devices of all processes, or on none.
+    // Either the devices of all processes run the check, or none do.
     if (!devices_.all_have(here)) return std::nullopt;
     return read_file(path);
   }
@@ -139,7 +140,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
   std::vector<KernelVerdict> out;
   for (const KernelRow* kernel : kernels) {
     KernelRow anywhere = *kernel;
-    anywhere.pays = nullptr;  // trials are small
+    anywhere.pays = nullptr;  // trials are small, so the kernel would not pay
     KernelVerdict verdict{kernel, true, "", 0, 1};
     for (const Trial& trial : trials_of(kernel->composite, mesh)) {
       double off = 0;
@@ -160,7 +161,7 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
 
 namespace {
 
-// Prints each text once per process, because a process may resolve several runs.
+// Prints each text only once per process, because a process may resolve several runs.
 void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;

@@ -1,5 +1,5 @@
-// Defines the check of a device and its kernels: each composite is computed on the device by its body and by its
-// kernels, and on the host; all results must agree.
+// Defines the check of a device and its kernels: each composite is computed on the device with its body and with its
+// kernels, and on the host. All results must agree.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace fettle {
 
-// Computes a trial on the devices with kernels chosen by `choose` (empty: by its body). Returns the elements of each
-// result.
+// Computes a trial on the devices with the kernels that `choose` selects (empty: with its body). Returns the elements
+// of each result.
 using RunTrial = std::function<std::vector<std::vector<double>>(const Trial& trial, const ChooseKernel& choose)>;
 RunTrial run_on(const Devices& devices);
 
-// The outcome of a kernel's trials. `distance` is that of the kernel's result from the body's, relative to the norm of
-// the body's.
+// The outcome of a kernel's trials. `distance` is the distance of the kernel's result from the body's result, divided
+// by the norm of the body's result.
 struct KernelVerdict {
   const KernelRow* kernel;
   bool agrees;
@@ -31,8 +31,8 @@ void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTria
 // Compares each kernel with its body. An error of the device while a kernel runs counts as a disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
-// Returns those of `kernels` that agree with their bodies on these devices. Registers their handlers; a kernel whose
-// handlers the plugin rejects is switched off too. Verdicts are kept in the cache's folder "kernels", so each trial
+// Returns those of `kernels` that agree with their bodies on these devices. Registers their handlers; a kernel is also
+// switched off if the plugin rejects its handlers. Verdicts are kept in the cache's folder "kernels", so each trial
 // runs once for each plugin, number and kind of devices, and version of a kernel. Warns about each kernel that is
 // switched off. Throws like check_bodies.
 KernelSet checked_kernels(const Devices& devices, const KernelSet& kernels);

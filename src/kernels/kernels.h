@@ -1,7 +1,8 @@
-// Defines the table of kernels: which composite each replaces, for which platform, dtypes and shapes, and at what cost.
+// Defines the table of kernels: each row states which composite the kernel replaces, for which platform, dtypes and
+// shapes, and at what cost.
 //
 // A kernel is a custom call with its own gradient (graph/custom_call.h). Every composite also has a body. The body runs
-// when no table row applies, and each kernel is compared with it (kernels/check.h).
+// when no table row applies. Each kernel is compared with the body (kernels/check.h).
 #pragma once
 
 #include <optional>
@@ -32,21 +33,22 @@ struct KernelRow {
 
 std::span<const KernelRow> kernel_rows();
 
-// A set of kernels to choose from, in the table's order.
+// A set of kernels to choose from, in the order of the table.
 using KernelSet = std::vector<const KernelRow*>;
 
 // Throws UserError when `wanted` is neither {"auto"} nor {"off"} and has a name that no row has. `where` is the place
 // of the recipe's key `kernels`: "recipe.yaml:12".
 void require_kernel_names(const std::vector<std::string>& wanted, std::string_view where);
 
-// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} all, {"off"} none,
-// else by name. Rows for other platforms are left out.
+// Returns the table rows for `platform` (a Vendor::name) that a recipe's `kernels` selects: {"auto"} selects all,
+// {"off"} none, and a list of names selects these kernels. Rows for other platforms are left out.
 KernelSet select_kernels(std::string_view platform, const std::vector<std::string>& wanted);
 
-// Returns a chooser that takes the first row that pays at a composite's shapes and supports it. Empty for an empty set.
+// Returns a chooser that takes the first row that supports a composite's shapes and pays off there. Empty for an empty
+// set.
 ChooseKernel choose_among(KernelSet kernels);
 
-// Names and versions, as a checkpoint records them: "cpu_attention/1".
+// Returns the kernels' names and versions, such as "cpu_attention/1", as a checkpoint records them.
 std::vector<std::string> kernel_ids(const KernelSet& kernels);
 
 // Call this before compiling a program that uses the kernels. Registering the same set again does nothing.

@@ -1,4 +1,4 @@
-// Trials of the composite "linear": odd sizes, both forms of the weight, forward and backward.
+// Trials of the composite "linear": with odd sizes, plain and transposed weights, forward and backward.
 #include "base/arrays/trial_numbers.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"

@@ -19,7 +19,7 @@ struct TrialInput {
 struct Trial {
   std::string title;  // "attention in bf16"
   std::vector<TrialInput> inputs;
-  // Appends the composite and its gradient to the current block; f32 results.
+  // Appends the composite and its gradient to the current block. The results are f32.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> build;
   std::vector<std::vector<double>> wanted;  // the expected elements of the results, computed on the host in double
   double bound;                             // limit of the distance, relative to the norm of `wanted`
@@ -29,7 +29,7 @@ struct Trial {
 // such composite.
 std::vector<Trial> trials_of(std::string_view composite, const MeshAxes& mesh);
 
-// The trials of one composite each; trials_of chooses among them.
+// Each returns the trials of one composite; trials_of chooses among them.
 std::vector<Trial> attention_trials(const MeshAxes& mesh);
 std::vector<Trial> linear_trials(const MeshAxes& mesh);
 

@@ -1,5 +1,5 @@
-// Defines the head of sequence classification and its losses (those of Transformers' XForSequenceClassification). The
-// head sends the hidden state of a row's first or last token through the family's linear layers.
+// Defines the head of sequence classification and its losses, as Transformers' ...ForSequenceClassification classes
+// compute them. The head applies the family's linear layers to the hidden state of a row's first or last token.
 #pragma once
 
 #include "data/classes/label_set.h"
@@ -8,8 +8,8 @@
 namespace fettle {
 
 // Returns the logits of `rows` rows S, f32 [S, num_labels], from the result of the model's forward. `numbers_BT` says
-// which row a position belongs to (blocks/sequences.h). A row that the micro-batch lacks gets the logits of a hidden
-// state of zeros.
+// which row a position belongs to (blocks/sequences.h). For a row that is not in the micro-batch, the hidden state
+// counts as zeros.
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows);
 

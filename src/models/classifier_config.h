@@ -1,4 +1,4 @@
-// Defines classifier_config: the config.json of a classifier as Transformers writes it.
+// Defines classifier_config, which makes the config.json of a classifier as Transformers writes it.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -177,7 +177,7 @@ std::optional<RopeParameters> ConfigReader::local_rope() const {
   return local;
 }
 
-// As Transformers' _compute_yarn_parameters.
+// Computes the same as Transformers' _compute_yarn_parameters.
 void ConfigReader::finish_yarn(const ConfigReader& settings, RopeParameters& rope) const {
   const int64_t longest = integer("max_position_embeddings", 0);
   int64_t& original = rope.original_max_position_embeddings;

@@ -26,8 +26,9 @@ struct RopeParameters {
   // long_factor for longer ones. It multiplies cos and sin by attention_factor.
   std::vector<double> short_factor, long_factor;
   double attention_factor = 1;
-  // yarn (Peng et al. 2023) divides the frequencies by `factor` where a dim turns fewer than beta_slow times in
-  // original_max_position_embeddings positions, keeps them above beta_fast, and blends in between.
+  // yarn (Peng et al. 2023) divides a dim's frequency by `factor` if the dim makes fewer than beta_slow turns in
+  // original_max_position_embeddings positions. It keeps the frequency if the dim makes more than beta_fast turns, and
+  // blends in between.
   double beta_fast = 32, beta_slow = 1;
   double mscale_all_dim = 0;  // yarn: DeepSeek also scales the scores by it
   bool truncate = true;       // yarn: the blend begins and ends at whole dims
@@ -43,12 +44,12 @@ enum class Norm {
   kCentred,     // (x - mean) / deviation * weight
 };
 
-// Names of the modules of a mixture of experts within a layer; {} is the expert's number. Where gate_up is named,
+// Names of the modules of a mixture of experts within a layer; {} is the expert's number. If gate_up has a name, then
 // gate_up and down are parameters with the weights of all experts, and gate and up are empty.
 struct ExpertNames {
   std::string router, gate = {}, up = {}, down, gate_up = {};
   bool in_first = false;  // gate_up and down are [E, in, out], else [E, out, in]
-  bool in_turns = false;  // the outputs of gate_up are the gate's and up's in turns, else all of the gate's come first
+  bool in_turns = false;  // outputs of gate_up alternate between gate and up; else all of the gate come first
 
   bool fused() const { return !gate_up.empty(); }
 
@@ -71,10 +72,10 @@ struct Routing {
   // scores of its two best experts (best_two), or else the score of its best one.
   int64_t groups = 1, top_groups = 1;
   bool best_two = true;
-  double scale = 1;  // factor on the weights
+  double scale = 1;  // factor on the weights of a token's experts
 };
 
-// An MLP beside the experts, which every token passes.
+// An MLP beside the experts, which is applied to every token.
 struct SharedExpert {
   std::string module;     // "mlp.shared_experts"
   int64_t size = 0;       // its inner size
@@ -88,13 +89,13 @@ struct ClampedSwiglu {
 
 enum class Mlp {
   kGated,       // down_proj(act(gate_proj(x)) * up_proj(x))
-  kFusedGated,  // the same, with gate and up in one gate_up_proj
+  kFusedGated,  // like kGated, with gate and up in one gate_up_proj
   kPlain,       // c_proj(act(c_fc(x)))
   kExperts,     // a mixture (moe.h) of gated experts, each of expert_size
 };
 
-// Sizes of attention whose keys and values come from one vector of key_rank per token (DeepSeek's multi-head latent
-// attention). A head's query and key have plain_dim dims without rope and rotary_dim dims with it.
+// Sizes of DeepSeek's multi-head latent attention, whose keys and values are computed from one vector of key_rank
+// elements per token. A head's query and key have plain_dim dims without rope and rotary_dim dims with it.
 struct LatentAttention {
   int64_t query_rank = 0;  // 0: queries come from the hidden state
   int64_t key_rank = 0, plain_dim = 0, rotary_dim = 0, value_dim = 0;
@@ -153,15 +154,15 @@ struct ModelConfig {
   double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
   double query_growth = 0;       // ministral3's llama_4_scaling_beta; 0: queries do not grow with the position
   double attention_softcap = 0;  // scores become cap * tanh(score / cap); 0: no cap
-  double logit_softcap = 0;      // the same for the logits
+  double logit_softcap = 0;      // like attention_softcap, for the logits
   bool normalised_head = false;  // each token's vector of the head is scaled to length 1 before use (baichuan 2)
   double initializer_range = 0.02;
-  int64_t num_labels = 0;       // labels of a classifier; 0: a language model. Not read from config.json
+  int64_t num_labels = 0;       // of a classifier; 0: a language model. Not read from config.json
   int64_t type_vocab_size = 0;  // number of token types (encoders)
   int64_t first_position = 0;   // row of position 0 in the table of learned positions (roberta)
   RopeParameters rope;
   std::vector<bool> rotates;                 // for each layer, whether it has rope; empty: all have
-  std::optional<RopeParameters> local_rope;  // rope of the layers with a window, when it differs
+  std::optional<RopeParameters> local_rope;  // rope of the layers with a window, if it differs from `rope`
   std::vector<int64_t> window;  // for each layer, the keys that a query sees, itself included; 0 = all keys before it
   DType dtype = DType::kF32;    // dtype of the weights in the checkpoint, or before quantisation
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers
@@ -176,7 +177,7 @@ struct ModelConfig {
   std::optional<int64_t> uniform_window() const;
 };
 
-// Returns the part of config.json with the text model's fields: `text_config` where there is one.
+// Returns the part of config.json that has the text model's fields: `text_config` if there is one, else the whole.
 const nlohmann::json& text_level(const nlohmann::json& config);
 
 // Reads fields of config.json. Its error messages name the file and the field.
@@ -206,7 +207,7 @@ class ConfigReader {
   // object.
   ConfigReader inner(const std::string& key) const;
   // Returns ModelConfig::window. The layers that layer_types calls sliding_attention get `window`; without that list,
-  // those for which slides(layer) is true.
+  // the layers for which slides(layer) is true get it.
   std::vector<int64_t> windows(int64_t layers, int64_t window, const std::function<bool(int64_t)>& slides) const;
   // Returns a list of 0 and 1 (or booleans) with one element for each layer; empty when the field is missing.
   std::vector<bool> flags_by_layer(const std::string& key, int64_t layers) const;
@@ -223,7 +224,8 @@ class ConfigReader {
  private:
   const nlohmann::json* find(const std::string& key) const;
   void finish_yarn(const ConfigReader& settings, RopeParameters& rope) const;
-  RopeParameters rope_settings(RopeParameters defaults) const;  // the fields that this reader finds, over `defaults`
+  RopeParameters rope_settings(
+      RopeParameters defaults) const;  // `defaults`, replaced by the fields that this reader finds
   const nlohmann::json* json_;
   std::string file_;
 };

@@ -10,7 +10,7 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   ModelConfig c;
   r.read_common(c, tied_by_default);
   c.hidden_size = r.integer("hidden_size");
-  // A model whose layers all have experts may leave it out.
+  // A model may leave intermediate_size out if all of its layers have experts.
   c.intermediate_size = r.has("moe_intermediate_size")
                             ? r.integer("intermediate_size", r.integer("moe_intermediate_size"))
                             : r.integer("intermediate_size");

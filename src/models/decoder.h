@@ -1,5 +1,5 @@
-// Defines the frame of decoders: an embedding, layers in a scan, a final norm and a head. Each family says what its
-// layers are: by default a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
+// Defines the frame of decoders: an embedding, layers in a scan, a final norm and a head. Each family defines its
+// layers. The default is a norm, rotary attention, a norm and an MLP, with the variations that ModelConfig names.
 #pragma once
 
 #include "models/blocks/decoder_layer.h"
@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Names of the modules outside of a layer, and the prefix of a layer's.
+// Names of the modules outside of the layers, and the prefix of a layer's modules.
 struct DecoderNames {
   std::string layer = "model.layers.{}.";
   std::string embedding = "model.embed_tokens";
@@ -15,7 +15,7 @@ struct DecoderNames {
   std::string head = "lm_head";
 };
 
-// What a family says about its layers: how a layer's parameters are added to the list, and how it is computed.
+// A family's own kind of layer: one function adds a layer's parameters to the list, the other computes the layer.
 struct DecoderLayer {
   void (*params)(ParamList& list, const ModelConfig& config) = add_pre_norm_layer;
   Tensor (*forward)(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD,

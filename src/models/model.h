@@ -52,7 +52,7 @@ struct Layer {
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// An array that generation keeps for some layers: one slice for each of `layers`.
+// An array that generation keeps for some layers, with one slice for each layer of `layers`.
 struct CacheArray {
   std::string name;
   LayerSet layers;
@@ -66,16 +66,17 @@ struct CacheArray {
 };
 
 // The arrays that generation keeps for the tokens so far. `filled` (i32 [B]) is the number of these tokens in each row,
-// `real` (i32) the number of a row's new tokens; the tokens after those are padding.
+// `real` (i32) the number of new tokens in a row; the tokens after them are padding.
 struct Cache {
   std::vector<CacheArray> kinds;
   std::vector<Tensor> arrays;  // [layers, ...], one for each of `kinds`
   Tensor filled, real;
 };
 
-// LoRA weights of all experts of a layer and of the router. `gate_up` and `down` are prefixes of ".lora_A.weight"
-// [E, r, in] and ".lora_B.weight" [out, r, E] within the layer, `router` of [r, D] and [E, r]; an empty prefix means no
-// LoRA. The outputs of `gate_up` are in the order of the fused weight; without one, the gate's, then up's.
+// LoRA weights of all experts of a layer and of the router. `gate_up` and `down` are prefixes of ".lora_A.weight" [E,
+// r, in] and ".lora_B.weight" [out, r, E] within the layer, `router` is the prefix of [r, D] and [E, r]. An empty
+// prefix means no LoRA. The outputs of `gate_up` have the order of the fused weight; if there is none, the gate's
+// outputs come first, then up's.
 struct ExpertLora {
   std::string gate_up, down, router;
   double scale = 1, gate_up_scale = 1;
@@ -93,7 +94,7 @@ struct Forward {
   // Adds an adapter's part to a linear layer's result: (layer, module, x, y) -> y'. Null: no adapter.
   std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> adapt;
 
-  // Changes the embedded tokens [B, T, D]. Null: nothing.
+  // Changes the embedded tokens [B, T, D], for example by adding noise. Null: leaves them as they are.
   std::function<Tensor(const Tensor&)> disturb;
 
   std::optional<ExpertLora> expert_lora;
@@ -102,8 +103,7 @@ struct Forward {
   // f32 [2, experts], summed over layers and the tokens of documents: the tokens sent to each expert, and the
   // probability given to it. Null: not computed.
   Tensor router;
-  // Replaces the stored parts of a layer's weights (quantised ones) by the weights. Null: the weights are stored as
-  // they are.
+  // Replaces the stored parts of a layer's quantised weights by the weights themselves. Null: no weights are quantised.
   std::function<void(Layer&)> unpack;
 
   // Returns the layer's slice of a stack that lies in host memory, on the device. Null: all stacks lie on the device.
@@ -112,10 +112,10 @@ struct Forward {
   Tensor tokens, positions, segments;
   Tensor token_types;  // encoders: 0, or 1 in a row's second text; null: all 0
   Tensor lengths;  // i32 [B]: tokens of the whole document, where rope depends on it; null: computed from `positions`
-  std::optional<Cache> cache;  // generation: the cache before; the forward function replaces it by the longer one
+  std::optional<Cache> cache;  // generation: the forward function adds the new tokens to it
 };
 
-// How a family classifies sequences, as Transformers' XForSequenceClassification does.
+// Describes how a family classifies sequences, like Transformers' ...ForSequenceClassification classes.
 struct ClassifierHead {
   std::string architecture;  // "LlamaForSequenceClassification"; empty when Transformers has none
   Pooled pooled = Pooled::kLast;
@@ -153,24 +153,24 @@ struct Family {
 
 // Returns whether export and full tuning copy this tensor of the checkpoint unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether the tensor belongs to a layer after the last one: a head that predicts tokens further ahead, which is
-// not computed.
+// Returns whether the tensor belongs to a layer after the last one: such a layer predicts tokens further ahead, and
+// Fettle does not compute it.
 bool is_beyond_layers(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();
-// Returns the family of config.json's model_type; null when it is not supported.
+// Returns the family for the model_type in config.json; null when that type is not supported.
 const Family* find_family(const nlohmann::json& config);
-// The same; throws UserError that lists the supported ones.
+// Does the same, but throws UserError, which lists the supported types.
 const Family& family_of(const nlohmann::json& config, const std::string& file);
 
-// A family with a model's config and parameters. Most of the program takes a model in this form.
+// A family with a model's config and parameters. Most parts of Fettle get a model in this form.
 struct Model {
   const Family* family;
   ModelConfig config;
   std::vector<Param> params;
 
   const Param& param(const std::string& hf_name) const;
-  // Returns the weight of a linear layer by the layer's name within a layer.
+  // Returns the weight of the linear layer with this name within a layer.
   const Param& linear(const std::string& module) const { return param(family->layer_prefix + module + ".weight"); }
   // Returns the names of the linear layers inside a layer, in order.
   std::vector<std::string> linears() const;

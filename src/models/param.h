@@ -14,10 +14,10 @@
 namespace fettle {
 
 // The initial value of a parameter that is not read from a checkpoint: normal with config.initializer_range, 0, 1, or
-// uniform within +-1 / sqrt(its last dim) (Kaiming's with a = sqrt 5).
+// uniform within +-1 / sqrt(its last dim), which is Kaiming's rule with a = sqrt(5).
 enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 
-// What a parameter does. No code derives this from a name.
+// What a parameter does in the model. No code derives the role from a name.
 enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
@@ -38,12 +38,12 @@ enum class Role {
   kCoefficients,  // learned numbers of other kinds: sinks of attention, short convolutions, decays
   kLoraA,
   kLoraB,
-  kLoraMagnitude,   // DoRA's
+  kLoraMagnitude,   // DoRA's magnitude of each output
   kQuantisedParts,  // codes of a quantised weight, and their scales
 };
 
-// Describes one parameter. If it is in the layers, the program has one stacked parameter [L, ...]. Loading fills it
-// from one checkpoint tensor per layer, and export writes it back to these.
+// Describes one parameter. If every layer has this parameter, the program has one stacked parameter [L, ...]. Loading
+// fills it from one checkpoint tensor per layer, and export writes these tensors again.
 struct Param {
   std::string hf_name;  // Hugging Face's name, {} for the layer's number: "model.layers.{}.self_attn.q_proj.weight"
   Dims dims;  // dims of one layer; for experts dims[0] is their number, and a second {} in hf_name is the expert's
@@ -52,8 +52,8 @@ struct Param {
   LayerSet layers = {};
   Init init = Init::kNormal;
   // Fused modules (q|k|v, gate|up) have a separate dim for their parts, so that each part is split over devices by
-  // itself: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim in their place. -1: dims are the
-  // checkpoint's.
+  // itself: dims[fused] parts of dims[fused + 1]. The checkpoint has one dim in place of the two. -1: dims are the same
+  // as in the checkpoint.
   int fused = -1;
   std::optional<DType> dtype = {};  // nullopt: the dtype that the run gives all parameters
   Memory memory = Memory::kDevice;  // the memory in which the program parameter is
@@ -61,22 +61,22 @@ struct Param {
 
   bool stacked() const { return !layers.numbers.empty(); }
   bool of_experts() const;   // the checkpoint has one tensor per expert
-  bool has_experts() const;  // the weights of a layer's experts, in one tensor or several
+  bool has_experts() const;  // has weights of a layer's experts, in one tensor or several
   bool of_classifier() const { return role == Role::kClassifier || role == Role::kClassifierBias; }
   bool is_lora() const;
-  bool is_embedding() const;  // its rows are looked up by ids
+  bool is_embedding() const;  // ids select its rows
   bool is_bias_or_norm() const;
 
-  // How many leading dims of the program parameter number the checkpoint's tensors: 0, 1 (layers) or 2 (layers and
-  // experts).
+  // Returns how many leading dims of the program parameter count tensors of the checkpoint: 0, 1 (layers) or 2 (layers
+  // and experts).
   int stack_dims() const { return !stacked() ? 0 : of_experts() ? 2 : 1; }
   int64_t layer_count() const { return stacked() ? layers.count() : 1; }
   // The program parameter's name: hf_name, followed by "[2:4]" (first layer, layer after the last) when it was cut.
   std::string stack_name() const;
 
-  // The dims of one tensor in the checkpoint.
+  // Returns the dims of one tensor in the checkpoint.
   Dims stored_dims() const;
-  // The checkpoint's tensors, in the program parameter's order.
+  // Returns the number of the checkpoint's tensors that form the program parameter.
   int64_t stored_count() const;
   std::string stored_name(int64_t index) const;
 };
@@ -85,7 +85,7 @@ struct Param {
 Shape stacked_shape(const Param& param, DType dtype);
 LogicalAxes stacked_axes(const Param& param);
 
-// A size and the logical axis of its dim.
+// The size of a dim and its logical axis.
 struct SizedAxis {
   int64_t size;
   std::string axis;
@@ -115,9 +115,10 @@ class ParamList {
   // Adds a weight [rows, width].
   void embedding(const std::string& module, int64_t rows, int64_t width, Role role = Role::kTokenEmbedding);
   void head(const std::string& module, int64_t vocab, int64_t width);
-  // Adds a scale that starts as `init` and, with `bias`, an offset.
+  // Adds a scale, initialised by `init`, and, with `bias`, an offset.
   void norm(const std::string& module, int64_t size, Init init, bool bias);
-  // Adds a weight [out, in] (or in_first) and, with options.bias, a bias. Fused parts stay apart: [parts, out, in].
+  // Adds a weight [out, in] (or in_first) and, with options.bias, a bias. Fused parts have their own dim: [parts, out,
+  // in].
   void linear(const std::string& module, const SizedAxis& out, const SizedAxis& in, const LinearOptions& options = {});
 
   std::vector<Param> take() { return std::move(params_); }

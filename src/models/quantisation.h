@@ -1,11 +1,11 @@
-// Defines Quantisation: the formats, after bitsandbytes, in which frozen linear layers are stored in 4 or 8 bits.
+// Defines Quantisation: the formats in which frozen linear layers are stored in 4 or 8 bits. They follow bitsandbytes.
 //
 // nf4, fp4 (Dettmers et al. 2023): the elements of a weight in row-major order form blocks of 64. A block stores its
 // largest magnitude (absmax, f32) and one 4-bit code per element, which selects one of 16 values in [-1, 1]. Nested
 // ("double quantisation"): the absmax, minus their mean, form blocks of 256 and are stored in 8 bits of a dynamic map.
-// int8 (the weights of LLM.int8): one absmax per output and 8 bits per element, in steps of absmax / 127.
-// mxfp4 (OCP Microscaling Formats 1.0; GPT-OSS's experts): blocks of 32 along an output's inputs, one code e2m1 per
-// element and one power of two per block.
+// int8 (the weights of LLM.int8): one absmax per output and 8 bits per element, in steps of absmax / 127. mxfp4 (OCP
+// Microscaling Formats 1.0; GPT-OSS's experts): each output's inputs form blocks of 32, with one code e2m1 per element
+// and one power of two per block.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +29,7 @@ struct Quantisation {
 // Returns whether the checkpoint stores the experts in MXFP4.
 bool stores_mxfp4(const nlohmann::json& config);
 // Returns the format of the linear layers that 'quantization_config' of config.json states; nullopt when it is absent
-// or is about experts in MXFP4. Throws UserError when the method or storage is not one of the formats above.
+// or describes experts in MXFP4. Throws UserError when the method or storage is not one of the formats above.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -21,7 +21,7 @@ struct RematPolicy {
   int64_t full_layers(int64_t layers) const { return (layers * full_percent + 50) / 100; }
 };
 
-// All policies, from the one that computes the least again to the one that saves the least.
+// Returns all policies, sorted from the one that recomputes the least to the one that saves the least.
 std::span<const RematPolicy> remat_policies();
 // Throws InternalError when there is no policy of this name.
 const RematPolicy& remat_policy(std::string_view name);

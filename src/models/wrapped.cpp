@@ -14,7 +14,7 @@ DecoderNames names_in_wrapped() {
 
 Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture) {
   text.read = [read = text.read, model_type](const ConfigReader& outer) {
-    // config.json may have these fields at either level. The outer level's value takes precedence.
+    // config.json may have these fields in `text_config` or in the outer object. The outer value takes precedence.
     nlohmann::json inner = outer.inner("text_config").json();
     for (const char* key : {"dtype", "torch_dtype", "quantization_config", "eos_token_id", "bos_token_id",
                             "pad_token_id", "tie_word_embeddings"})

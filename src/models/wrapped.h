@@ -1,4 +1,4 @@
-// Defines the text part of a checkpoint that also has a tower for images: config.json keeps the text model's fields in
+// Defines the text part of a checkpoint that also has a vision tower: config.json keeps the text model's fields in
 // `text_config`, and the text model's tensors begin with "model.language_model." (older: "language_model.model."). Only
 // the text model is computed and trained. Export and full tuning copy the tower's tensors unchanged.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// The names of a text model within such a checkpoint.
+// Returns the names of a text model within such a checkpoint.
 DecoderNames names_in_wrapped();
 
 // Returns `text` as the text part of a checkpoint of this model_type. `text` uses names_in_wrapped().

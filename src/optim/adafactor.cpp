@@ -14,7 +14,7 @@ std::vector<OptimState> adafactor_state(const OptimWeight& weight, const OptimOp
   const Shape whole = weight.shape.with_dtype(DType::kF32);
   std::vector<OptimState> state{{"v", whole, weight.axes}};
   if (weight.is_matrix()) {
-    // Leaves out the dims [first, end).
+    // Returns a state array without the dims [first, end) of the weight.
     auto means = [&](const char* name, int64_t first, int64_t end) {
       OptimState out{name, whole, weight.axes};
       out.shape.dims.erase(out.shape.dims.begin() + first, out.shape.dims.begin() + end);
@@ -33,7 +33,7 @@ std::map<std::string, double> adafactor_scalars(const OptimOptions& options, int
   return {{"learning_rate", rate}, {"beta2", 1 - std::pow(t, options.number("decay_rate"))}};
 }
 
-// Averages over the dims [first, end), which stay with size 1.
+// Averages over the dims [first, end), which remain with size 1.
 Tensor mean(const Tensor& x, int64_t first, int64_t end) {
   Dims dims, kept = x.dims();
   double count = 1;

@@ -5,7 +5,7 @@
 
 namespace fettle {
 
-// State m (signed) and v (unsigned) as blockwise.h stores them, a quarter of AdamW's bytes. Small weights and
+// State m (signed) and v (unsigned), stored as in blockwise.h, with a quarter of AdamW's bytes. Small weights and
 // embeddings use the state of adamw.h.
 UpdateRule adamw_8bit_rule();
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kBlock = 256;
 
-// How the elements of a weight form blocks. Where possible, blocks need no transfer between devices: blocks are parts
-// of a row or several rows. Otherwise, the layer is flattened and padded.
+// How the elements of a weight form blocks. If possible, a block is a part of a row or several rows, so that it needs
+// no transfer between devices. Otherwise, the layer is flattened and padded.
 struct Blocks {
   Dims whole, absmax;  // `whole`: [..., blocks, elements of a block ...]; `absmax`: without the elements
   Dims elements;       // the dims of `whole` that make up a block
@@ -74,7 +74,8 @@ Tensor spread(const Tensor& absmax, const Blocks& blocks) {
   return reshape(absmax, dims);
 }
 
-// Returns `by_decade(i)` for the decade i of each element. `holds(i)` says whether the element has reached decade i.
+// Returns for each element `by_decade(i)`, where i is the element's decade. `holds(i)` says whether the element has
+// reached decade i.
 template <typename Holds, typename Value>
 Tensor choose(Holds holds, Value by_decade) {
   Tensor out = constant(by_decade(0), DType::kF32);
@@ -82,8 +83,8 @@ Tensor choose(Holds holds, Value by_decade) {
   return out;
 }
 
-// Numbers run from 1 through all decades. The first number of a decade equals its count (a power of two). A signed code
-// is 127 +- number; an unsigned code is number - 1.
+// The positive values are numbered from 1 through all decades. The first number of a decade equals the number of its
+// values (a power of two). A signed code is 127 +- number; an unsigned code is number - 1.
 Tensor value_of(const Tensor& codes, DynamicMap map) {
   const Tensor q = convert(codes, DType::kF32);
   const bool is_signed = map == DynamicMap::kSigned;

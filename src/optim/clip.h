@@ -1,4 +1,4 @@
-// Defines gradient clipping by the global norm, as graph functions.
+// Defines gradient clipping by the global norm, as functions that build graphs.
 #pragma once
 
 #include <vector>

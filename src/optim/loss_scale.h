@@ -1,4 +1,5 @@
-// Defines the loss scale, which keeps float16 gradients from becoming zero. It changes as torch.amp.GradScaler does.
+// Defines the loss scale, which keeps float16 gradients from becoming zero. It changes like the scale of
+// torch.amp.GradScaler.
 #pragma once
 
 #include "graph/tensor.h"
@@ -7,7 +8,7 @@ namespace fettle {
 
 // State: f32 [2], the scale and the number of good steps since its last change. A run starts with {kFirstLossScale, 0}.
 constexpr double kFirstLossScale = 65536;
-// Gradients that overflow at this scale cannot be represented in float16.
+// The smallest loss scale. Gradients that overflow even at this scale cannot be represented in float16.
 constexpr double kSmallestLossScale = 1.0 / 1024;
 
 Tensor loss_scale_of(const Tensor& state);  // f32 scalar

@@ -1,4 +1,5 @@
-// Defines Muon, as torch.optim.Muon. Source: Jordan et al. 2024; scaling of the rate to match AdamW's: Liu et al. 2025.
+// Defines Muon, like torch.optim.Muon. Sources: Jordan et al. 2024; Liu et al. 2025 for scaling the rate to match
+// AdamW.
 #pragma once
 
 #include "optim/optimizer.h"
@@ -7,7 +8,7 @@ namespace fettle {
 
 // The matrices of the layers move along their orthogonalised momentum (Newton-Schulz, in bf16). AdamW updates every
 // other weight. State: "momentum" for those matrices, m and v for the others. optim_args: momentum, nesterov, ns_steps,
-// eps, adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: torch's).
+// eps, adjust_lr_fn (match_rms_adamw: the same learning_rate suits both parts; original: the scaling of torch).
 UpdateRule muon_rule();
 
 }  // namespace fettle

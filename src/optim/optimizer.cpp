@@ -23,7 +23,7 @@ bool holds(const OptimRange& range, double x) {
   return high && low && !(range.whole && x != std::floor(x));
 }
 
-// "a whole number >= 1 and <= 99"
+// Returns the range in words: "a whole number >= 1 and <= 99".
 std::string words(const OptimRange& range) {
   const std::string from =
       fmt::format("a {}number {} {}", range.whole ? "whole " : "", range.above ? ">" : ">=", range.least);

@@ -1,7 +1,7 @@
-// Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row: its state, its scalars per
-// step, and its update.
+// Defines Optimizer: an update rule with its hyperparameters. Each rule is one table row with its state, its scalars
+// per step, and its update.
 //
-// The step, the checkpoint, the placement and the memory table use only this interface of a rule.
+// The step, the checkpoint, the placement and the memory table use a rule only through this interface.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,18 @@
 
 namespace fettle {
 
-// A trained weight as a rule sees it: a stack of separate weights, each a vector or a matrix.
+// A trained weight as a rule sees it: an array of separate weights (one per layer), each of which is a vector or a
+// matrix.
 struct OptimWeight {
   Shape shape;  // as stored in the program
   LogicalAxes axes;
-  int64_t stacked = 0;      // number of leading dims that number the weights (layers)
+  int64_t stacked = 0;      // number of leading dims that count the weights (layers)
   double weight_decay = 0;  // multiplied by the learning rate in each step
   double rate = 1;          // factor on the learning rate
-  // Number of trailing dims that are the columns of a matrix. It is 2 where the parts of a fused last dim, one dim in
-  // the checkpoint, are separate dims here.
+  // Number of trailing dims that are the columns of a matrix. It is 2 if the last dim in the checkpoint is fused: its
+  // parts are a separate dim here.
   int64_t columns = 1;
-  bool embedding = false;  // its rows are looked up by ids
+  bool embedding = false;  // ids select its rows
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
@@ -53,7 +54,8 @@ struct OptimRange {
 inline constexpr OptimRange kShare{.least = 0, .most = 1, .below = true};
 inline constexpr OptimRange kAboveZero{.least = 0, .above = true};
 
-// An entry of optim_args that a rule reads. It must be one of `values`; when that is empty, a number in `range`.
+// An entry of optim_args that a rule reads. It must be one of `values`; if `values` is empty, it must be a number in
+// `range`.
 struct OptimArgument {
   std::string_view name;
   std::string_view value;  // the default

@@ -1,4 +1,4 @@
-// Defines learning-rate schedules, as functions of the step.
+// Defines learning-rate schedules, which are functions of the step.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct Schedule {
   std::string type = "linear";  // Hugging Face's lr_scheduler_type
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  double min_rate = 0;      // lowest rate, as a share of the peak: cosine_with_min_lr, polynomial, warmup_stable_decay
+  double min_rate = 0;      // lowest rate, as a share of the peak (cosine_with_min_lr, polynomial, ...)
   double power = 1;         // polynomial
   double cycles = 1;        // cosine_with_restarts
   int64_t decay_steps = 0;  // warmup_stable_decay: how many steps at the end decay
@@ -19,7 +19,7 @@ struct Schedule {
   double multiplier(int64_t step) const;
 };
 
-// Throws UserError that lists the types when `type` is unknown.
+// Throws UserError, which lists the types, when `type` is unknown.
 void check_schedule_type(const std::string& type);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines stochastic gradient descent with momentum, as torch.optim.SGD.
+// Defines stochastic gradient descent with momentum, like torch.optim.SGD.
 #pragma once
 
 #include "optim/optimizer.h"

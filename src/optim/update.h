@@ -1,4 +1,4 @@
-// Defines graph functions that update rules share: a weight's learning rate and its decoupled decay.
+// Defines functions that update rules share: they compute a weight's learning rate and its decoupled decay.
 #pragma once
 
 #include "optim/optimizer.h"

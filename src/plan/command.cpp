@@ -23,8 +23,8 @@ std::optional<FitBy> fit_by(const std::string& word) {
 int show_shards(const Request& request, const PlanOptions& options, std::ostream& out) {
   if (request.mesh_is_auto())
     info(
-        "mesh: auto must compile to choose a mesh, but --shards compiles nothing. The picture has all devices on fsdp; "
-        "give the mesh that `fettle plan` chose to see another one");
+        "mesh: auto must compile to choose a mesh, but --shards compiles nothing. The picture shows all devices on "
+        "fsdp; set the mesh that `fettle plan` chose to see another one");
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);
@@ -34,8 +34,9 @@ int show_shards(const Request& request, const PlanOptions& options, std::ostream
     out << nlohmann::json{{"device", machine.title}, {"shards", placed_json(arrays, mesh)}}.dump(2) << "\n";
     return 0;
   }
-  out << fmt::format("where a step's arrays lie on {}, {}; boxes name the devices that hold a part\n\n{}",
-                     machine.title, mesh_title(mesh), format_placed(arrays, mesh, options.colour));
+  out << fmt::format(
+      "where the arrays of a step are stored on {}, {}; each box names the devices that store a part\n\n{}",
+      machine.title, mesh_title(mesh), format_placed(arrays, mesh, options.colour));
   return 0;
 }
 

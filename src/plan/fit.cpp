@@ -25,7 +25,8 @@ Variant with_size(Variant variant, FitBy by, int64_t size) {
   return variant;
 }
 
-// Between a power of two and the next, the search tries up to 64 sequence lengths.
+// Returns the step between the sequence lengths that the search tries: up to 64 lengths between a power of two and the
+// next.
 int64_t sequence_grain(int64_t length, int64_t splits) {
   const int64_t fine = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length))) / 64;
   return std::max(fine, kPadding * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(splits))));

@@ -78,7 +78,7 @@ std::optional<Machine> Machine::multiplied(int64_t times) const {
 
 namespace {
 
-// Kernels run one after the other, so only the largest workspace counts. The compiler does not know about it.
+// Kernels run one after the other, so only the largest workspace counts. The compiler does not count workspaces.
 CompiledStep with_workspace(CompiledStep step, const Program& program) {
   int64_t workspace = 0;
   for (const KernelUse& use : program.kernels()) workspace = std::max(workspace, use.cost.workspace);

@@ -14,7 +14,7 @@
 
 namespace fettle {
 
-// The number of devices of the request's target and their title ("8 x AMD Instinct MI300X"). `of` loads a plugin only
+// The number of devices of the request's target and their title ("8 x AMD Instinct MI300X"). of() loads a plugin only
 // when the target is this machine. Throws UserError like Machine::of.
 struct MachineSize {
   int64_t hosts = 1, per_host = 1;
@@ -33,10 +33,11 @@ struct CompiledStep {
 // Move-only.
 class Machine {
  public:
-  // Returns the request's target, given as NAME[:DEVICES | :HOSTSxDEVICES] or as the path of a target file; this
-  // machine's devices when it is empty or "this". A target without a count has as many devices as the recipe's mesh (or
-  // device_count) asks for, else one. Throws UserError on malformed text, unknown names, or a plugin of another vendor
-  // than the target's; DeviceError when the plugin does not load, or cannot compile for devices that are not present.
+  // Returns the request's target, given as NAME[:DEVICES | :HOSTSxDEVICES] or as the path of a target file; returns
+  // this machine's devices when the target is empty or "this". A target without a count has as many devices as the
+  // recipe's mesh (or device_count) asks for, else one. Throws UserError on malformed text, unknown names, or a plugin
+  // of another vendor than the target's; DeviceError when the plugin does not load, or cannot compile for devices that
+  // are not present.
   static Machine of(const Request& request);
   // Uses devices of this machine that are already open.
   explicit Machine(Devices& devices);
@@ -47,7 +48,7 @@ class Machine {
   const std::string& capability() const { return run_target_.capability; }
   const RunTarget& run_target() const { return run_target_; }
   const MemoryShare& memory() const;                               // of one device
-  const std::optional<Target>& target() const { return target_; }  // its rates; none: not known
+  const std::optional<Target>& target() const { return target_; }  // has the rates; nullopt: not known
   // Returns a machine with `times` as many devices of the same kind (hosts are filled first). Returns nullopt for
   // devices of this machine.
   std::optional<Machine> multiplied(int64_t times) const;

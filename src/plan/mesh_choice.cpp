@@ -17,7 +17,8 @@ constexpr int kCompiled = 4;          // number of candidates to compile, if at 
 constexpr int kMostCompiled = 8;      // the limit when none of these fits
 constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of each other count as equal
 
-// Rates for a machine without known rates: those of a typical server, whose ratios decide the choice.
+// Rates for a machine whose rates are not known. They are those of a typical server. Only their ratios matter for the
+// choice.
 struct Rates {
   double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
 };
@@ -29,9 +30,10 @@ Rates rates_of(const Machine& machine) {
           std::max(1.0, target.network_gb_per_s) * 1e9};
 }
 
-// Estimates the seconds of a step from sizes alone: the longer of arithmetic and reading the weights, plus the
-// transfers. A micro-batch uses each weight three times (forward, forward again, backward) and gathers an fsdp shard
-// for two of them. tp sums the activations twice per layer and pass. sp gathers keys and values.
+// Estimates the seconds of a step from sizes alone: the larger of two times, arithmetic and reading the weights, plus
+// the time of transfers. A micro-batch uses each weight three times (forward, recomputed forward, backward), and
+// gathers an fsdp shard for two of these uses. tp sums the activations twice per layer and pass. sp gathers keys and
+// values.
 double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const Rates rates = rates_of(machine);
   const ModelConfig& model = run.model.config;
@@ -69,8 +71,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
 
 struct Enumerated {
   std::vector<MeshCandidate> candidates;
-  int64_t smallest_held = 0;  // the least memory of a mesh that divides the sizes but does not fit
-  std::string why_not;        // why the last mesh did not divide
+  int64_t smallest_held = 0;  // the least memory among meshes that divide the sizes but do not fit
+  std::string why_not;        // why the last mesh does not divide the sizes
 };
 
 // Returns the variant with all devices on fsdp.
@@ -100,7 +102,7 @@ Enumerated enumerate(const Request& request, const Machine& machine) {
           candidate.held_bytes = held_bytes(run, fullest_shape(run.batch));
           candidate.guessed_seconds = guess_seconds(run, length, machine);
         } catch (const UserError& error) {
-          out.why_not = error.what();  // a size is not divisible by its axes
+          out.why_not = error.what();  // an axis does not divide a size
           continue;
         }
         if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {

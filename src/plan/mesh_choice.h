@@ -1,4 +1,5 @@
-// Defines the choice of a mesh (`mesh: auto`): it compiles the step for several meshes and takes the fastest that fits.
+// Defines the choice of a mesh (`mesh: auto`): it compiles the step for several meshes and chooses the fastest mesh
+// that fits.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -12,24 +13,24 @@ struct MeshCandidate {
   int64_t held_bytes = 0;        // weights, optimizer state and batch, per device
   double guessed_seconds = 0;    // seconds of a step by guess_seconds; used to order the candidates
   std::optional<StepPlan> plan;  // present for compiled candidates
-  std::string verdict;           // "taken", "does not fit", or why it was not compiled
+  std::string verdict;           // "taken", "does not fit", or why the candidate was not compiled
 };
 
 struct MeshChoice {
-  std::vector<MeshCandidate> candidates;  // the taken one first, then by time
+  std::vector<MeshCandidate> candidates;  // the chosen one first, then sorted by time
   const MeshCandidate& taken() const { return candidates.front(); }
 };
 
 // Chooses among all splits of the machine's devices over dp, fsdp, tp and sp that divide the model's sizes and whose
-// weights, state and batch fit. Orders them by the guess and compiles the first four (more while none fits) and the one
-// with all devices on fsdp. Takes the one with the smallest lower bound; between bounds within 2 %, the schedule's
-// estimate decides. The recipe's per_device_train_batch_size is for a mesh that splits rows over all devices. With tp
-// and sp, fewer devices split the rows, so the candidate's own value is larger. When no compiled candidate fits, the
-// one with the least memory comes first. Throws DoesNotFit when the weights alone do not fit on any mesh, UserError
-// when no mesh divides the model's sizes.
+// weights, state and batch fit. Sorts them by guessed time. Compiles the first four (more as long as none fits) and the
+// mesh with all devices on fsdp. Chooses the mesh with the smallest lower bound; between bounds within 2 %, the
+// schedule's estimate decides. The recipe's per_device_train_batch_size is for a mesh that splits rows over all
+// devices. With tp and sp, fewer devices split the rows, so the candidate's own value is larger. When no compiled
+// candidate fits, the candidate with the least memory comes first. Throws DoesNotFit when the weights alone do not fit
+// on any mesh, UserError when no mesh divides the model's sizes.
 MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
-// Returns the candidates without compiling, best guess first, leaving out those that do not fit.
+// Returns the candidates that may fit, without compiling. The best guess comes first.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
 // With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. Otherwise returns a variant

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kMostCompiledSteps = 3;
 
-// Estimates the peaks of candidates that were not compiled, on the line through the two candidates compiled last. With
-// only one, assumes that each saved byte adds one byte to the peak.
+// Estimates the peaks of candidates that were not compiled, on the line through the last two compiled candidates. If
+// only one was compiled, assumes that each saved byte adds one byte to the peak.
 void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidate& last, const RematCandidate* before) {
   double slope = 1;
   if (before != nullptr && before->saved != last.saved)
@@ -25,8 +25,9 @@ void estimate_peaks(std::vector<RematCandidate>& candidates, const RematCandidat
       candidate.peak = last.peak + static_cast<int64_t>(slope * static_cast<double>(candidate.saved - last.saved));
 }
 
-// Returns the policies that the run can have. Leaves out a policy that saves as many bytes as an earlier one, or more.
-// Also leaves out saving attention's scores, because writing and reading them takes longer than computing them again.
+// Returns the policies that the run can have. Leaves out a policy that saves at least as many bytes as an earlier
+// policy. Also leaves out the policy that saves attention's scores, because writing and reading them takes longer than
+// computing them again.
 std::vector<RematCandidate> candidates_of(const Run& asked, const BatchShape& shape) {
   std::vector<RematCandidate> out;
   for (const RematPolicy& policy : remat_policies()) {
@@ -88,8 +89,8 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
     return choice;
   }
   const MemoryTable held = held_table(asked, {}, "");
-  // A first guess of the memory besides what the layers save: the arrays that stay between steps, the gradients, and
-  // what one layer without rematerialisation saves.
+  // A first guess of the memory that the layers' saved values do not count: the arrays that stay between steps, the
+  // gradients, and the values that one layer saves without rematerialisation.
   const int64_t layers = std::max<int64_t>(1, asked.model.config.num_hidden_layers);
   const int64_t base = held.peak + held.gradients + choice.candidates[0].saved / layers;
   choice.taken = least_that_fits(choice.candidates, choice.room.bytes, base, peak_of);
@@ -135,7 +136,7 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
 }
 
 std::string format_remat(const RematChoice& choice) {
-  std::string text = fmt::format("gradient_checkpointing: auto takes {}", choice.policy());
+  std::string text = fmt::format("gradient_checkpointing: auto chooses {}", choice.policy());
   if (choice.room.bytes == 0) return text + ", because the device's memory limit is not known";
   text += fmt::format("; a step may take {} ({})", size_text(choice.room.bytes), choice.room.rule);
   for (size_t i = 0; i < choice.candidates.size(); ++i) {

@@ -1,5 +1,5 @@
-// Defines the choice of what layers save for the backward pass (`gradient_checkpointing: auto`): the policy that
-// computes the least again among those that fit, by the compiler's count of the step's memory.
+// Defines the choice of what layers save for the backward pass (`gradient_checkpointing: auto`). Among the policies
+// that fit, by the compiler's count of the step's memory, it chooses the one that recomputes the least.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace fettle {
 struct RematCandidate {
   std::string policy;  // name of a RematPolicy
   int64_t saved = 0;   // bytes that loops save on one device, from the graph
-  int64_t peak = 0;    // the compiler's count; when it was not compiled, an estimate from those that were
+  int64_t peak = 0;    // the compiler's count; an estimate if the candidate was not compiled
   bool compiled = false;
 };
 
@@ -31,20 +31,22 @@ struct RematChoice {
 // Compiles a step with a policy and returns the compiler's count of its memory.
 using PeakOf = std::function<int64_t(const RematPolicy& policy)>;
 
-// Returns the index of the first candidate that fits into `room`, else the last one. Compiles at most three.
-// The first is the one that should fit by `base`, a guess of the other memory, plus its saved bytes. The others are
-// chosen by a line (peak against saved bytes) through those that were compiled. Fills in the peaks.
+// Returns the index of the first candidate that fits into `room`, else the last one. Compiles at most three candidates.
+// The first one is chosen by a guess: `base` (the other memory) plus the candidate's saved bytes should fit. The next
+// ones are chosen by the line (peak over saved bytes) through the compiled candidates. Sets the peaks of all
+// candidates.
 size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, int64_t base, const PeakOf& peak_of);
 
-// Chooses for steps of this shape and the target's room. `asked` is the run with any policy. Leaves out a policy that
-// saves as many bytes as an earlier one, or more. When the room is not known, takes the last policy.
+// Chooses the policy for steps of this shape and for the memory that the target offers. `asked` is the run with any
+// policy. Leaves out a policy that saves at least as many bytes as an earlier policy. If the memory is not known,
+// chooses the last policy.
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
-// Returns the run as it trains on these devices: with the policy of the recipe, else with that of the checkpoint that
-// it continues from (`written`; empty: none), else with the one that choose_remat takes. Prints the choice.
+// Returns the run as it trains on these devices: with the policy of the recipe, else with the policy of the checkpoint
+// from which it continues (`written`; empty: none), else with the policy that choose_remat chooses. Prints the choice.
 Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);
 
-// Makes the plan of a request's variant with the policy that choose_remat takes.
+// The plan of a request's variant with the policy that choose_remat chooses.
 struct PlannedRemat {
   RematChoice choice;
   StepPlan plan;

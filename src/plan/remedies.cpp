@@ -16,7 +16,7 @@ class Search {
   std::vector<Remedy> find() {
     const Run& run = plan_.run;
     const bool held_fits = plan_.memory.peak - plan_.memory.temporaries <= plan_.memory.share.limit;
-    if (held_fits) {  // else weights and state alone are too large, and smaller activations do not help
+    if (held_fits) {  // otherwise weights and state alone are too large: smaller activations do not help
       if (run.remat.saves != Remat::kFull) {
         Variant changed = plan_.variant;
         changed.gradient_checkpointing = "full";
@@ -54,7 +54,8 @@ class Search {
     }
   }
 
-  // Temporaries grow with the rows. Tries the share of the rows that should fit, then one row.
+  // Tries fewer rows, because temporaries grow with the rows: first the share of the rows that should fit, then one
+  // row.
   void fewer_rows() {
     const int64_t rows = plan_.run.rows_per_device;
     const auto room = static_cast<double>(plan_.memory.head_room() + plan_.memory.temporaries);

@@ -1,4 +1,4 @@
-// Defines find_remedies: changes that make a step fit. Each is compiled to prove that it fits.
+// Defines find_remedies: changes that make a step fit. Each change is compiled to prove that it fits.
 #pragma once
 
 #include "plan/step_plan.h"
@@ -10,10 +10,10 @@ struct Remedy {
   MemoryTable memory;  // with the change
 };
 
-// Returns changes of the recipe or the machine that make `plan` (which does not fit) fit, those with the smallest
-// drawbacks first: full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices, lora instead
-// of full. Each change is tried alone. Changes whose sizes already exceed the memory are not compiled. Returns an empty
-// list when no single change is enough. Compiles up to about six times.
+// Returns changes of the recipe or the machine with which `plan` fits (without them it does not). The changes with the
+// smallest drawbacks come first: full rematerialisation, fewer rows at a time, shorter rows, offloading, more devices,
+// lora instead of full. Each change is tried alone. Changes whose sizes already exceed the memory are not compiled.
+// Returns an empty list when no single change is enough. Compiles up to about six times.
 std::vector<Remedy> find_remedies(const StepPlan& plan, const Request& request, const Machine& machine);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Formats a plan: as text for people, as JSON for scripts.
+// Formats a plan as text for people and as JSON for scripts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +11,8 @@
 
 namespace fettle {
 
-// The command's results: the plan; the choice of the mesh, with mesh: auto; the choice of what layers save, with
-// gradient_checkpointing: auto; remedies when the plan does not fit.
+// The results of the command: the plan; with `mesh: auto`, the choice of the mesh; with `gradient_checkpointing: auto`,
+// the choice of what layers save; and remedies when the plan does not fit.
 struct PlanResult {
   StepPlan plan;
   std::optional<MeshChoice> choice;

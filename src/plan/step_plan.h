@@ -28,8 +28,8 @@ struct StepPlan {
   double compile_seconds = 0;
 
   int64_t tokens() const { return rows * length; }
-  // Returns the lower bound of the step's seconds: the longest of arithmetic, memory, links and host link, at data
-  // sheet rates. 0: not known.
+  // Returns the lower bound of the step's seconds: the longest of the times for arithmetic, memory, links and host
+  // link, at the rates of the data sheet. 0 means not known.
   double seconds_bound() const;
 };
 

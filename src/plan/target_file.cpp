@@ -21,7 +21,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct FilePlace {
   std::string file;
-  // Returns "figures.yaml:3", or the file alone when the line is not known.
+  // Returns "figures.yaml:3", or only the file when the line is not known.
   std::string at(const YAML::Node& node) const {
     return node.Mark().line < 0 ? file : fmt::format("{}:{}", file, node.Mark().line + 1);
   }
@@ -109,8 +109,8 @@ void read(Struct& to, const std::vector<Key<Struct>>& keys, const std::vector<st
   if (!all) return;
   for (const Key<Struct>& key : keys) {
     if (key.required && !map[std::string(key.name)])
-      throw UserError("{}: {} is missing; give it, or set `like: mi300x` to take it from a known target", place.at(map),
-                      key.name);
+      throw UserError("{}: {} is missing; add it, or set `like: mi300x` to use the value of a known target",
+                      place.at(map), key.name);
   }
 }
 
@@ -148,20 +148,21 @@ Target read_target(const std::filesystem::path& file) {
   if (target.title.empty()) target.title = target.name;
   const Vendor* vendor = vendor_named(target.plugin);
   if (vendor == nullptr || vendor->target_platform.empty())
-    throw UserError("{}: plugin is '{}', wanted one that compiles for devices that are not here: {}",
+    throw UserError("{}: plugin is '{}', wanted a plugin that can compile for devices that are not present: {}",
                     place.at(root["plugin"]), target.plugin, fmt::join(vendors_with_targets(), " or "));
   const YAML::Node chip = root["chip"];
-  if (chip && !chip.IsMap()) throw UserError("{}: chip is not a map of figures", place.at(chip));
+  if (chip && !chip.IsMap()) throw UserError("{}: chip is not a map of keys and numbers", place.at(chip));
   if (chip && !target.config.empty())
     throw UserError("{}: chip and config are alternatives; remove one of them", place.at(chip));
   if (!chip && target.config.empty() && !like)
-    throw UserError("{}: chip and config are both missing; give one of them, or `like: mi300x`", place.at(root));
+    throw UserError("{}: chip and config are both missing; set one of them, or `like: mi300x`", place.at(root));
   if (chip) read(target.chip, kChip, {}, chip, !like, place);
   if (target.config.empty()) {
     // The plugin ends the process when it gets a chip of another vendor.
     if (vendor_of_capability(target.chip.capability) != vendor)
-      throw UserError("{}: capability {} does not belong to plugin {}; give a chip of that plugin, or remove plugin",
-                      place.at(root), target.chip.capability, target.plugin);
+      throw UserError(
+          "{}: capability {} does not belong to plugin {}; use a chip of that plugin's vendor, or remove plugin",
+          place.at(root), target.chip.capability, target.plugin);
     target.config = config_text(target);
   }
   return target;

@@ -51,8 +51,8 @@ std::string find_arithmetic_fault(Devices& devices) {
         relative_distance(doubles(shard), product(&x.as<float>()[box.start[0] * kSize], w.as<float>().data()));
     if (!(off <= kRounding))
       return fmt::format(
-          "device {} of {} does not compute: its product of two small matrices is off by {:.0f} % of the right one's "
-          "norm",
+          "device {} of {} does not compute: its product of two small matrices differs from the right product by "
+          "{:.0f} % of its norm",
           i, devices.title(), 100 * off);
   }
   return "";

@@ -1,5 +1,5 @@
-// Defines the check that devices compute correctly. With a broken driver or stand-in libraries, programs may run
-// without an error and return whatever was in memory.
+// Defines the check that devices compute correctly. With a broken driver or with stand-in libraries, a program may run
+// without an error and return numbers that happened to be in memory.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace fettle {
 // device; empty when all products are right. Throws DeviceError when the program does not compile or run.
 std::string find_arithmetic_fault(Devices& devices);
 
-// Throws DeviceError with that fault; when arithmetic_is_waived(), only warns.
+// Throws DeviceError with the fault that find_arithmetic_fault finds; when arithmetic_is_waived(), only warns.
 void require_arithmetic(Devices& devices);
 
 // Returns whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is set. Tests that run a plugin without its hardware set it.

@@ -45,15 +45,16 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
-        "plugin {} keeps a table of {} in the host's memory for {} on each of {} devices, but only {} are free: lower "
-        "gpu_memory_utilization ({:g}), or show it fewer devices ({})",
+        "plugin {} keeps a table of {} in host memory to manage {} on each of {} devices, but only {} are free: lower "
+        "gpu_memory_utilization ({:g}), or make fewer devices visible to it ({})",
         plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
         plugin.vendor().driver.visible_devices);
   return least;
 }
 
-// Returns the devices that this process takes of its host's: an equal share for each process there. Empty, which means
-// all, when the process is alone on its host or when the launcher shows each process its own devices.
+// Returns the devices of the host that this process uses. The processes on a host share its devices equally. The result
+// is empty, which means all devices, when the process is alone on its host or when the launcher shows each process only
+// its own devices.
 std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
   const std::string shown = variable.empty() ? "" : environment(variable.c_str());
@@ -81,8 +82,8 @@ Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequ
   } else if (request.run != nullptr) {
     const int processes = request.run->size();
     if (request.count % processes != 0)
-      throw UserError("device_count or mesh asks for {} devices, which do not divide over {} processes", request.count,
-                      processes);
+      throw UserError("device_count or mesh asks for {} devices, which cannot be divided evenly over {} processes",
+                      request.count, processes);
     options.device_count = static_cast<int>(request.count) / processes;
   }
   options.memory_fraction = share.total > 0 ? share.fraction() : request.memory_utilization;
@@ -111,7 +112,7 @@ Devices::Devices(const DeviceRequest& request)
     if (run_ != nullptr && request.count < count_)
       throw UserError(
           "device_count or mesh asks for {} devices, but the processes have {} together; with several processes, all "
-          "devices take part: ask for {}, or show the processes fewer",
+          "devices take part: ask for {}, or make fewer devices visible to the processes",
           request.count, count_, count_);
     count_ = request.count;
   }
@@ -181,8 +182,8 @@ bool Devices::all_have(bool here) const {
   return std::ranges::all_of(all, [](const std::string& one) { return one == "1"; });
 }
 
-// Returns whether every process finds the program in its compile cache. All processes must compile a program, or none:
-// while they compile, they share the measurements of kernels. Throws UserError when the programs differ.
+// Returns whether every process finds the program in its compile cache. Either all processes compile a program or none
+// does, because the compilers exchange measurements of kernels. Throws UserError when the programs differ.
 bool Devices::all_store(const Program& program, const std::string& text) const {
   const bool here = cache_ && cache_->memory_stats(client_, text, options_of(program));
   if (run_ == nullptr) return here;

@@ -27,9 +27,8 @@ struct DeviceRequest {
   double memory_utilization = 0;
   std::string memory_utilization_at;           // where the recipe sets it, for messages; empty: not set
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
-  bool require_arithmetic =
-      true;                   // refuse devices that compute wrongly (programs/arithmetic.h); the CPU is not checked
-  Rendezvous* run = nullptr;  // the processes that share the work; null: this one alone
+  bool require_arithmetic = true;  // refuse devices that compute wrongly (arithmetic.h); the CPU is not checked
+  Rendezvous* run = nullptr;       // the processes that share the work; null: only this process
 };
 
 class Devices {
@@ -57,7 +56,7 @@ class Devices {
   // Returns the compiler's count of the program's memory, from the compile cache if the program is there. Otherwise
   // compiles it and keeps the result for the next compile() of the same program.
   MemoryStats memory_stats(const Program& program);
-  // Whether all processes of the run have what this one has or lacks. All must call it at the same place.
+  // Returns whether `here` is true in all processes of the run. All processes must call this at the same point.
   bool all_have(bool here) const;
   bool on_host() const;                                          // the devices are the host's own processors
   int64_t local_count() const { return client_.local_count(); }  // devices that this process controls
@@ -81,7 +80,7 @@ class Devices {
 // Device arrays by program input name.
 using Bindings = std::map<std::string, DeviceBuffer*>;
 
-// Runs the program with its inputs found by name. Throws InternalError when one is missing.
+// Runs the program. Its inputs are looked up by name in the bindings. Throws InternalError when one is missing.
 std::map<std::string, DeviceBuffer> run_program(const Executable& executable, const Bindings& inputs);
 
 // Uploads a value that every device gets as a whole.

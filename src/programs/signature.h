@@ -1,4 +1,4 @@
-// Defines the conversion from graph to runtime: partitions become layouts, a program becomes a signature.
+// Defines the conversion from graph types to runtime types: partitions become layouts, a program becomes a signature.
 #pragma once
 
 #include "graph/program.h"

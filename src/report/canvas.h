@@ -16,7 +16,7 @@ struct Colour {
 };
 constexpr Colour kInk{0.13, 0.15, 0.19}, kFaint{0.42, 0.45, 0.5}, kGrid{0.9, 0.91, 0.93};
 
-// Draws in points; the origin is the top left corner.
+// Draws on a picture. Lengths are in points; the origin is the top left corner.
 class Canvas {
  public:
   explicit Canvas(cairo_t* cairo);
@@ -25,7 +25,7 @@ class Canvas {
   void line(double x0, double y0, double x1, double y1, Colour c, double width);
   void box(double x, double y, double width, double height, Colour c);
   void dot(double x, double y, double radius, Colour c);
-  // `along` aligns the text: 0 begins at x, 0.5 is centred on x, 1 ends at x.
+  // `along` aligns the text: with 0 it begins at x, with 0.5 it is centred on x, with 1 it ends at x.
   void text(double x, double y, const std::string& text, double along, double size, Colour c, bool bold = false);
   void text_upwards(double x, double y, const std::string& text, double size, Colour c, double along = 0.5);
   // Shortens the title with an ellipsis to at most `most` points.

@@ -15,8 +15,8 @@ struct Confusion {
 };
 
 // Writes STEM.png and STEM.svg: one line per true label, one column per predicted label. The darker a cell, the larger
-// its share of the line. Correct cells are blue, wrong ones orange. A cell shows its count where there is room. Equal
-// counts give equal bytes. Throws UserError when a file is not writable.
+// its share of the line. Correct cells are blue, wrong ones orange. A cell shows its count if the cell is large enough.
+// Equal counts give equal bytes. Throws UserError when a file is not writable.
 void write_confusion_plot(const std::filesystem::path& stem, const Confusion& confusion);
 
 }  // namespace fettle

@@ -158,7 +158,7 @@ void append_progress(const fs::path& file, const std::vector<ProgressRecord>& re
   const bool part = written >= 0 && written != static_cast<ssize_t>(lines.size());
   int error_number = written < 0 ? errno : part ? ENOSPC : 0;
   if (part && ftruncate(fd, end) != 0) error_number = errno;
-  if (::close(fd) != 0 && error_number == 0) error_number = errno;  // network file systems report a full disk here
+  if (::close(fd) != 0 && error_number == 0) error_number = errno;  // network file systems report a full disk at close
   if (error_number != 0) throw_file_error("write", file, error_number);
 }
 

@@ -1,5 +1,5 @@
 // Writes the log files of a run. trainer_state.json and *_results.json have the format of Hugging Face's Trainer,
-// trainer_log.jsonl that of LLaMA-Factory. Pure functions on structs; a resumed run continues both logs.
+// trainer_log.jsonl that of LLaMA-Factory. A resumed run continues both logs.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace fettle {
 
-// One entry of log_history: a training record has loss, an evaluation record eval_loss, the last one train_runtime.
+// One entry of log_history: a training record has `loss`, an evaluation record has `eval_loss`, and the last record has
+// `train_runtime`.
 struct LogRecord {
   int64_t step = 0;
   double epoch = 0;
   std::map<std::string, double> values;  // "loss", "grad_norm", "learning_rate", "eval_loss", "eval_runtime", ...
 };
 
-// trainer_state.json.
+// The content of trainer_state.json.
 struct TrainerState {
   int64_t global_step = 0;
   int64_t max_steps = 0;
@@ -35,7 +36,7 @@ struct TrainerState {
 };
 
 std::string to_json(const TrainerState& state);
-// Missing fields keep their defaults; unknown fields are ignored. Throws UserError that names file and field.
+// Missing fields keep their defaults; unknown fields are ignored. Throws UserError, which names file and field.
 TrainerState read_trainer_state(const std::filesystem::path& file);
 void write_trainer_state(const std::filesystem::path& file, const TrainerState& state);
 // Removes records after `step`, so that a resumed run continues the log.
@@ -60,8 +61,8 @@ void append_progress(const std::filesystem::path& file, const std::vector<Progre
 // file.
 void cut_progress_after(const std::filesystem::path& file, int64_t step);
 
-// train_results.json / eval_results.json (`split`_results.json), and all_results.json, which keeps the entries of
-// earlier calls. Keys sorted, indent 4, as Trainer.save_metrics.
+// Writes `split`_results.json (train_results.json or eval_results.json), and all_results.json, which keeps the entries
+// of earlier calls. Keys are sorted and the indent is 4, as in Trainer.save_metrics.
 void write_results(const std::filesystem::path& folder, const std::string& split,
                    const std::map<std::string, double>& metrics);
 

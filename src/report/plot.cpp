@@ -25,7 +25,7 @@ Points finite(const Points& points) {
   return out;
 }
 
-// Keeps the smallest and largest of each group of consecutive points, so that spikes remain visible.
+// Keeps the smallest and the largest point of each group of consecutive points, so that spikes remain visible.
 Points thin(const Points& points) {
   if (points.size() <= kMostPoints) return points;
   const size_t run = (2 * points.size() + kMostPoints - 1) / kMostPoints;
@@ -47,7 +47,7 @@ struct Axis {
       out.push_back(i * tick + 0.0);  // never -0
     return out;
   }
-  // Returns the position of `value` between the ends, 0..1.
+  // Returns the position of `value` between the two ends of the axis, as 0 to 1.
   double at(double value) const { return (value - low) / (high - low); }
 };
 

@@ -145,7 +145,7 @@ ProgressView Progress::view() const {
 double data_sheet_flops(const std::string& kind, DType compute) {
   if (compute != DType::kBF16 && compute != DType::kF16) return 0;
   const std::string device = plain(kind);
-  // These cards have a name in the table but a different speed.
+  // The names of these cards contain a name in the table, but the cards have another speed.
   for (const char* other : {"pcie", "nvl", "laptop", "mig", "maxq"})
     if (device.find(other) != std::string::npos) return 0;
   const Target* best = nullptr;
@@ -163,7 +163,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
   if (compute != DType::kF32) ways.push_back(DType::kF32);
   double best = 0;
   for (const DType dtype : ways) {
-    // Large matrices keep many cores busy; small ones finish in time on few cores.
+    // Large matrices keep many cores busy. Small ones take little time on few cores.
     for (int64_t n : {512, 1024, 2048}) {
       const double seconds = seconds_of(n, dtype);
       best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);
@@ -176,7 +176,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 double peak_flops(const Devices& devices, DType compute) {
   if (devices.client().platform_name() != "cpu")
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
-  if (devices.local_count() < devices.count()) return 0;  // each process would run other products
+  if (devices.local_count() < devices.count()) return 0;  // the processes would run different products
   return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
 }
 

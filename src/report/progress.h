@@ -1,7 +1,7 @@
 // Defines Progress, which shows the progress of a run, and the banners before and after it.
 //
-// Tokens do not include padding. Times do not include steps that compiled something, or work between steps (evaluation,
-// saving).
+// Tokens do not include padding. Times do not include steps in which a program was compiled, or work between steps
+// (evaluation, saving).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct ProgressView {
   std::optional<double> seconds_left;
 };
 
-// "step 120/900 (13%) | epoch 0.40 | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of peak |
-// 1.9 GB of 23.4 GB | 0:08:12 left"
+// Formats the values: "step 120/900 (13%) | epoch 0.40 | loss 1.8342 | lr 9.6e-05 | grad 0.71 | 1,520 tokens/s | 62% of
+// peak | 1.9 GB of 23.4 GB | 0:08:12 left".
 std::string format_progress(const ProgressView& view);
 
 struct ProgressOptions {
@@ -56,7 +56,7 @@ class Progress {
   void start_step();
   void finish_step(const StepReport& report);
 
-  // These two cover the timed steps since the last call of mark(). nullopt when there is none.
+  // These two functions cover the timed steps since the last call of mark(). They return nullopt when there are none.
   std::optional<double> tokens_per_second() const { return rate(span().tokens, span().seconds); }
   std::optional<double> share() const;  // of the peak speed
   void mark() { marked_ = all_; }       // starts a new span (after a log record)
@@ -77,7 +77,7 @@ class Progress {
   Clock::time_point begin_, step_begin_, shown_;
   StepReport latest_;
   int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0;
-  Sums all_, marked_;  // of timed steps
+  Sums all_, marked_;  // sums over timed steps
 };
 
 // Returns the FLOP/s of one GPU's matrix products from its maker's data sheet, by DeviceInfo::kind; 0 when not known.
@@ -91,7 +91,7 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
 // CPUs, it is the best of a few matrix products measured here (about 0.3 s). 0 when not known.
 double peak_flops(const Devices& devices, DType compute);
 
-// The figures of the start banner, which has the text of Hugging Face's Trainer.
+// The numbers in the start banner, which has the text of Hugging Face's Trainer.
 struct RunFigures {
   int64_t examples = 0;
   double epochs = 0;
@@ -102,7 +102,7 @@ struct RunFigures {
   std::string devices;       // Devices::title()
 };
 
-// Formats "***** Running training *****" and a line per figure; no newline at the end.
+// Formats "***** Running training *****" and a line per number; no newline at the end.
 std::string format_banner(const RunFigures& figures);
 
 // Formats "***** train metrics *****" and a line per metric, like Trainer.log_metrics: sorted by name, *_runtime as a

@@ -26,7 +26,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
-// What trackers need to know about the run, which continues `record`.
+// Returns what trackers need to know about the run, which continues `record`.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ContentKey id;
@@ -81,7 +81,7 @@ void Recorder::write_lines() {
   try {
     append_progress(folder_ / "trainer_log.jsonl", unwritten_);
     unwritten_.clear();
-    if (waiting > 1) info("trainer_log.jsonl can be written again; it now has the {} earlier lines too", waiting - 1);
+    if (waiting > 1) info("trainer_log.jsonl can be written again; it now also has the {} earlier lines", waiting - 1);
   } catch (const Error& error) {
     if (waiting == 1) warn("{}; this line is written with the next one, and training continues", error.what());
   }

@@ -1,4 +1,5 @@
-// Defines Recorder, which writes and shows the record of a run: trainer_log.jsonl, trainer_state.json, plots, lines.
+// Defines Recorder, which writes and shows the record of a run: trainer_log.jsonl, trainer_state.json, plots and
+// progress lines.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +19,8 @@ namespace fettle {
 // one. Training continues.
 class Recorder {
  public:
-  // `resumed` is the checkpoint's record, which the new one continues; empty at the start of a run. `writes` false: the
-  // record is kept, but neither written nor shown, because another process of the run does that.
+  // `resumed` is the record in the checkpoint, which the new record continues; it is empty at the start of a run. If
+  // `writes` is false, the record is kept, but neither written nor shown, because another process of the run does that.
   Recorder(const Run& run, const RunLength& length, const ProgressOptions& shown, RunRecord resumed,
            bool writes = true);
 
@@ -30,9 +31,9 @@ class Recorder {
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
   const RunRecord& record() const { return record_; }
-  // Whether the last evaluation is the best one so far.
+  // Returns whether the last evaluation is the best one so far.
   bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
-  // Whether the run must end because the last evaluations were not better (early_stopping_patience).
+  // Returns whether the run must end because the last evaluations were not better (early_stopping_patience).
   bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
   // Writes trainer_state.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
@@ -55,10 +56,10 @@ class Recorder {
   Trackers trackers_;
   std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
   int64_t not_better_ = 0;                         // BestEvaluation::not_better
-  int64_t steps_here_ = 0;                         // of this process
+  int64_t steps_here_ = 0;                         // steps that this process did
   double save_stall_ = 0;                          // seconds that training waited for checkpoints
   double seconds_ = 0;                             // runtime of this process when its figures were written
-  std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: there was none
+  std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: no evaluation yet
 };
 
 // Prints the start banner and the remarks of the data report.

@@ -19,7 +19,7 @@ struct LogSums {
   std::map<std::string, std::pair<double, int64_t>> metrics;  // sum and number of steps, since the last log record
   double total_loss = 0;                                      // sum over `total_steps` steps since the run's start
   int64_t total_steps = 0;
-  int64_t overflows = 0;  // steps that were run again with a smaller loss scale, since the run's start
+  int64_t overflows = 0;  // steps that ran again with a smaller loss scale, since the run's start
 
   bool operator==(const LogSums&) const = default;
 };
@@ -30,7 +30,7 @@ struct RunRecord {
   LocalTime started = LocalTime::now();  // when the run first started; resumed runs keep it for dates in chat templates
 };
 
-// Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.
+// Returns the sums as JSON. Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.
 nlohmann::json to_json(const LogSums& sums);
 // Reads what to_json() made. Fields that are missing stay zero. Throws UserError for values of another type.
 LogSums read_log_sums(const nlohmann::json& fields);

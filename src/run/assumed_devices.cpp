@@ -28,7 +28,7 @@ TargetWords parse_target(const std::string& text) {
   TargetWords words{(*match)[1], hosts.empty() ? 1 : std::stoll(hosts), std::nullopt};
   if (!devices.empty()) words.devices = std::stoll(devices);
   if (words.hosts * words.devices.value_or(1) > kMostDevices)
-    throw UserError("target: {} has {} devices; at most {} can be planned for", text, words.hosts * *words.devices,
+    throw UserError("target: {} has {} devices; a plan can have at most {}", text, words.hosts * *words.devices,
                     kMostDevices);
   return words;
 }

@@ -9,10 +9,11 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns device_count, else the product of the mesh's axes; none when the recipe sets neither, or only `mesh: auto`.
+// Returns device_count, else the product of the mesh's axes. Returns nothing when the recipe sets neither, or only
+// `mesh: auto`.
 std::optional<int64_t> asked_devices(const Recipe& recipe);
 
-// A target as NAME, NAME:DEVICES or NAME:HOSTSxDEVICES.
+// A target that the recipe gives as NAME, NAME:DEVICES or NAME:HOSTSxDEVICES.
 struct TargetWords {
   std::string name;
   int64_t hosts = 1;

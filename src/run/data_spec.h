@@ -1,4 +1,4 @@
-// Defines data_spec: what a recipe says about its data.
+// Defines data_spec, which collects what a recipe says about its data.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

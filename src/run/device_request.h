@@ -7,7 +7,7 @@ namespace fettle {
 
 struct Recipe;
 
-// Requests `device_count` devices, else as many as the mesh has, else all.
+// Requests `device_count` devices; without it, as many as the mesh has; without either, all.
 DeviceRequest device_request(const Recipe& recipe);
 
 }  // namespace fettle

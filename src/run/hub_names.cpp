@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The repository that the text names; none when it is a file or folder here, or cannot be a name on a hub.
+// Returns the repository that the text names; nothing when it is a file or folder on this machine, or cannot be a name
+// on a hub.
 std::optional<RepoName> remote_name(const std::string& text) {
   std::error_code ignored;
   if (text.empty() || fs::exists(fs::symlink_status(text, ignored))) return std::nullopt;
@@ -56,7 +57,7 @@ void fetch_models(Recipe& recipe, ModelRepository::Weights weights) {
     recipe.hub_names[folder.string()] = repo->id;
     name = folder.string();
   };
-  // A GGUF file becomes a folder in Hugging Face's layout.
+  // Turns a GGUF file into a folder in Hugging Face's layout.
   const auto unpack = [&](std::string& name) {
     const std::optional<fs::path> file = name.empty() ? std::nullopt : find_gguf(name);
     if (!file) return;

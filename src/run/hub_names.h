@@ -11,20 +11,21 @@ namespace fettle {
 
 struct Recipe;
 
-// The environment's settings, changed by use_modelscope, hub_token and cache_dir.
+// Returns the settings of the environment, changed by the keys use_modelscope, hub_token and cache_dir.
 HubSettings hub_settings(const Recipe& recipe);
 
-// Replaces a model_name_or_path, adapter_name_or_path or ref_model that is a name on a hub by its folder in the hub's
-// cache, and fetches missing files. Files and folders on this machine come first. `weights` says whether the command
-// reads the model's weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
+// If model_name_or_path, adapter_name_or_path or ref_model is a name on a hub, fetches its missing files and replaces
+// the name by the folder in the hub's cache. A file or folder on this machine with that name takes precedence.
+// `weights` says whether the command reads the model's weights; adapters are always fetched, because they are small.
+// Throws UserError like Snapshot.
 void fetch_models(Recipe& recipe, ModelRepository::Weights weights);
 
-// Fetches the models and the rows that the recipe names, to copy them to machines without a network. Writes their paths
-// to `out`.
+// Fetches the models and the rows that the recipe names, so that the user can copy them to machines without a network.
+// Writes their paths to `out`.
 void fetch_recipe(const Recipe& recipe, std::ostream& out);
 
-// Returns the folder that `name` means, fetching a model's tokenizer and config if it is on a hub. For commands that
-// read no recipe.
+// Returns the folder that `name` means. If `name` is a model on a hub, fetches its tokenizer and config. For commands
+// that read no recipe.
 std::string local_tokenizer(const std::string& name);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines settled_labels: the labels that a recipe trains or evaluates.
+// Defines settled_labels, which finds the labels that a recipe trains or evaluates.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ struct Recipe;
 LabelRequest label_request(const Recipe& recipe);
 
 // When rows may be read to find their labels: always, or only when the number of labels is not known otherwise. A plan
-// needs only the number.
+// needs only the number of labels.
 enum class ReadLabels { kAlways, kIfUnnamed };
 
 // Returns the labels of a stage that trains labels; none for other stages. `config` is the model's config.json, called

@@ -33,7 +33,7 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   return {layers.begin(), layers.end()};
 }
 
-// LoRA weights of experts support no variants of LoRA. PEFT refuses or ignores these keys for experts too.
+// LoRA weights of experts do not support the variants of LoRA. PEFT also refuses or ignores these keys for experts.
 void check_expert_lora(const Recipe& recipe) {
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
@@ -42,14 +42,14 @@ void check_expert_lora(const Recipe& recipe) {
   for (const auto& [asked, key] : others)
     if (asked)
       throw UserError(
-          "{}: {} does not go with target_parameters: adapters of experts are plain LoRA; remove one of the two",
+          "{}: {} cannot be combined with target_parameters: adapters of experts are plain LoRA; remove one of the two",
           recipe.where(key), key);
 }
 
 }  // namespace
 
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
-  // The head is trained whole, and saved with the adapter.
+  // The head is trained in full, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
       for (const std::string& module : model.family->classifier.saved)
@@ -62,7 +62,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     if (recipe.set_at.contains("lora_rank") && recipe.lora_rank != options.rank)
       warn("{}: lora_rank has no effect: the adapter {} has {}", recipe.where("lora_rank"), adapter, options.rank);
     if (recipe.use_dora && !options.dora)
-      warn("{}: use_dora has no effect: the adapter {} has none", recipe.where("use_dora"), adapter);
+      warn("{}: use_dora has no effect: the adapter {} was trained without DoRA", recipe.where("use_dora"), adapter);
     if (!options.parameters.empty()) check_expert_lora(recipe);
     return with_head(options);
   }

@@ -21,14 +21,17 @@ void check_positions(const Run& run, const Examples& examples) {
         "{}: the row has {} tokens, but the model's table has {} positions; set cutoff_len: {} (overlength says "
         "whether longer rows are cut or dropped)",
         examples.source(at), longest, known, known);
-  warn("{}: the row has {} tokens, but the model was made for {} (max_position_embeddings); cutoff_len: {} avoids this",
-       examples.source(at), longest, known, known);
+  warn(
+      "{}: the row has {} tokens, but the model was trained for {} (max_position_embeddings); cutoff_len: {} avoids "
+      "this",
+      examples.source(at), longest, known, known);
 }
 
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer) {
   if (run.model.config.vocab_size < tokenizer.vocab_size())
-    throw UserError("{}: a vocabulary of {}, but the tokenizer has {} tokens; both models must have the same one",
-                    folder.string(), run.model.config.vocab_size, tokenizer.vocab_size());
+    throw UserError(
+        "{}: the vocabulary has {} entries, but the tokenizer has {} tokens; both models must have the same vocabulary",
+        folder.string(), run.model.config.vocab_size, tokenizer.vocab_size());
 }
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
-// Defines check_positions and check_vocabulary: whether the model has positions for the longest example and embeddings
-// for all tokens.
+// Defines check_positions and check_vocabulary. They check that the model has positions for the longest example and
+// embeddings for all tokens.
 #pragma once
 
 #include <filesystem>

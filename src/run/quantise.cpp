@@ -25,14 +25,12 @@ void check(const Run& run, const Quantisation& format, const std::string& where)
   if (!run.merged.empty())
     throw UserError(
         "{}: adapters cannot be merged into weights stored as {}; merge {} into the original weights with `fettle "
-        "export`, "
-        "and give the result as model_name_or_path",
+        "export`, and name the result in model_name_or_path",
         where, format.name(), run.merged[0]);
   if (run.pissa)
     throw UserError(
-        "{}: pissa_init subtracts singular vectors from the weights, but {} codes cannot store the rest exactly; "
-        "remove "
-        "pissa_init or quantization_bit",
+        "{}: pissa_init subtracts singular vectors from the weights, but {} codes cannot store the remaining weights "
+        "exactly; remove pissa_init or quantization_bit",
         where, format.name());
 }
 
@@ -50,7 +48,7 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 void quantise_frozen(Run& run, const Recipe& recipe, const std::string& file) {
   const std::optional<Quantisation> found = quantisation_of(recipe, run.model.config, file);
   const bool stored = run.model.config.quantisation.has_value();
-  // Adapters that are merged while loading need the experts' values, and so does a result with all weights.
+  // The values of the experts are needed if adapters are merged during loading, or if the result has all weights.
   const bool keeps_mxfp4 =
       run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
   if (!found && !keeps_mxfp4) return;

@@ -134,7 +134,7 @@ MeshAxes Request::mesh(int64_t devices) const {
 
 BatchSpec Request::batch(int64_t devices, BatchUse use) const {
   const nlohmann::json& json = repository_->config();
-  // Rows can be counted for a model that cannot be trained.
+  // The rows can be counted even if Fettle cannot train the model.
   const Family* family = find_family(json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(json, config_file()));
   return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json), mesh(devices), use);

@@ -34,7 +34,7 @@ struct GenerationSpec {
 
 // What `eval` measures.
 struct EvalSpec {
-  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": by the set's columns
+  std::vector<std::string> tasks;  // eval_task: one for all sets, or one each; "auto": see the set's columns
   std::string tasks_at;            // where it was set, for messages
   std::string base_model;          // eval_base_model; empty: none
   std::string base_model_at;
@@ -51,19 +51,20 @@ struct ExportSpec {
 // share the recipe.
 class Request {
  public:
-  // Models that the recipe names on a hub are fetched (hub_names.h). Throws UserError when a key that the command needs
+  // Fetches the models that the recipe names on a hub (hub_names.h). Throws UserError when a key that the command needs
   // is missing, the model folder is broken, or keys contradict the stage.
   Request(const Recipe& recipe, Command command);
 
   const Stage& stage() const { return *stage_; }
   const ModelRepository& repository() const { return *repository_; }
   std::string config_file() const;          // the name of its config.json, for messages
-  const std::string& model_folder() const;  // a model of a hub has its folder in the hub's cache
+  const std::string& model_folder() const;  // for a model on a hub, its folder in the hub's cache
   const std::vector<std::string>& adapters() const;
-  // The names of the model and the adapters, on the hub or of their folders: "base + adapter".
+  // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
+  // folder.
   std::string model_title() const;
-  // The labels of a stage that trains labels. The first call reads them from the rows if neither recipe nor model names
-  // them. A plan reads no rows when the number of labels is known.
+  // Returns the labels of a stage that trains labels. The first call reads them from the rows if neither recipe nor
+  // model names them. A plan reads no rows when the number of labels is known.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
 
@@ -72,8 +73,8 @@ class Request {
   bool mesh_is_auto() const;
   bool remat_is_auto() const;
   bool names_mesh() const;  // axes with sizes
-  // Returns the batches for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands that open no
-  // device.
+  // Returns the batch specification for a number of devices; with `mesh: auto`, all of them are on fsdp. For commands
+  // that open no device.
   BatchSpec batch(int64_t devices, BatchUse use) const;
   MeshAxes mesh(int64_t devices) const;
   // Hardware to plan for: NAME[:DEVICES | :HOSTSxDEVICES], a file, or "this" (also when empty).
@@ -85,21 +86,22 @@ class Request {
   EvalSpec eval() const;
   ExportSpec exported() const;
 
-  // The run on these devices. Throws UserError like resolve().
+  // Returns the run on these devices. Throws UserError like resolve().
   Run resolve(const RunTarget& target, Purpose purpose, const Variant& variant = {}) const;
 
   // Returns whether the model or one of the adapters has a trained classifier or score head.
   bool has_taught_head() const;
-  // The recipe's keys about labels, and the labels that the model was trained with.
+  // Returns the recipe's keys about labels.
   LabelRequest label_request() const;
   TaughtLabels taught_labels() const;
 
-  // The format of the linear layers: the checkpoint's, else the one asked for. Throws UserError when they differ.
+  // Returns the format of the linear layers: the checkpoint's, else the one that the recipe asks for. Throws UserError
+  // when the two differ.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
-  // Returns the request with the stage whose evaluation suits other rows than the stage's own (Stage::measured_as).
+  // Returns the request with the stage that measures rows of other kinds than this stage's own (Stage::measured_as).
   Request for_other_rows() const;
-  // Whether the stage's loss compares with a reference model.
+  // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;
 
   // Returns the same request for other weights: without the adapters, or for another folder without adapters. Its

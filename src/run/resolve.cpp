@@ -192,7 +192,7 @@ class Resolving {
           recipe_.where("embedding_lr"));
   }
 
-  // Refuses offload_param with PiSSA and new DoRA adapters: the programs that initialise these need whole stacks of
+  // Refuses offload_param with PiSSA and new DoRA adapters: the programs that initialise these need the weights of all
   // layers on the device.
   void check_offload() const {
     if (!recipe_.offload_param) return;
@@ -203,10 +203,10 @@ class Resolving {
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
       throw UserError(
-          "{}: offload_param is not implemented for {}, whose layers are of several kinds in turn; use "
+          "{}: offload_param is not implemented for {}, whose layers alternate between several kinds; use "
           "offload_optimizer, or more devices",
           recipe_.where("offload_param"), run_.model.family->model_type);
-    if (run_.pissa) refuse("pissa_init", "leave one of the two out");
+    if (run_.pissa) refuse("pissa_init", "remove one of the two");
     if (run_.lora && run_.lora->dora && run_.adapter.empty())
       refuse("a new adapter with use_dora", "leave one of the two out");
   }
@@ -236,8 +236,7 @@ class Resolving {
     }
     if (!trains_ && !run_.lora)
       throw UserError(
-          "{}: stage: {} compares with the model from before the training. No adapter is given, so set ref_model to "
-          "that model",
+          "{}: stage: {} compares with the model before training. No adapter is given, so set ref_model to that model",
           recipe_.where("stage"), run_.stage->name);
     run_.reference = run_.trained;
     // A new adapter has no effect at the start. An adapter that is evaluated is compared with the base.
@@ -246,7 +245,7 @@ class Resolving {
   }
 
   // Chooses the memory of each parameter: host memory for the layers under offload_param and for master weights under
-  // offload_optimizer. It runs last, because it needs all the other values.
+  // offload_optimizer. This step comes last, because it needs all other values.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
@@ -260,8 +259,8 @@ class Resolving {
   void check_remat() const {
     if (run_.remat.full_percent > 0 && run_.trains_layers_on_host())
       throw UserError(
-          "{}: gradient_checkpointing: {} cannot treat some layers differently while offload_param trains them in host "
-          "memory; take full, linear, dots, attention or none",
+          "{}: gradient_checkpointing: {} treats some layers differently, which is not possible while offload_param "
+          "trains them in host memory; use full, linear, dots, attention or none",
           recipe_.where("gradient_checkpointing"), run_.remat.name);
   }
 
@@ -285,12 +284,12 @@ class Resolving {
   void warn_of_dropouts() const {
     if (!trains_) return;
     for (const std::string& key : run_.model.config.dropouts)
-      warn("{}: '{}' asks for dropout in the base model, which is not applied", config_.file, key);
+      warn("{}: '{}' asks for dropout in the base model, which Fettle does not apply", config_.file, key);
   }
 
  private:
-  // The last adapter is trained or applied; those before it are merged. When there is no adapter to continue, a new one
-  // is made.
+  // The last adapter is trained or applied; the adapters before it are merged. When there is no adapter to continue, a
+  // new one is made.
   void take_adapters() {
     const std::vector<std::string>& adapters = recipe_.adapter_name_or_path;
     const bool fresh = adapters.empty() || (trains_ && recipe_.create_new_adapter);
@@ -301,7 +300,7 @@ class Resolving {
     run_.pissa_iterations = recipe_.pissa_iter;
   }
 
-  // Trains the LoRA weights and the saved modules. Freezes the rest of the base.
+  // Trains the LoRA weights and the saved modules. Freezes all other weights of the base.
   void divide_for_lora() {
     run_.trained = lora_params(run_.model, *run_.lora);
     const std::vector<Param> saved = saved_params(run_.model, *run_.lora);
@@ -324,7 +323,7 @@ class Resolving {
   const Recipe& recipe_;
   const ModelConfigFile& config_;
   bool trains_;
-  bool compares_;  // the loss compares with a reference model
+  bool compares_;  // whether the loss compares with a reference model
   Run& run_;
 };
 

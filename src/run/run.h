@@ -22,14 +22,14 @@
 
 namespace fettle {
 
-// When the recipe names no adapter, training makes a new one; the other purposes use the base alone, completely frozen.
-// Evaluation computes the stage's loss, with its reference model; inference does not.
+// When the recipe names no adapter, training makes a new one; the other purposes use only the base, and all of its
+// weights are frozen. Evaluation computes the stage's loss, with its reference model; inference does not.
 enum class Purpose { kTraining, kEvaluation, kInference };
 
-// How a step changes the weights. Rates are those at the schedule's peak.
+// How a step changes the weights. Learning rates are the values at the schedule's peak.
 struct UpdateSpec {
   double learning_rate = 5e-5;
-  std::optional<double> embedding_lr;       // learning rate of the token embedding and the head; none: the run's
+  std::optional<double> embedding_lr;       // learning rate of token embedding and head; none: the run's rate
   std::optional<double> loraplus_lr_ratio;  // learning rate of lora_B divided by that of lora_A
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
@@ -71,17 +71,17 @@ struct Run {
   Model model;
   bool from_scratch = false;               // random weights; else those of model_folder
   std::optional<LoraOptions> lora;         // with an adapter
-  std::vector<std::string> merged;         // adapter folders that go into the frozen weights first
+  std::vector<std::string> merged;         // adapter folders that are first merged into the frozen weights
   std::string adapter;                     // the folder of `lora`'s weights; empty: a new adapter
   bool pissa = false;                      // the new adapter starts from the base's singular vectors
   int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
-  std::vector<Param> frozen, trained;      // trained: with LoRA the adapter's weights, else the base's
+  std::vector<Param> frozen, trained;      // trained: with LoRA the adapter's weights, else base weights
   std::vector<QuantisedWeight> quantised;  // the quantised weights; their parts are in `frozen`
-  // Parameters of which the reference model has frozen copies. The reference of a new adapter, and that of an adapter
-  // that is evaluated, is the base alone.
+  // Parameters of which the reference model has frozen copies. The reference model of a new adapter, or of an adapter
+  // that is evaluated, is only the base.
   std::vector<Param> reference;
   bool reference_adapted = false;  // the reference model has copies of the given adapter
-  std::string reference_folder;    // ref_model; empty: the model as the run starts
+  std::string reference_folder;    // ref_model; empty: the model as it is when the run starts
   std::string reference_at;        // where ref_model was set, for messages
   DType compute = DType::kF32;     // dtype of activations and matmuls
   bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
@@ -91,9 +91,9 @@ struct Run {
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;
   RematPolicy remat = {};
-  bool remat_auto = false;  // the recipe leaves `remat` to the program (settle_remat); until then it is full
+  bool remat_auto = false;  // Fettle chooses `remat` (settle_remat); until then it is full
   ShardingRules sharding;
-  double noise_alpha = 0;  // NEFTune's, on the embedded tokens in training; 0: none
+  double noise_alpha = 0;  // alpha of NEFTune's noise on the embedded tokens; 0: no noise
   UpdateSpec update;
   Optimizer optimizer;
   int64_t rows_per_device = 8;       // per_device_train_batch_size
@@ -115,15 +115,15 @@ struct Run {
   int64_t rows_per_micro_batch() const;  // rows of data of a micro-batch, over all devices
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
   int64_t count(const std::vector<Param>& params) const;  // elements, including those of quantised weights
-  // Returns the numbers of the layers whose tensors the parameter contains; for LoRA weights only the layers that have
-  // some. Returns {0} outside of the layers.
+  // Returns the numbers of the layers whose tensors the parameter contains; for LoRA weights, only the layers that have
+  // them. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;
   Partition partition(const Param& param) const;  // how the stacked array is split
   // True for a master weight: a trained f32 matrix of the layers that the step uses in 16 bits. With offload_optimizer,
   // it lies in host memory, and each step makes a 16-bit copy on the device. False when the run has a reference model.
   bool has_master(const Param& param) const;
-  // Whether the layers' weights are trained in host memory. Their gradients are then written there in one loop over all
-  // layers, so all layers save the same values.
+  // Returns whether weights of the layers are trained in host memory. Then one loop over all layers writes their
+  // gradients there, so all layers save the same values for the backward pass.
   bool trains_layers_on_host() const;
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Weight decay does not apply to biases and norms, as is usual with PyTorch.

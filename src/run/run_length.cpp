@@ -10,7 +10,7 @@ int64_t share_of(double share, int64_t total) {
   return static_cast<int64_t>(std::ceil(share * static_cast<double>(total)));
 }
 
-// Counts below 1 are shares of all steps.
+// Converts a recipe's value to steps. A value below 1 is a share of all steps.
 int64_t steps_of(double value, int64_t total) {
   return value >= 1 ? static_cast<int64_t>(value) : share_of(value, total);
 }

@@ -16,10 +16,10 @@ struct Interval {
   double steps = 0;  // for kSteps: number of steps; below 1: a share of all steps
 };
 
-// The recipe's keys of length and schedule.
+// The recipe's keys about the length of the run and the schedule.
 struct LengthSpec {
   double epochs = 3;
-  int64_t max_steps = -1;   // above 0: instead of epochs
+  int64_t max_steps = -1;   // above 0: replaces the number of epochs
   double warmup_ratio = 0;  // share of all steps
   double warmup_steps = 0;  // above 0: replaces warmup_ratio; below 1: a share of all steps
   Schedule schedule;        // total_steps and warmup_steps are filled in

@@ -1,4 +1,4 @@
-// Defines small_model_request: a run on a tiny random model, for trying devices.
+// Defines small_model_request, which makes a run on a tiny random model, to try devices out.
 #pragma once
 
 #include <filesystem>
@@ -7,12 +7,11 @@
 
 namespace fettle {
 
-// Returns a request for full tuning of a two-layer decoder with random weights by plain gradient descent. A step has
-// `rows` rows, which are divided evenly over the devices. Writes the model's config.json into `folder`, which must
-// exist.
+// Returns a request to train all weights of a random two-layer decoder with plain gradient descent. A step has `rows`
+// rows, which are divided evenly over the devices. Writes the model's config.json into `folder`, which must exist.
 Request small_model_request(const std::filesystem::path& folder, int64_t devices, int64_t rows);
 
-// The model's vocabulary size, and a size that every axis of a mesh must divide.
+// The model's vocabulary size and its width. Every axis of a mesh must divide the width.
 inline constexpr int64_t kSmallVocabulary = 256, kSmallWidth = 64;
 
 }  // namespace fettle

@@ -10,7 +10,7 @@ namespace fettle {
 
 class Devices;
 
-// What a step may take of each device's memory.
+// The memory that a step may take on each device.
 struct StepRoom {
   int64_t bytes = 0;      // 0: not known
   std::string rule = {};  // "three quarters of the host's free memory"
@@ -29,8 +29,8 @@ struct RunTarget {
 // memory that is free now. Throws DeviceError when the devices compute wrong results.
 RunTarget target_of(const Devices& devices);
 
-// Returns the room of each of `devices` devices of the CPU, which share the host's memory: together they may take three
-// quarters of what is free, and they leave at least 1 GB.
+// Returns how many bytes each of `devices` CPU devices may take. They share the host's memory: together they may take
+// three quarters of the free memory, and they leave at least 1 GB free.
 int64_t host_room(int64_t free_bytes, int64_t devices);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines Variant: what a command may change of a recipe before it is resolved.
+// Defines Variant: changes that a command may make to a recipe before the recipe is resolved.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// Values that replace those of the recipe keys with the same names. Plans try them: another batch, mesh or
+// Values that replace those of the recipe keys with the same names. For example, a plan tries other batches, meshes or
 // rematerialisation.
 struct Variant {
   std::optional<int64_t> per_device_train_batch_size, per_device_eval_batch_size, gradient_accumulation_steps,
@@ -17,7 +17,7 @@ struct Variant {
   std::optional<bool> offload_optimizer, offload_param;
   std::optional<std::map<std::string, int64_t>> mesh;
   bool any_device_count = false;  // drops device_count
-  // When adapters are merged while weights are loaded, keeps the merged base in f32, as an export computes it.
+  // When adapters are merged during loading, keeps the merged base in f32, like an export does.
   bool merges_in_f32 = false;
 };
 

@@ -18,8 +18,8 @@ class Client;
 class Launch;
 struct ClientHandle;
 
-// Writes the elements of `box`, dense and row-major, to `out`, which has room for them and is 64-byte aligned. It is
-// called once for each distinct box, one call after another. Replicas get the same bytes.
+// Writes the elements of `box`, dense and row-major, to `out`, which is large enough and 64-byte aligned. It is called
+// once for each distinct box, one call after another. Replicas get the same bytes.
 using FillBox = std::function<void(const Box& box, std::byte* out)>;
 
 // Owns one PJRT buffer for each device of this process. Move-only. Destroying it while a run still reads it is safe:
@@ -33,7 +33,7 @@ class DeviceBuffer {
   // Copies to each device its box of `global`. For memory_kind see ArgInfo.
   static DeviceBuffer upload(const Client& client, const HostArray& global, Layout layout,
                              const std::string& memory_kind = "");
-  // The same, but `fill` produces the bytes box by box, so the host never holds the whole array.
+  // Does the same, but `fill` produces the bytes box by box, so that the host never holds the whole array.
   static DeviceBuffer upload(const Client& client, const Shape& shape, Layout layout, const FillBox& fill,
                              const std::string& memory_kind = "");
   static DeviceBuffer zeros(const Client& client, const Shape& shape, Layout layout,
@@ -57,12 +57,12 @@ class DeviceBuffer {
   // Waits, then copies the global array to the host, taking each distinct box from one device. Throws InternalError
   // when a box is only on devices of other processes.
   HostArray download() const;
-  // Whether the mesh's i-th device belongs to this process.
+  // Returns whether the i-th device of the mesh belongs to this process.
   bool is_local(int position) const { return shards_[static_cast<size_t>(position)] != nullptr; }
-  // Waits, then copies the box of the mesh's i-th device, which belongs to this process, to the host.
+  // Waits, then copies the box of the i-th device of the mesh to the host. The device must belong to this process.
   HostArray download_shard(int position) const;
 
-  // Only for code in src/runtime:
+  // The following members are only for code in src/runtime.
   DeviceBuffer(std::shared_ptr<const ClientHandle> client, Shape shape, Layout layout, std::string memory_kind,
                std::vector<PJRT_Buffer*> shards, std::shared_ptr<const Launch> launch);
   PJRT_Buffer* shard(int position) const { return shards_[position]; }

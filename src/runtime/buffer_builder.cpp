@@ -22,8 +22,8 @@ class PiecewiseTransfer {
   PiecewiseTransfer(const PiecewiseTransfer&) = delete;
   PiecewiseTransfer& operator=(const PiecewiseTransfer&) = delete;
 
-  // Sends the first `bytes` of `piece` to `offset`. `piece` must stay alive until the event is ready. `last`: this is
-  // the final transfer.
+  // Sends the first `bytes` of `piece` to `offset`. `piece` must stay alive until the event is ready. `last` says
+  // whether this is the final transfer.
   PJRT_Event* send(const HostBlock& piece, int64_t offset, int64_t bytes, bool last);
   PJRT_Buffer* take_buffer();
 
@@ -185,8 +185,8 @@ class BufferBuilder::State {
   std::mutex mutex_;
   std::vector<int64_t> missing_;  // bytes not yet written, by part
   int64_t piece_limit_;
-  std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part, or
-  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device; null for those of other processes
+  std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part; used instead of transfers_ on the CPU
+  std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by device; null for devices of other processes
   std::deque<Piece> in_flight_;
 };
 

@@ -1,4 +1,4 @@
-// Defines BufferBuilder, which fills a large device array in pieces and so needs little host memory.
+// Defines BufferBuilder, which fills a large device array in pieces, so that it needs little host memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class Client;
 //
 // Host memory: on the CPU the bytes are written straight into the array, which can be donated; replicas share it until
 // one of them is donated. On GPUs at most kStagingLimit bytes of host memory are used. Staging (vendors/vendor.h)
-// states which of these a vendor needs. Several threads may call write() at once for ranges that do not overlap.
+// states which of the two a vendor needs. Several threads may call write() at once for ranges that do not overlap.
 class BufferBuilder {
  public:
   static constexpr int64_t kStagingLimit = int64_t{64} << 20;
@@ -33,7 +33,7 @@ class BufferBuilder {
   BufferBuilder(BufferBuilder&&) noexcept;
   BufferBuilder& operator=(BufferBuilder&&) noexcept;
 
-  // The distinct boxes on this process's devices. Each is written once, even when several devices hold it.
+  // Returns the distinct boxes on this process's devices. Each box is written once, even if several devices hold it.
   const std::vector<Box>& parts() const;
   // Copies `bytes` to byte `offset` of box `part` (dense, row-major). The caller may reuse its bytes on return.
   void write(int part, int64_t offset, std::span<const std::byte> bytes);

@@ -17,7 +17,7 @@
 namespace fettle {
 namespace {
 
-// Bytes in use and the allocator's limit; zeros when the plugin does not count them.
+// Returns the bytes in use and the allocator's limit; zeros when the plugin does not count them.
 PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* device) {
   PJRT_ARGS(PJRT_Device_MemoryStats_Args, args);
   args.device = device;
@@ -25,7 +25,7 @@ PJRT_Device_MemoryStats_Args device_memory(const PJRT_Api& api, PJRT_Device* dev
   return args;
 }
 
-// The text of the attribute `name`; "" when it is missing or not text.
+// Returns the text of the attribute `name`; "" when the attribute is missing or not a text.
 std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* description, std::string_view name) {
   PJRT_ARGS(PJRT_DeviceDescription_Attributes_Args, args);
   args.device_description = description;
@@ -38,7 +38,7 @@ std::string text_attribute(const PJRT_Api& api, PJRT_DeviceDescription* descript
   return "";
 }
 
-// `local`: this process controls the device. Plugins do not tell the memory of others.
+// `local` says whether this process controls the device. Plugins do not report the memory of other devices.
 DeviceInfo describe(const Plugin& plugin, PJRT_Device* device, bool local) {
   const PJRT_Api& api = plugin.api();
   PJRT_ARGS(PJRT_Device_GetDescription_Args, args);
@@ -73,7 +73,7 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
         plugin.name());
   }
   if (options.device_count < 0) throw UserError("device_count: {} given, wanted 1 or more", options.device_count);
-  // The names must outlive the call. String literals do.
+  // The names must stay valid until the call ends. String literals do.
   if (vendor.counts_devices) {
     values.push_back(pjrt::named_value("cpu_device_count", int64_t{std::max(1, options.device_count)}));
   }
@@ -167,7 +167,7 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
   const int available = static_cast<int>(handle.infos.size());
   if (options.num_partitions > available) {
     throw UserError(
-        "the mesh needs {} devices, but plugin {} has {}; make the mesh smaller or (CPU) raise device_count",
+        "the mesh needs {} devices, but plugin {} has {}; make the mesh smaller or raise device_count (CPU only)",
         options.num_partitions, handle.plugin->name(), available);
   }
   std::vector<int64_t> ids;
@@ -180,8 +180,8 @@ std::vector<int64_t> device_ids(const ClientHandle& handle, const CompileOptions
 }
 
 // Makes the allocators of all devices allocate their memory now, in parallel. Each allocator fills a table in host
-// memory (1/32 of the device's, see vendor.h), which takes seconds for a large device. Otherwise this would happen at
-// each device's first array, one device after another.
+// memory (1/32 of the device's memory, see vendor.h), which takes seconds for a large device. Without this, each device
+// would do it when its first array is made, one device after another.
 void fill_pools(const ClientHandle& handle) {
   parallel_for(handle.local_count, handle.local_count, [&](int64_t i) {
     const auto block = std::make_shared<HostBlock>(4);

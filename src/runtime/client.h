@@ -21,7 +21,7 @@ struct ClientOptions {
       0;  // CPU: the number of devices that this process makes; 0 means 1. Others: 0, or the number present
   double memory_fraction = 0;         // GPUs: share of the memory that the allocator may use; 0: the plugin's default
   bool preallocate = true;            // GPUs: allocate that share at start
-  Rendezvous* run = nullptr;          // the processes whose devices work together; null: this one alone
+  Rendezvous* run = nullptr;          // the processes whose devices work together; null: only this one
   std::vector<int64_t> visible = {};  // GPUs: numbers of the devices that this process takes; empty: all
 };
 
@@ -35,7 +35,7 @@ struct DeviceInfo {
                              // Devices of other processes are taken to have as much as this process's first
 };
 
-// Copies share one PJRT client. It is destroyed with the last copy, buffer and executable.
+// Copies share one PJRT client. The client is destroyed when the last copy, buffer and executable are gone.
 // Thread-safe: members may be called from several threads at once.
 class Client {
  public:
@@ -46,12 +46,13 @@ class Client {
   const Plugin& plugin() const;
   const std::string& platform_name() const;     // "cpu", "cuda", "rocm"
   const std::string& platform_version() const;  // free text from the plugin
-  // The devices of all processes of the run, sorted by process, then by id. An ordinal is an index into this list.
+  // Returns the devices of all processes of the run, sorted by process, then by id. An ordinal is an index into this
+  // list.
   const std::vector<DeviceInfo>& devices() const;
   int local_count() const;  // how many of them this process controls
   bool is_local(int ordinal) const;
   int process_index() const;
-  // Whether the devices can use memory of this kind (see ArgInfo).
+  // Returns whether the devices can use memory of this kind (see ArgInfo).
   bool has_memory(const std::string& kind) const;
 
   // Compiles StableHLO text (with the sdy dialect). Throws DeviceError with the compiler's message when it rejects the
@@ -60,7 +61,8 @@ class Client {
   // Loads the output of CompiledProgram::serialize. The plugin hardly checks it: use CompileCache, which does.
   Executable load(const std::string& serialized, Signature signature) const;
 
-  // The bytes of the options, with device ids, that compile() passes to the plugin. They are part of a cache key.
+  // Returns the bytes of the options, with device ids, that compile() passes to the plugin. They are part of a cache
+  // key.
   std::string encoded_options(const CompileOptions& options) const;
 
   const std::shared_ptr<const ClientHandle>& handle() const { return handle_; }  // only for code in src/runtime

@@ -32,7 +32,7 @@ struct Header {
   char magic[8];
   uint64_t bytes;
   uint64_t checksum;  // xxh3 of the program
-  MemoryStats stats;  // the compiler's
+  MemoryStats stats;  // as the compiler counts them
 };
 static_assert(std::is_trivially_copyable_v<MemoryStats>);
 
@@ -41,7 +41,7 @@ struct Entry {
   MemoryStats stats;
 };
 
-// The instruction sets of this machine. Compiled CPU programs use all of them.
+// Returns the instruction sets of this machine. Compiled CPU programs use all of them.
 std::string cpu_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -62,7 +62,7 @@ std::optional<Entry> read_entry(const fs::path& path) {
   return Entry{std::move(program), header.stats};
 }
 
-// False when the file cannot be written.
+// Returns false when the file cannot be written.
 bool write_entry(const fs::path& path, const Entry& entry) {
   const std::string& program = entry.program;
   std::error_code error;
@@ -104,7 +104,8 @@ int64_t CompileCache::default_limit() {
   return gigabytes == 0 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(gigabytes * 1e9);
 }
 
-// Removes programs, least recently used first, until the rest fit into the limit. Keeps `newest`, which is in use.
+// Removes programs, least recently used first, until the remaining ones fit into the limit. Keeps `newest`, which is in
+// use.
 void CompileCache::make_room(const fs::path& newest) const {
   struct Kept {
     fs::file_time_type used;

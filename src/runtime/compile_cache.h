@@ -15,10 +15,10 @@ namespace fettle {
 std::string devices_identity(const Client& client);
 
 // Each program has a file. Its name is a hash of the plugin file's content, the encoded options, the module text, the
-// number and kind of devices, and on CPUs the instruction sets of this machine, since a program for another CPU would
-// load and then crash. Files appear by rename and carry a checksum, so the cache compiles a program again when its file
-// is damaged, truncated or belongs to another program. A folder that cannot be written only causes a warning. Several
-// processes may share a folder.
+// number and kind of devices, and on CPUs the instruction sets of this machine, because a program for another CPU would
+// load and then crash. A file is written under another name, then renamed, and has a checksum. So the cache compiles a
+// program again when its file is damaged, truncated or belongs to another program. A folder that cannot be written only
+// causes a warning. Several processes may share a folder.
 //
 // Programs are code that runs in this process. So the cache makes folders that only this user may enter. It does not
 // load a file that another user could have changed; a warning then names the file and the remedy.
@@ -27,18 +27,19 @@ class CompileCache {
   // Storing a program removes the least recently used ones until all files together have at most `limit` bytes.
   explicit CompileCache(std::filesystem::path folder, int64_t limit = default_limit());
 
-  // The value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a number.
+  // Returns the value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a
+  // number.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it. `read` false: compiles it even when it is stored.
+  // Loads the program, or compiles and stores it. If `read` is false, compiles it even when it is stored.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
                      const CompileOptions& options = {}, bool read = true);
-  // Returns the compiler's count of a stored program's memory; none when the program is not stored.
+  // Returns the compiler's count of a stored program's memory; nothing when the program is not stored.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;
   int hits() const { return hits_; }
   int misses() const { return misses_; }
-  // The file that holds this program, or would hold it.
+  // Returns the file in which this program is stored, or would be stored.
   std::filesystem::path file_of(const Client& client, const std::string& module_text,
                                 const CompileOptions& options) const;
 

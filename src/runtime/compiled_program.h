@@ -15,18 +15,18 @@ namespace fettle {
 
 class Plugin;
 
-// The compiler's figures for the memory of one device, in bytes.
+// The compiler's numbers for the memory of one device, in bytes.
 struct MemoryStats {
   int64_t argument = 0;
   int64_t output = 0;
   int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in both figures above
   int64_t temp = 0;
   int64_t code = 0;
-  int64_t host_argument = 0;  // the same, in pinned host memory
+  int64_t host_argument = 0;  // like the members above, in pinned host memory
   int64_t host_output = 0;
   int64_t host_alias = 0;
   int64_t host_temp = 0;
-  int64_t reported_peak = 0;  // the plugin's own figure; what it includes differs (see Vendor::peak_bytes)
+  int64_t reported_peak = 0;  // the plugin's own number; plugins count differently (see Vendor::peak_bytes)
   int64_t peak = 0;           // the most device memory in use during one run; comparable between plugins
 };
 
@@ -43,10 +43,11 @@ class CompiledProgram {
   CompiledProgram& operator=(CompiledProgram&&) noexcept;
 
   MemoryStats memory_stats() const;
-  // The program after all passes, as HLO text or as the bytes of an HloModuleProto, depending on the plugin. It can
-  // have many megabytes.
+  // Returns the program after all compiler passes, as HLO text or as the bytes of an HloModuleProto, depending on the
+  // plugin. It can be many megabytes long.
   std::string optimized_program() const;
-  // Bytes for Client::load. The plugin file must be the same, and the machine of the same kind.
+  // Returns bytes for Client::load. They can be loaded only with the same plugin file and on a machine of the same
+  // kind.
   std::string serialize() const;
   std::vector<Shape> output_shapes() const;  // the shard of one device
 

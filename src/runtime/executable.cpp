@@ -18,7 +18,7 @@ PJRT_Executable* executable_of(const PJRT_Api& api, PJRT_LoadedExecutable* loade
   return args.executable;
 }
 
-// The ordinals of the devices, in the order in which Execute expects their arguments.
+// Returns the ordinals of the devices, in the order in which Execute expects their arguments.
 std::vector<int> launch_ordinals(const ClientHandle& client, PJRT_LoadedExecutable* loaded) {
   PJRT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = loaded;
@@ -85,7 +85,7 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
 }
 
 Executable::~Executable() {
-  latest_.reset();  // waits
+  latest_.reset();  // waits for the latest run
   if (loaded_ == nullptr) return;
   PJRT_ARGS(PJRT_LoadedExecutable_Destroy_Args, args);
   args.executable = loaded_;
@@ -127,7 +127,7 @@ void Executable::check_arguments(const std::vector<DeviceBuffer*>& arguments) co
     require(!given->is_deleted(), "the buffer is deleted (was it donated to an earlier run?)");
     const bool again = !seen.insert(given).second;
     if (wanted.donated) donated.insert(given);
-    require(!again || !donated.contains(given), "the buffer is donated, but given twice");
+    require(!again || !donated.contains(given), "the buffer is donated, but is given twice");
   }
 }
 
@@ -151,7 +151,7 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  // Equal in all processes, which launch in the same order.
+  // The id is equal in all processes, because they launch in the same order.
   if (client_->local_count < static_cast<int>(client_->devices.size())) options.launch_id = ++client_->launches;
   PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;

@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Calls Handler, and answers the plugin's question for a version with FFI 0.1, the oldest one, which every plugin
-// accepts. Plugins silently ignore a handler that reports a newer version than their own.
+// Calls Handler. When the plugin asks for the handler's FFI version, answers 0.1, the oldest version, which every
+// plugin accepts. Plugins silently ignore a handler that reports a newer version than their own.
 template <XLA_FFI_Handler* Handler>
 XLA_FFI_Error* ffi_handler_of_any_version(XLA_FFI_CallFrame* frame) {
   XLA_FFI_Error* error = Handler(frame);
@@ -28,8 +28,8 @@ bool has_ffi(const Plugin& plugin);
 // InternalError when another handler has this name. Thread-safe.
 void register_ffi_handler(const Plugin& plugin, const std::string& name, XLA_FFI_Handler* handler);
 
-// For example register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers run at the same time in different
-// threads, one for each device. The partitioner cannot split custom calls, so put them inside sdy.manual_computation.
+// Example: register_ffi_handler<kMyHandler>(plugin, "my_handler"). Handlers run at the same time in different threads,
+// one for each device. The partitioner cannot split custom calls, so put them inside sdy.manual_computation.
 template <XLA_FFI_Handler* Handler>
 void register_ffi_handler(const Plugin& plugin, const std::string& name) {
   register_ffi_handler(plugin, name, &ffi_handler_of_any_version<Handler>);

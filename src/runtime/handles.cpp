@@ -63,7 +63,7 @@ Launch::~Launch() {
   try {
     wait();
   } catch (const Error&) {
-    // The error can be ignored: code that used an output has already got it.
+    // The error can be ignored here, because code that used an output has already received it.
   }
 }
 
@@ -116,7 +116,7 @@ PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const st
 }
 
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer) {
-  if (buffer == nullptr) return;  // of another process
+  if (buffer == nullptr) return;  // the shard of another process
   PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
   args.buffer = buffer;
   pjrt::take(api, api.PJRT_Buffer_Destroy(&args));

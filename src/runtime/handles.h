@@ -1,5 +1,5 @@
-// Defines what buffers and executables share: the client's handle, a running launch, and host memory that the plugin
-// uses. Only for .cpp files of src/runtime.
+// Defines the types that buffers and executables share: the client's handle, a running launch, and host memory that the
+// plugin uses. Only for .cpp files of src/runtime.
 #pragma once
 
 #include <atomic>
@@ -25,29 +25,29 @@ struct ClientHandle {
 
   const PJRT_Api& api() const { return plugin->api(); }
   int ordinal_of(const PJRT_Device* device) const;  // throws InternalError for a device of another client
-  // The memories that the device can use, with their kinds.
+  // Returns the memories that the device can use, with their kinds.
   std::vector<std::pair<std::string, PJRT_Memory*>> memories(int ordinal) const;
-  // The device's memory of a kind; null for "" and "device", which mean the default memory. Throws DeviceError that
-  // lists the kinds when there is no such memory.
+  // Returns the device's memory of a kind; null for "" and "device", which mean the default memory. Throws DeviceError,
+  // which lists the kinds, when there is no such memory.
   PJRT_Memory* memory(int ordinal, const std::string& kind) const;
   PJRT_Memory* default_memory(int ordinal) const;
 
   std::shared_ptr<const Plugin> plugin;
   PJRT_Client* client;
-  // Whether this process controls the device.
+  // Returns whether this process controls the device.
   bool is_local(int ordinal) const { return ordinal >= first_local && ordinal < first_local + local_count; }
 
   std::vector<PJRT_Device*> devices;     // those of all processes, by process and id
   std::vector<DeviceInfo> infos;         // their descriptions, in the same order
-  int first_local = 0, local_count = 0;  // the devices of this process follow one another
+  int first_local = 0, local_count = 0;  // this process's devices are consecutive
   mutable std::atomic<int> launches = 0;
   std::string platform_name;
   std::string platform_version;
   int process_index = 0;
 };
 
-// One running launch. Its destructor waits for the run to end. So only a few runs are ever queued, and nothing that a
-// run uses is destroyed early.
+// One running launch. Its destructor waits for the run to end. So at most a few runs are queued, and nothing is
+// destroyed while a run uses it.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)
@@ -63,7 +63,7 @@ class Launch {
   mutable std::exception_ptr error_;
 };
 
-// Host memory with the alignment that the CPU plugin needs to use it without a copy. It is zero at first.
+// Host memory with the alignment that the CPU plugin needs to use it without a copy. Its bytes are zero at first.
 class HostBlock {
  public:
   explicit HostBlock(int64_t bytes);  // throws DoesNotFit when there is too little memory
@@ -79,21 +79,21 @@ class HostBlock {
 
 // Makes one device's buffer of `shape` (the shape of its box) from `block`. The block stays alive as long as the plugin
 // needs it; nobody may write to it any more. `shared`: other devices use the block too, so the plugin must not write to
-// it.
+// the block.
 PJRT_Buffer* buffer_from_block(const ClientHandle& client, int ordinal, const std::string& memory_kind,
                                const Shape& shape, std::shared_ptr<HostBlock> block, bool shared);
 void destroy_buffer(const PJRT_Api& api, PJRT_Buffer* buffer);
 
-// The part of a layout that lies on devices of this process.
+// The parts of a layout that this process's devices hold.
 struct LocalParts {
   std::vector<Box> boxes;    // distinct, in order of first appearance
   std::vector<int> part_of;  // by position in the layout: the index of its box; -1 for a device of another process
 };
 LocalParts local_parts(const ClientHandle& client, const Layout& layout);
 
-// Makes the buffers of this process's devices from the filled blocks, one for each of its local_parts(), and takes the
-// blocks over. On the CPU the blocks become the memory of the buffers. Replicas then share a block, so a run that gets
-// one of them as a donation writes its result elsewhere.
+// Makes the buffers of this process's devices from the filled blocks, one for each of its local_parts(), and takes
+// ownership of the blocks. On the CPU the blocks become the memory of the buffers. Replicas then share a block. So if
+// one of them is donated to a run, the run writes its result to other memory.
 DeviceBuffer hand_over(const std::shared_ptr<const ClientHandle>& client, const Shape& shape, Layout layout,
                        const std::string& memory_kind, std::vector<std::shared_ptr<HostBlock>> blocks);
 

@@ -30,7 +30,7 @@ MemoryPool::MemoryPool(size_t reserve) {
   add_free(0, reserve);
 }
 
-// The unaligned rest of the mapping, less than a huge page, stays reserved.
+// The destructor does not release the unaligned end of the mapping, which is smaller than a huge page.
 MemoryPool::~MemoryPool() {
   if (reserve_ > 0) munmap(base_, reserve_);
 }
@@ -96,8 +96,8 @@ void MemoryPool::await_release(std::unique_lock<std::mutex>& lock, size_t size) 
   released_.wait_for(lock, std::chrono::milliseconds(50), [&] { return use_.blocks + size <= use_.most; });
 }
 
-// Takes the smallest free range that is large enough. So each step's blocks get the same places as those of the step
-// before.
+// Takes the smallest free range that is large enough. So the blocks of each step get the same places as the blocks of
+// the previous step.
 void* MemoryPool::allocate(size_t bytes, size_t alignment) {
   if (alignment > kUnit || bytes == 0 || bytes > reserve_) return nullptr;
   const size_t size = round_up(bytes, kUnit);

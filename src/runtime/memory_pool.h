@@ -1,9 +1,9 @@
-// Defines MemoryPool: large blocks of memory in huge pages, whose pages are used again after a block is freed.
+// Defines MemoryPool, which allocates large blocks in huge pages and uses the pages again after a block is freed.
 //
 // A training step on the CPU allocates the same large blocks as the step before it. The C library returns freed blocks
 // to the operating system, which must then clear each page again; this takes a sixth of a step's time. The pool keeps
-// freed blocks for the next step, in huge pages where the system has them. It keeps at most as much memory as its
-// blocks had together at their peak.
+// freed blocks for the next step, in huge pages if the system has them. It keeps at most as much memory as its blocks
+// used at their peak.
 #pragma once
 
 #include <condition_variable>
@@ -19,14 +19,14 @@ namespace fettle {
 // Thread-safe. A forked child must not use the pool before exec.
 class MemoryPool {
  public:
-  // Reserves `reserve` bytes of addresses, not memory. When that fails, the pool has no room.
+  // Reserves `reserve` bytes of addresses, not memory. If this fails, every allocate() returns null.
   explicit MemoryPool(size_t reserve);
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when there is no room or the
-  // operating system refuses memory.
+  // Returns a block aligned to `alignment`, a power of two up to 64 KiB. Returns null when no free range is large
+  // enough or the operating system refuses memory.
   //
   // A plugin frees a step's temporaries shortly after it has reported the step's end. The next step may ask for its
   // blocks before that. So when a large block is not the first of its size and would raise Use::most, the call waits up
@@ -40,7 +40,7 @@ class MemoryPool {
   struct Use {
     size_t blocks;  // bytes of the blocks in use
     size_t most;    // the largest value of `blocks` so far
-    size_t held;    // bytes of the pages that take memory, also those of free blocks
+    size_t held;    // bytes of all pages that take memory, including pages of free blocks
   };
   Use use() const;
 

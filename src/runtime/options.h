@@ -9,7 +9,7 @@
 
 namespace fettle {
 
-// The type must be that of the plugin's flag. For example, the plugin rejects the string "false" for a bool.
+// The type must match the type of the plugin's flag. For example, the plugin rejects the string "false" for a bool.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
 struct CompileOptions {

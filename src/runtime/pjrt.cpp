@@ -39,7 +39,7 @@ Failure read_and_destroy(const PJRT_Api& api, PJRT_Error* error) {
   PJRT_ARGS(PJRT_Error_GetCode_Args, code);
   code.error = error;
   code.code = PJRT_Error_Code_UNKNOWN;
-  // If reading the code fails too, there is no way to report that: the code stays UNKNOWN.
+  // If reading the code also fails, this cannot be reported: the code stays UNKNOWN.
   api.PJRT_Error_GetCode(&code);
   PJRT_ARGS(PJRT_Error_Message_Args, message);
   message.error = error;
@@ -87,7 +87,7 @@ void await(const PJRT_Api& api, PJRT_Event* event, const char* call) {
   if (event == nullptr) return;
   PJRT_ARGS(PJRT_Event_Await_Args, wait);
   wait.event = event;
-  PJRT_Error* error = api.PJRT_Event_Await(&wait);  // returns the event's own error
+  PJRT_Error* error = api.PJRT_Event_Await(&wait);  // returns the error of the event
   PJRT_ARGS(PJRT_Event_Destroy_Args, destroy);
   destroy.event = event;
   take(api, api.PJRT_Event_Destroy(&destroy));

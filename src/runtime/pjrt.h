@@ -1,5 +1,5 @@
-// Helps to call the PJRT C API: argument structs, errors, events. Only .cpp files and handles.h of src/runtime include
-// it.
+// Defines helpers for calling the PJRT C API: argument structs, errors, events. Only .cpp files and handles.h of
+// src/runtime include it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 #include "base/arrays/shape.h"
 #include "pjrt_c_api.h"
 
-// Declares an argument struct of zeros with its size, which tells the plugin the version of our header.
+// Declares an argument struct. Sets all fields to zero, except the size, which tells the plugin the version of our
+// header.
 #define PJRT_ARGS(Type, variable) \
   Type variable{};                \
   variable.struct_size = Type##_STRUCT_SIZE
@@ -26,7 +27,7 @@ void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
 // Destroys `error` and returns "CODE: message"; "" when it is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
-// Waits for `event`, which may be null, and destroys it. Throws its error as check() does.
+// Waits for `event`, which may be null, and destroys it. If the event has an error, throws it like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
 // Keeps `alive` until `event`, which may be null, is ready. A thread of the plugin then releases it. Destroys the
 // event.

@@ -1,5 +1,5 @@
-// Defines Layout and Signature: the part of a global array that each device holds, and the arguments and results of a
-// program.
+// Defines Layout, which says what part of a global array each device holds, and Signature: the arguments and results of
+// a program.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct Signature {
   std::vector<ArgInfo> outputs = {};
 };
 
-// Throws InternalError that names `what` unless the layout fits `shape`: ranks, bounds, equal box sizes, distinct
+// Throws InternalError, which names `what`, unless the layout fits `shape`: ranks, bounds, equal box sizes, distinct
 // devices.
 void check_layout(const Shape& shape, const Layout& layout, const std::string& what);
 

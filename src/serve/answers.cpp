@@ -98,7 +98,7 @@ std::string AnswerWriter::whole(const std::string& text, const std::vector<Token
                  {"usage", usage_json(usage)}});
 }
 
-// `choice` is the JSON of a choice, or a list's content when it is empty.
+// Returns the JSON of one event. `choice` is the JSON of its choice; if it is empty, the list of choices is empty.
 std::string AnswerWriter::event(const std::string& choice) const {
   std::string head = dumped({{"id", id_},
                              {"object", chat_ ? "chat.completion.chunk" : "text_completion"},

@@ -1,4 +1,4 @@
-// Defines AnswerWriter, which writes the JSON of one answer, whole or in pieces for a stream.
+// Defines AnswerWriter, which writes the JSON of one answer, as a whole or in pieces for a stream.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ struct AnswerUsage {
   int64_t prompt_tokens = 0, reply_tokens = 0;
 };
 
-// The objects are OpenAI's: chat.completion, chat.completion.chunk, text_completion. Broken UTF-8 becomes U+FFFD.
+// Writes OpenAI's objects: chat.completion, chat.completion.chunk, text_completion. Broken UTF-8 becomes U+FFFD.
 class AnswerWriter {
  public:
-  // `chances`: the request asks for logprobs. `usage`: the stream ends with the numbers of tokens.
+  // `chances` says whether the request asks for logprobs. `usage` says whether a stream ends with the numbers of
+  // tokens.
   AnswerWriter(bool chat, std::string model, bool chances, bool usage);
 
   std::string whole(const std::string& text, const std::vector<TokenChance>& chances, const std::string& finish_reason,
@@ -34,7 +35,7 @@ class AnswerWriter {
   std::string model_, id_;
   bool chances_, usage_;
   int64_t created_;
-  int64_t offset_ = 0;  // characters of text so far
+  int64_t offset_ = 0;  // number of characters of text so far
 };
 
 }  // namespace fettle

@@ -38,9 +38,9 @@ details input { width: 60%; min-width: 0; }
 <main id="talk" tabindex="0" aria-label="conversation" aria-live="polite"></main>
 <details><summary class="soft">Settings</summary>
 <label>System message <input id="system"></label>
-<label>Temperature <input id="temperature" type="number" min="0" step="0.1" placeholder="as the recipe says"></label>
-<label>Longest reply (tokens) <input id="tokens" type="number" min="1" placeholder="as the recipe says"></label>
-<label>Seed <input id="seed" type="number" placeholder="another one each time"></label>
+<label>Temperature <input id="temperature" type="number" min="0" step="0.1" placeholder="the recipe's value"></label>
+<label>Longest reply (tokens) <input id="tokens" type="number" min="1" placeholder="the recipe's value"></label>
+<label>Seed <input id="seed" type="number" placeholder="a new one each time"></label>
 <label>API key <input id="key" type="password" autocomplete="off"></label>
 </details>
 <form id="form"><textarea id="text" rows="2" aria-label="message" placeholder="Enter sends, Shift+Enter makes a new line, Escape stops a reply" autofocus></textarea>

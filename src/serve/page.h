@@ -1,4 +1,5 @@
-// Defines kChatPage, the page at / of `fettle serve`: a conversation in the browser. It loads nothing from elsewhere.
+// Defines kChatPage, the page at / of `fettle serve`: a conversation in the browser. It loads nothing from other
+// servers.
 #pragma once
 
 #include <string_view>

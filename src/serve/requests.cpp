@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 16, kLongestStop = 1000;
 
-// Fields of both routes that are read, and those that change nothing here.
+// The fields of both routes that the server reads, and the fields that have no effect.
 const std::vector<std::string_view> kShared = {"model",
                                                "max_tokens",
                                                "temperature",
@@ -60,7 +60,7 @@ class BodyFields {
   }
 
   const ordered_json& all() const { return body_; }
-  // The value; null when it is absent.
+  // Returns the value; null when the field is absent.
   const ordered_json* find(std::string_view field) const {
     const auto at = body_.find(field);
     return at == body_.end() || at->is_null() ? nullptr : &*at;
@@ -181,7 +181,7 @@ ReplyOptions CompletionRequest::options(ReplyOptions defaults) const {
   }
   if (top_p) sampling.top_p = *top_p;
   if (top_k) sampling.top_k = *top_k;
-  if (seed) sampling.seed = mix_bits(*seed, 0);  // as the first reply of `fettle generate seed=...`
+  if (seed) sampling.seed = mix_bits(*seed, 0);  // like the first reply of `fettle generate seed=...`
   return defaults;
 }
 

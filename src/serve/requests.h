@@ -13,13 +13,13 @@
 
 namespace fettle {
 
-// A request that gets an error as its answer. The text names the field and the remedy.
+// Thrown for a request that must be answered with an error. The text names the field and the remedy.
 class RequestError : public std::runtime_error {
  public:
   RequestError(int status, const std::string& text, std::string field = "", std::string code = "")
       : std::runtime_error(text), status(status), field(std::move(field)), code(std::move(code)) {}
 
-  int status;  // of HTTP
+  int status;  // HTTP status
   std::string field, code;
   std::string json() const;  // in OpenAI's form: {"error": {"message", "type", "param", "code"}}
 };
@@ -37,14 +37,14 @@ struct CompletionRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false;
-  std::optional<int> top_logprobs;  // how many likely tokens are reported at each place; 0: the drawn one only
+  std::optional<int> top_logprobs;  // number of likely tokens to report at each place; 0: only the drawn token
 
-  // Returns `defaults` with what the request sets.
+  // Returns `defaults`, changed by the values that the request sets.
   ReplyOptions options(ReplyOptions defaults) const;
 };
 
 // Reads a body. Throws RequestError for JSON that is broken, for a field that is not known or has a wrong value, and
-// for a field that asks for what this server does not do.
+// for a field that asks for a feature that this server lacks.
 CompletionRequest read_chat_request(std::string_view body);
 CompletionRequest read_text_request(std::string_view body);
 

@@ -43,11 +43,11 @@ void PendingReply::end(const std::string& finish_reason, const std::string& erro
   changed_.notify_all();
 }
 
-// A reply in work. It stays at its place in memory.
+// A reply that is being written. It stays at its place in memory.
 struct Scheduler::Row {
   std::shared_ptr<PendingReply> reply;
   StopTexts stops;
-  std::string fresh;  // text of the last token that is certain
+  std::string fresh;  // the part of the new text that can be sent now
   ReplyWriter writer;
 
   Row(std::shared_ptr<PendingReply> given, const Tokenizer& tokenizer, int64_t max_length)
@@ -59,7 +59,7 @@ struct Scheduler::Row {
         }) {}
   Row(const Row&) = delete;
 
-  // Draws a token and hands it to the reader. Returns false when the reply has ended.
+  // Draws a token and passes it to the reader. Returns false when the reply has ended.
   bool take(const std::vector<float>& logits, const Tokenizer& tokenizer) {
     const auto before = static_cast<std::ptrdiff_t>(writer.ids().size());
     const bool goes_on = writer.take(logits);
@@ -82,7 +82,7 @@ struct Scheduler::Row {
   }
 };
 
-// One step for several rows, or for one.
+// Computes one step for several rows, or for one row.
 class Scheduler::Decoding {
  public:
   Decoding(Session& session, int64_t rows) {
@@ -94,7 +94,7 @@ class Scheduler::Decoding {
   }
   int64_t rows() const { return several_ ? several_->rows() : 1; }
   int64_t max_length() const { return several_ ? several_->max_length() : one_->max_length(); }
-  // Returns false after it has read a piece of a long prompt, which cannot join yet.
+  // Reads a piece of a prompt. Returns false if the prompt has more tokens, so that it cannot join yet.
   bool read(const std::vector<int32_t>& prompt, int64_t longest) {
     if (!several_ || several_->unread(prompt) <= kPiece) return true;
     const int64_t known = std::ssize(prompt) - several_->unread(prompt);
@@ -109,7 +109,7 @@ class Scheduler::Decoding {
     one_->reserve(longest);
     return one_->logits(prompt);
   }
-  // `ids` are the tokens of each row in use, the last of which is new.
+  // `ids` has the tokens of each row in use. The last token of each row is new.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
     if (one_) return {one_->logits(*in_use.at(0).second)};
     std::vector<std::pair<int64_t, int32_t>> next;
@@ -149,7 +149,7 @@ std::shared_ptr<PendingReply> Scheduler::submit(ReplyJob job) {
   {
     const std::scoped_lock lock(mutex_);
     if (ending_) throw RequestError(503, "the server is ending; ask again later", "", "server_ending");
-    // A request that finds a free row does not count as waiting.
+    // A request for which a row is free does not count as waiting.
     const int64_t free = std::max<int64_t>(0, std::ssize(rows_) - writing_);
     if (std::ssize(waiting_) >= limits_.max_waiting + free)
       throw RequestError(429, fmt::format("{} requests are waiting already; ask again later", waiting_.size()), "",
@@ -250,16 +250,17 @@ void Scheduler::step() {
   }
 }
 
-// After a failure the cache may be lost, so that all replies in work end, and the next ones begin afresh.
+// After a failure the cache may be lost. So all replies that are being written end, and the next ones start with an
+// empty cache.
 void Scheduler::fail_all(const std::string& error) {
-  warn("the replies in work failed: {}", error);
+  warn("the replies that were being written failed: {}", error);
   for (std::unique_ptr<Row>& row : rows_)
     if (row) std::exchange(row, nullptr)->reply->end("", error);
   if (reading_) std::exchange(reading_, nullptr)->end("", error);
   try {
     decoding_ = std::make_unique<Decoding>(session_, limits_.rows);
   } catch (const std::exception& again) {
-    warn("the model cannot be made ready again: {}", again.what());
+    warn("the model cannot be used again after a failure: {}", again.what());
   }
 }
 

@@ -22,7 +22,7 @@ struct ReplyJob {
   std::vector<int32_t> prompt;
   ReplyOptions options;
   std::vector<std::string> stop;    // texts that end the reply
-  std::optional<int> top_logprobs;  // as in CompletionRequest
+  std::optional<int> top_logprobs;  // like CompletionRequest::top_logprobs
 };
 
 // A reply that the scheduler writes and another thread reads.
@@ -30,22 +30,22 @@ class PendingReply {
  public:
   explicit PendingReply(ReplyJob given) : job(std::move(given)) {}
 
-  // What came since the last call.
+  // What was added to the reply since the last call.
   struct News {
     std::string text;
     std::vector<TokenChance> chances;  // when the job asks for them
     bool ended = false;
-    std::string finish_reason;  // when it ended: "stop" or "length"; empty: it failed
+    std::string finish_reason;  // set when the reply has ended: "stop" or "length"; empty: it failed
     std::string error;          // why it failed
     int64_t reply_tokens = 0;   // so far
   };
-  // Waits until there is news, at most for `patience`.
+  // Waits until there is news, but at most for `patience`.
   News wait(std::chrono::milliseconds patience);
-  // The client has gone: the scheduler drops the reply.
+  // Tells the scheduler that the client has gone. The scheduler then drops the reply.
   void cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
 
-  // The scheduler's side.
+  // The following functions are for the scheduler.
   void add(const std::string& text, std::optional<TokenChance> chance, int64_t reply_tokens);
   void end(const std::string& finish_reason, const std::string& error);
 
@@ -64,12 +64,12 @@ struct SchedulerLimits {
 };
 
 // Between two steps, waiting requests join free rows. At most one piece of a long prompt is read between two steps, so
-// that the replies in work go on. With one row, or a family that BatchDecoder does not support, replies are written one
-// after another.
+// that the other replies continue. With one row, or a family that BatchDecoder does not support, replies are written
+// one after another.
 class Scheduler {
  public:
-  // Loads the model and computes a step. Throws UserError, DeviceError or DoesNotFit. `session` must outlive it; other
-  // threads may call its const functions.
+  // Loads the model and computes a step. Throws UserError, DeviceError or DoesNotFit. `session` must outlive the
+  // Scheduler; other threads may call its const functions.
   Scheduler(Session& session, const SchedulerLimits& limits);
   // Writes all replies that were submitted, then ends.
   ~Scheduler();
@@ -99,7 +99,7 @@ class Scheduler {
   SchedulerLimits limits_;
   std::unique_ptr<Decoding> decoding_;
   std::vector<std::unique_ptr<Row>> rows_;  // empty where a row is free
-  std::shared_ptr<PendingReply> reading_;   // its prompt is being read; it joins next
+  std::shared_ptr<PendingReply> reading_;   // the reply whose prompt is being read; it joins next
 
   mutable std::mutex mutex_;
   std::condition_variable submitted_;

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kLargestBody = 8 << 20;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
-constexpr milliseconds kLook{100};  // how often a waiting thread looks whether its client is still there
+constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
 
 // Only addresses count, and the name that always means this machine: "127.example.com" may lead anywhere.
 bool is_loopback(const std::string& host) {
@@ -37,14 +37,14 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(address.s_addr) >> 24 == 127);
 }
 
-// The host of a Host header or of an origin, without port.
+// Returns the host of a Host header or of an origin, without the port.
 std::string host_of(std::string text) {
   if (const size_t scheme = text.find("://"); scheme != std::string::npos) text.erase(0, scheme + 3);
   if (text.starts_with('[')) return text.substr(1, text.find(']') - 1);
   return text.substr(0, text.find(':'));
 }
 
-// Takes the same time for every wrong key of one length.
+// Compares keys. It takes the same time for every wrong key of the same length.
 bool same_key(const std::string& given, const std::string& wanted) {
   unsigned char differs = given.size() == wanted.size() ? 0 : 1;
   for (size_t i = 0; i < given.size() && i < wanted.size(); ++i)
@@ -57,7 +57,7 @@ void answer_error(httplib::Response& response, const RequestError& error) {
   response.set_content(error.json(), "application/json");
 }
 
-// A reply on its way to a client.
+// A reply that is being sent to a client.
 struct Delivery {
   std::shared_ptr<PendingReply> reply;
   AnswerWriter writer;
@@ -152,11 +152,11 @@ class CompletionServer {
     if (port <= 0)
       throw UserError("cannot listen at {} port {}: {}; choose another --host or --port", options_.host, options_.port,
                       std::strerror(errno));
-    ::listen(socket_, 256);  // the library's own queue has room for five clients
+    ::listen(socket_, 256);  // the library's own queue holds only five clients
     return port;
   }
 
-  // Answers until a signal asks to end.
+  // Answers requests until a signal asks the server to end.
   void run() {
     if (InterruptScope::signal() != 0) return;
     std::atomic<bool> ended = false;
@@ -179,7 +179,7 @@ class CompletionServer {
 
  private:
   void set_limits() {
-    // A thread serves a connection, so that each reply in work or waiting needs one.
+    // Each connection has a thread, so every reply that is written or waits needs a thread.
     const auto threads = static_cast<size_t>(options_.rows + options_.max_waiting + 32);
     http_.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
     http_.set_socket_options([this](auto socket) {  // without SO_REUSEPORT, which lets two servers share a port
@@ -207,13 +207,13 @@ class CompletionServer {
     if (request.has_header("Content-Encoding")) throw RequestError(415, "the body is compressed; send it as it is");
   }
 
-  // A page of another site must not use a server on this machine, even if its name leads here.
+  // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
   void check_caller(const httplib::Request& request) const {
     const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
     if (is_loopback(options_.host) && !is_loopback(host))
       throw RequestError(403, fmt::format("the Host header is '{}'; use 127.0.0.1 or localhost", host));
     if (!origin.empty() && origin != "http://" + request.get_header_value("Host"))
-      throw RequestError(403, fmt::format("a page of {} may not use this server", origin));
+      throw RequestError(403, fmt::format("web pages of {} may not use this server", origin));
     if (options_.api_key.empty() || !request.path.starts_with("/v1/")) return;
     const std::string given = request.get_header_value("Authorization");
     if (!same_key(given, "Bearer " + options_.api_key))
@@ -241,7 +241,8 @@ class CompletionServer {
 
   ReplyJob job_of(CompletionRequest& request) {
     if (!request.model.empty() && request.model != options_.name)
-      throw RequestError(404, fmt::format("the model '{}' is not here; use '{}'", request.model, options_.name),
+      throw RequestError(404,
+                         fmt::format("the model '{}' is not on this server; use '{}'", request.model, options_.name),
                          "model", "model_not_found");
     ReplyJob job{.options = session_.options(0), .stop = request.stop, .top_logprobs = request.top_logprobs};
     std::random_device random;
@@ -275,7 +276,7 @@ class CompletionServer {
           scheduler_.submit(job_of(asked)),
           AnswerWriter(asked.chat, options_.name, asked.top_logprobs.has_value(), asked.include_usage), asked.stream,
           open_);
-      // A whole answer also goes through a provider, which can see that the client has gone.
+      // A whole answer is also sent by a content provider, because that can notice when the client has gone.
       response.set_header("Cache-Control", "no-cache");
       response.set_chunked_content_provider(
           asked.stream ? "text/event-stream" : "application/json",
@@ -292,12 +293,12 @@ class CompletionServer {
   Scheduler& scheduler_;
   const ServeOptions& options_;
   const int64_t started_ = std::time(nullptr);
-  std::atomic<int> open_ = 0;  // answers on their way
+  std::atomic<int> open_ = 0;  // answers that are being written
   int socket_ = -1;
   httplib::Server http_;
 };
 
-// The last part of the name of the last adapter, or of the model.
+// Returns the last part of the name of the last adapter, or of the model if there is no adapter.
 std::string name_of_model(const Request& request) {
   std::string name = request.model_title();
   while (name.ends_with('/')) name.pop_back();

@@ -1,4 +1,4 @@
-// Defines StopTexts, which finds the texts that end a reply while the reply is written.
+// Defines StopTexts, which finds texts that end a reply, while the reply is being written.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace fettle {
 
-// A stop text and what follows it are not part of the reply. Its start is held back until it is clear whether the rest
-// follows.
+// A stop text and all text after it are not part of the reply. If the reply ends with the first characters of a stop
+// text, they are held back until the next text decides whether they belong to it.
 class StopTexts {
  public:
-  // No text is empty.
+  // `texts` must not contain an empty text.
   explicit StopTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
-  // Returns the text that is certain now. Returns "" once a stop text was found.
+  // Returns the text that certainly belongs to the reply. Returns "" after a stop text was found.
   std::string push(const std::string& text);
-  // Returns what was held back, because no more text follows.
+  // Returns the text that was held back, because no more text follows.
   std::string finish();
   bool found() const { return found_; }
 

@@ -7,8 +7,8 @@
 namespace fettle {
 namespace {
 
-// The text that a token adds. Some tokenizers drop the space of a text's first token, so the token before it stands in
-// front.
+// Returns the text that a token adds. Some tokenizers drop the space of a text's first token, so the token is decoded
+// together with the token before it.
 std::string added_text(const Tokenizer& tokenizer, std::span<const int32_t> before, int32_t id) {
   if (!before.empty()) {
     const std::string first = tokenizer.decode(before.last(1), false);

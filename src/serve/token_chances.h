@@ -1,4 +1,5 @@
-// Defines TokenChance: how likely the model found a token and the others at its place.
+// Defines TokenChance: how likely a token was according to the model, and how likely other tokens were at the same
+// place.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ namespace fettle {
 struct TokenChance {
   std::string text;
   double logprob;                                   // of the model's own distribution, before temperature, top-k, top-p
-  std::vector<std::pair<std::string, double>> top;  // the likeliest tokens, likeliest first
+  std::vector<std::pair<std::string, double>> top;  // the most likely tokens, the most likely first
 };
 
-// Returns the chance of token `drawn`, which follows `before`, with the `top` likeliest ones. `logits` are finite.
+// Returns the chance of token `drawn`, which follows `before`, and of the `top` most likely tokens. `logits` must be
+// finite.
 TokenChance token_chance(std::span<const float> logits, std::span<const int32_t> before, int32_t drawn, int top,
                          const Tokenizer& tokenizer);
 

@@ -16,8 +16,8 @@ std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
 }
 
-// Returns which of a dim's parts the device stores. The axes are major first; devices are numbered row-major over the
-// mesh.
+// Returns the number of the dim's part that the device stores. The major axis comes first; devices are numbered
+// row-major over the mesh.
 int64_t part_of(const std::vector<std::string>& axes, const MeshAxes& mesh, int64_t device) {
   int64_t part = 0;
   for (const std::string& axis : axes) {
@@ -73,7 +73,7 @@ std::string coloured(const std::string& text, int64_t part) {
   return fmt::format("\x1b[30;48;5;{}m{}\x1b[0m", kFills[part % std::size(kFills)], text);
 }
 
-// Returns the parts that are drawn; -1 stands for the omitted ones.
+// Returns the parts that are drawn; -1 marks the place of the omitted parts.
 std::vector<int64_t> shown_parts(int64_t count) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) {
@@ -214,13 +214,14 @@ std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes
     const auto alike = std::find_if(kinds.begin(), kinds.begin() + static_cast<std::ptrdiff_t>(k),
                                     [&](const Kind& other) { return other.groups == kinds[k].groups; });
     if (alike != kinds.begin() + static_cast<std::ptrdiff_t>(k)) {
-      text += "  each is split as in " + alike->name + "\n\n";
+      text += "  each is split like " + alike->name + "\n\n";
       continue;
     }
     for (const Group& group : kinds[k].groups) {
       const char* each = group.labels.size() > 1 ? "each " : "";
       text += wrapped(group.labels, "  ") + "\n  " + each;
-      text += group.likeness.empty() ? "whole on every device\n" : fmt::format("split over {}\n", group.likeness);
+      text += group.likeness.empty() ? "not split: every device stores all of it\n"
+                                     : fmt::format("split over {}\n", group.likeness);
       text += draw_partition(group.partition, mesh, colour);
     }
     text += "\n";

@@ -23,10 +23,10 @@ struct PlacedArray {
   int64_t bytes_per_device(const MeshAxes& mesh) const;
 };
 
-// Draws one box per part, with the numbers of the devices that store it. The first split dim goes down and the second
-// across. A single split dim goes across when it is the array's last dim. Further split dims share a box. If there are
-// more than 8 boxes in a direction, those in the middle are left out. Each line ends in a newline. `colour` fills the
-// boxes with terminal colours.
+// Draws one box per part, with the numbers of the devices that store it. The parts of the first split dim are drawn
+// below each other, those of the second side by side. A single split dim is drawn side by side when it is the array's
+// last dim. Parts of further split dims share a box. If there are more than 8 boxes in a direction, the middle ones are
+// left out. Each line ends in a newline. `colour` fills the boxes with terminal colours.
 std::string draw_partition(const Partition& partition, const MeshAxes& mesh, bool colour);
 
 // Formats each dim's mesh axes: "[-, tp+fsdp]".

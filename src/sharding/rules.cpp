@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array kAxes{"dp", "fsdp", "ep", "tp", "sp"};
 
-// A mesh axis splits the first dim whose rule names it. So fsdp splits the first dim of a layer's matrices, which
-// varies slowest in memory. Gathering along that dim moves contiguous memory; for a later dim, compilers transpose
-// whole stacks of layers.
+// A mesh axis splits the first dim whose rule names this axis. So fsdp splits the first dim of a layer's matrices,
+// which varies slowest in memory. To gather along that dim, devices move contiguous memory; to gather along a later
+// dim, compilers transpose the weights of all layers.
 const std::map<std::string, std::vector<std::string>> kDefaults{
     {"vocab", {"tp"}},
     {"embed", {"fsdp"}},
@@ -39,11 +39,11 @@ const std::map<std::string, std::vector<std::string>> kDefaults{
     {"act_vocab", {"tp"}},
 };
 
-// Dims that need not be split: the model sets their sizes, and no layer's computation requires the split.
+// Returns whether the dim may stay unsplit: the model sets its size, and no layer's computation requires the split.
 bool may_stay_whole(const std::string& axis) {
   return axis == "vocab" || axis == "act_vocab" || axis == "act_kv_heads";
 }
-// ep is for the experts. It also splits rows when it divides their number.
+// ep splits experts. It also splits rows if it divides their number.
 bool may_stay_whole(const std::string& axis, const std::string& mesh_axis) {
   return may_stay_whole(axis) || (axis == "batch" && mesh_axis == "ep");
 }

@@ -1,6 +1,7 @@
 // Defines ShardingRules, which map the logical axes of weights and activations to mesh axes.
 //
-// `axis` is a mesh axis (dp, fsdp, ep, tp, sp), `dim` a tensor's dimension. A logical axis names the meaning of a dim.
+// A mesh axis is one of dp, fsdp, ep, tp, sp. A dim is a dimension of a tensor. A logical axis names the meaning of a
+// dim.
 #pragma once
 
 #include <map>
@@ -29,7 +30,8 @@ class ShardingRules {
   // its size (GPT-2's 50257 tokens, 8 key heads on 16 devices). Throws UserError with the sizes when another dim is not
   // divisible.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
-  // The same, but every dim that is not divisible stays whole. For small arrays whose dims are derived from a weight's.
+  // Does the same as partition(), but does not split dims that are not divisible. For small arrays whose dims are
+  // derived from the dims of a weight.
   Partition fitting(const LogicalAxes& axes, const Dims& dims) const;
   // Returns the mesh axes that would split this logical axis but do not, because the dim is not divisible by their
   // size.
@@ -49,7 +51,7 @@ class ShardingRules {
 // of the sizes is not `devices`.
 MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
-// "mesh fsdp 2 x tp 4", or "one device".
+// Returns "mesh fsdp 2 x tp 4", or "one device".
 std::string mesh_title(const MeshAxes& mesh);
 
 }  // namespace fettle

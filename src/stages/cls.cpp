@@ -1,4 +1,4 @@
-// Stage cls: labels of texts. Losses are those of Transformers' XForSequenceClassification.
+// Stage cls: labels of texts. The losses are the same as in Transformers' ...ForSequenceClassification classes.
 #include "graph/ops.h"
 #include "models/blocks/sequences.h"
 #include "models/classifier.h"
@@ -7,7 +7,7 @@
 namespace fettle {
 namespace {
 
-// 1 for each sequence that holds a token.
+// Returns 1 for each sequence that holds a token, else 0.
 Tensor filled_sequences(const BatchInputs& batch) {
   return minimum(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences), constant(1, DType::kF32));
 }

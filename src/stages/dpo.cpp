@@ -1,7 +1,7 @@
-// Stage dpo: direct preference optimization over pairs of replies, and its relatives.
+// Stage dpo: direct preference optimization on pairs of replies, and similar losses.
 //
-// Sources: DPO Rafailov 2023, hinge Zhao 2023 (SLiC-HF), IPO Azar 2023 (over means of tokens, as TRL), ORPO Hong 2024,
-// SimPO Meng 2024.
+// Sources: DPO Rafailov 2023, hinge Zhao 2023 (SLiC-HF), IPO Azar 2023 (with means over tokens, like TRL), ORPO Hong
+// 2024, SimPO Meng 2024.
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
@@ -29,7 +29,7 @@ void dpo_check(const KeyValues& keys) {
   check_reference_start(keys);
 }
 
-// Loss of the margin between the replies, [R].
+// Returns the loss for the margin between the replies, [R].
 Tensor margin_loss(const KeyValues& keys, const Tensor& margin) {
   const std::string& kind = keys.text("pref_loss");
   const double beta = keys.number("pref_beta");
@@ -44,13 +44,13 @@ Tensor margin_loss(const KeyValues& keys, const Tensor& margin) {
   return wrong > 0 ? loss * (1 - wrong) - log_sigmoid(-x) * wrong : loss;
 }
 
-// log(1 - exp(x)) for x < 0.
+// Returns log(1 - exp(x)) for x < 0.
 Tensor log_1m_exp(const Tensor& x) {
   constexpr double kLeast = 1e-7;  // the precision of f32 near 1
   return log(maximum(1.0 - exp(x), constant(kLeast, DType::kF32)));
 }
 
-// One of the two replies of each row: all chosen replies, or all rejected ones.
+// One of the two replies of each row: all the chosen replies, or all the rejected ones.
 struct Reply {
   Tensor logp, reference, tokens;  // [R]
 };

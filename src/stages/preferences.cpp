@@ -77,7 +77,7 @@ std::vector<RefusedKey> refused_with_preferences() {
   return {{"packing", "packing puts several rows into one, but whole rows are compared; remove it"},
           {"train_on_prompt", "replies are compared, so the prompt cannot be trained; remove it"},
           {"train_from_scratch",
-           "the model must be able to write already; train random weights with stage: pt or sft first"}};
+           "the model must already be able to write; train random weights with stage: pt or sft first"}};
 }
 
 void check_reference_start(const KeyValues& keys) {

@@ -11,13 +11,13 @@
 
 namespace fettle {
 
-// The first (0) or second (1) sequence of each row: [S] -> [R].
+// Returns the values of the first (which = 0) or second (which = 1) sequence of each row: [S] -> [R].
 Tensor side(const Tensor& x_S, int64_t which);
 
 // The inputs of a loss over whole replies.
 struct ReplyLogps {
   Tensor trained_S;    // f32: log-probability of the reply, summed over its tokens; stage rm: the score
-  Tensor reference_S;  // the same of the reference model; null without one
+  Tensor reference_S;  // the same for the reference model; null when there is none
   Tensor tokens_S;     // f32: trained tokens of the reply
 };
 
@@ -42,26 +42,27 @@ enum PreferenceSum {
   kExtra
 };
 inline constexpr int64_t kPreferenceSums = kExtra + 1;
-// Sums each term (f32 [R]) over the rows and returns [kPreferenceSums]. Gradients do not flow through.
+// Sums each term (f32 [R]) over the rows and returns [kPreferenceSums]. Gradients do not flow through this.
 Tensor preference_sums(const std::vector<Tensor>& terms_R);
 
 // Returns 1 where the predicate is true, else 0, in f32.
 Tensor one_if(const Tensor& pred);
 // Returns 1 for each row of replies and 0 for filler, [R], from tokens_S.
 Tensor real_sequences(const Tensor& tokens_S);
-// The same for a batch.
+// Does the same as real_sequences for a batch.
 Tensor real_rows_of(const BatchInputs& batch);
 
-// Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. When
-// differentiable, the gradient is computed in chunks of tokens by the chain rule: the loss's gradient with respect to a
-// sequence's log-probability, times the gradient of the token's log-probability with respect to its logits.
+// Returns the loss of a batch of replies. `losses` computes the rows' losses from the log-probabilities. If
+// in.differentiable is true, the gradient is computed in chunks of tokens by the chain rule: the loss's gradient with
+// respect to a sequence's log-probability, times the gradient of the token's log-probability with respect to its
+// logits.
 BatchLoss reply_loss(const LossInputs& in, const std::function<PreferenceLoss(const ReplyLogps&)>& losses);
 
-// rewards/chosen, rewards/rejected, rewards/margins, logps/chosen, logps/rejected: only those whose replies occur in
-// the batch.
+// Returns rewards/chosen, rewards/rejected, rewards/margins, logps/chosen and logps/rejected, but only those whose
+// replies occur in the batch.
 std::map<std::string, double> reward_metrics(std::span<const float> sums);
 
-// The keys that every stage of preferences refuses.
+// Returns the keys that every stage of preferences refuses.
 std::vector<RefusedKey> refused_with_preferences();
 // Throws UserError for pissa_init without ref_model: PiSSA moves part of the base into the adapter, so the base alone
 // is not the reference.

@@ -3,9 +3,9 @@
 // The table row of a stage has everything that distinguishes it: how its data is read and grouped, the model's head,
 // the reference model, the loss, the figures and the recipe keys. Nothing outside this folder asks for a stage's name.
 //
-// Dims of names: B lines of a micro-batch, T positions, S sequences of a step, R rows of data (two sequences each for
-// preferences, else one), K labels. Several sequences may share a line, and a micro-batch may hold only some of a
-// step's sequences; values of the others count as nothing.
+// Letters for dims: B lines of a micro-batch (a line is one row of its arrays), T positions, S sequences of a step, R
+// rows of data (two sequences each for preferences, else one), K labels. Several sequences may share a line, and a
+// micro-batch may hold only some of a step's sequences; values of the missing sequences are 0.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ namespace fettle {
 // The kind of head that the model has.
 enum class Head {
   kTokens,  // logits of the vocabulary
-  kLabels,  // a classifier's: one logit per label
-  kScore,   // a classifier's with one output
+  kLabels,  // a classifier's head: one logit per label
+  kScore,   // a classifier's head with one output
 };
 
 // The arrays of a batch that a program reads, by Batch's member names; i32 unless said. Those with T have a value for
@@ -43,17 +43,17 @@ enum class BatchPart {
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: Preference
 };
-// Returns whether the part has a value for each position, so that micro-batches have their own.
+// Returns whether the part has a value for each position. Each micro-batch then has its own part.
 constexpr bool by_position(BatchPart part) {
   return part != BatchPart::kClasses && part != BatchPart::kPreferences;
 }
 
-// The arrays as values of a program, of one micro-batch or of a whole step.
+// The arrays of one micro-batch or of a whole step, as values of a program.
 struct BatchInputs : std::map<BatchPart, Tensor> {
   int64_t sequences = 0;  // S
 };
 
-// One model over a micro-batch, up to its head.
+// The forward pass of one model over a micro-batch, without its head.
 struct ModelPass {
   const Model& model;
   Forward forward;
@@ -70,18 +70,18 @@ struct LossInputs {
   const KeyValues& keys;
   const std::optional<LabelSet>& labels;           // set for Head::kLabels
   const ModelPass& trained;                        // the model that is trained
-  std::function<ModelPass()> reference = nullptr;  // builds the reference model's pass; null without one
+  std::function<ModelPass()> reference = nullptr;  // builds the pass of the reference model; null when there is none
   bool differentiable = false;                     // the loss is trained: `sum` needs gradients
-  bool head_trained = false;                       // `sum` needs gradients by the head, too
+  bool head_trained = false;                       // `sum` also needs gradients with respect to the head
 };
 
-// All f32. Null: the stage does not compute it.
+// The results of a loss, all in f32. Null: the stage does not compute the value.
 struct BatchLoss {
   Tensor sum;        // over the trained tokens, or over the rows; differentiable when asked for
   Tensor losses_R;   // each row's part of `sum`; needed for evaluation only
-  Tensor counts_R;   // each row's weight in the mean of the losses, 0 for rows that are not there; evaluation only
+  Tensor counts_R;   // each row's weight in the mean of losses, 0 for missing rows; evaluation only
   Tensor correct_R;  // trained tokens whose largest logit is the target's; evaluation only
-  Tensor metrics;    // [Stage::metric_sums]: sums over the rows that Stage::metrics reads
+  Tensor metrics;    // [Stage::metric_sums]: sums over the rows; Stage::metrics reads them
   Tensor logits_SK;  // Head::kLabels
 };
 
@@ -93,15 +93,15 @@ struct RefusedKey {
 
 struct Stage {
   std::string_view name;     // the value of the recipe's `stage`
-  std::string_view learned;  // what the model learns, for the key's help
+  std::string_view learned;  // what the model learns, for the help of the key `stage`
   RowKind rows;
   RowGrouping grouping = RowGrouping::kNone;
   Head head = Head::kTokens;
-  bool packs = false;  // `packing` is on unless the recipe says otherwise
+  bool packs = false;  // `packing` is on unless the recipe turns it off
   std::vector<BatchPart> batch;
 
-  // Recipe keys that belong to this stage. Other stages refuse them unless they list them too. A checkpoint can be
-  // resumed only with the same values.
+  // Recipe keys that belong to this stage. Another stage refuses such a key unless it lists the key too. A checkpoint
+  // can be resumed only with the same values of these keys.
   std::vector<std::string_view> keys = {};
   std::vector<RefusedKey> refused = {};
   // Throws UserError when values of the keys contradict each other. Null: all values are compatible.
@@ -114,13 +114,14 @@ struct Stage {
   BatchLoss (*loss)(const LossInputs& in);
 
   int64_t metric_sums = 0;  // elements of BatchLoss::metrics
-  // Means by name ("rewards/chosen") from BatchLoss::metrics, added up over batches. Null: there are none.
+  // Returns means by name ("rewards/chosen") from sums of BatchLoss::metrics over batches. Null: the stage has no such
+  // metrics.
   std::map<std::string, double> (*metrics)(const KeyValues& keys, std::span<const float> sums) = nullptr;
 
   // The name of this stage's own task in `eval`. With Head::kTokens, `eval` also has tasks with questions and replies.
   std::string_view eval_task = "loss";
-  // Returns the stage whose evaluation is used for rows that are not this stage's own; null: it measures only its own.
-  // For example, replies are measured in the same way whichever loss trained them.
+  // Returns the stage whose evaluation is used for rows that are not this stage's own; null: the stage measures only
+  // its own rows. For example, replies are measured in the same way whichever loss trained them.
   const Stage& (*measured_as)() = nullptr;
 
   int64_t sequences_per_row() const { return sequences_per_group(grouping); }

@@ -21,7 +21,7 @@ bool has_key(const Stage& stage, std::string_view key) {
   return std::ranges::find(stage.keys, key) != stage.keys.end();
 }
 
-// "stage: dpo or kto"
+// Returns the stages that the key belongs to, as in "stage: dpo or kto".
 std::string owners(std::string_view key) {
   std::vector<std::string_view> names;
   for (const Stage* stage : stages())
@@ -64,7 +64,7 @@ void check_stage_keys(const Stage& stage, const KeyValues& keys) {
                         owners(key), stage.name);
   for (const RefusedKey& refused : stage.refused)
     if (keys.changed(refused.key))
-      throw UserError("{}: {} does not go with stage: {}: {}", keys.where(refused.key), refused.key, stage.name,
+      throw UserError("{}: {} cannot be used with stage: {}: {}", keys.where(refused.key), refused.key, stage.name,
                       refused.reason);
   if (stage.check) stage.check(keys);
 }

@@ -21,7 +21,7 @@ KeyTexts stage_key_text();
 // the stage's keys that contradict each other.
 void check_stage_keys(const Stage& stage, const KeyValues& keys);
 
-// The table rows; each is defined in the file of its name.
+// The table rows. Each stage is defined in the file that has its name.
 const Stage& pt_stage();
 const Stage& sft_stage();
 const Stage& cls_stage();

@@ -16,7 +16,7 @@ Tensor ModelPass::class_logits(const BatchInputs& batch) const {
 
 namespace {
 
-// 1 where a token is trained, in i32.
+// Returns 1 where a token is trained, else 0, in i32.
 Tensor trained_places(const BatchInputs& batch) {
   return convert(compare(batch.at(BatchPart::kTargets), "GE", constant(0, DType::kI32)), DType::kI32);
 }

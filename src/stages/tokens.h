@@ -8,9 +8,9 @@ namespace fettle {
 // Returns the number of trained tokens of each line, f32 [.., B], or of each sequence, f32 [S].
 Tensor trained_tokens(const BatchInputs& batch);
 Tensor trained_by_sequence(const BatchInputs& batch);
-// Cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
+// Returns the cross-entropy of the trained tokens. Source: transformers' ForCausalLMLoss.
 BatchLoss token_stage_loss(const LossInputs& in);
-// The batch of such a stage.
+// Returns the parts of the batch that such a stage reads.
 std::vector<BatchPart> token_batch();
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines batch_loss: the loss of the run's stage from the arrays of one batch.
+// Defines batch_loss, which computes the loss of the run's stage from the arrays of one batch.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ Models add_models(Program& program, const Run& run, const Weights& weights);
 // differentiated. `seed` (u32) selects what dropout drops.
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const Tensor& seed);
-// The same for evaluation: without dropout and gradients.
+// Does the same for evaluation: without dropout and gradients.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
 
 }  // namespace fettle

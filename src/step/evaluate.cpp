@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// The outputs of an evaluation program, added up over the micro-batches of a step. Each row is in one of them.
+// The outputs of an evaluation program, added up over the micro-batches of a step. Each row is in one micro-batch.
 struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
   std::vector<float> correct;       // [rows]; not for preferences
@@ -130,8 +130,9 @@ Evaluation Evaluator::run(TrainState& state) {
 
 namespace {
 
-// Returns the batch with only documents `first` to `end` (from 0). A row whose values are not finite spoils the others
-// in its line, since 0 times infinity is not 0; so the others' tokens are replaced by one of the kept ones.
+// Returns the batch with only documents `first` to `end` (from 0). A row with values that are not finite spoils the
+// other rows in its line, because 0 times infinity is not 0. So the tokens of all other documents are replaced by a
+// token of the kept ones.
 Batch with_only(const Batch& batch, size_t first, size_t end) {
   auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
   Batch out{.shape = batch.shape,

@@ -1,4 +1,5 @@
-// Defines make_forward, which sets up the model's forward pass for a run, and the inputs for the run's weights.
+// Defines make_forward, which sets up the model's forward pass for a run, and functions that add the run's weights as
+// inputs.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 
 namespace fettle {
 
-// Adds one parameter's stack as an input. Its dtype is the parameter's own or else `dtype`.
+// Adds one parameter's stack as an input. Its dtype is Param::dtype if that is set, or else `dtype`.
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
-// Returns a trained parameter's input as the forward pass uses it.
+// Returns a trained parameter in the form in which the forward pass uses it.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 // Adds trained/* and frozen/* as inputs and returns them by stack_name.
 Weights add_weight_inputs(Program& program, const Run& run);

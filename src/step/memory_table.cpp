@@ -81,7 +81,7 @@ std::vector<Line> parts(const MemoryTable& table) {
   return lines;
 }
 
-// Explains the limit of a GPU: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
+// Explains the limit on a GPU's memory: "(of 85.0 GB, gpu_memory_utilization: 0.95)".
 std::string describe(const MemoryShare& share) {
   std::string text = fmt::format("(of {}", size_text(share.total));
   if (share.requested() <= share.available())

@@ -1,4 +1,4 @@
-// Defines MemoryTable: how a step uses one device's memory, known from the compiled program before it runs.
+// Defines MemoryTable: how a step uses one device's memory. The compiled program tells this before it runs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// Bytes of one device, and of its share of host memory. Weights, optimizer state and batch are computed from the
-// shardings; the compiler reports the peak.
+// Bytes in one device's memory, and in its share of host memory. The bytes of weights, optimizer state and batch are
+// computed from the shardings; the compiler reports the peak.
 struct MemoryTable {
   std::string device;     // "cpu (1 device)"
   int64_t frozen = 0;     // base weights
@@ -28,7 +28,7 @@ struct MemoryTable {
   MemoryShare share;        // what the step may take of the device
   // Host memory for this device, not included above.
   int64_t host_frozen = 0, host_trained = 0, host_optimizer = 0;
-  int64_t host_temporaries = 0;  // gradients and scratch: the compiler's host bytes minus those three
+  int64_t host_temporaries = 0;  // gradients and scratch: host bytes that the compiler counts, minus those three
 
   int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
@@ -38,11 +38,11 @@ struct MemoryTable {
 // Returns the bytes that one device stores between steps: weights, optimizer state and the batch.
 int64_t held_bytes(const Run& run, const BatchShape& shape);
 
-// `stats` are those of the step compiled for `shape`.
+// `stats` are the compiler's numbers for the step compiled for `shape`.
 MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device);
 
-// Returns the table of the arrays stored between steps. It needs no compilation; the step itself needs more.
+// Returns the table of the arrays stored between steps. This needs no compilation. The step itself needs more memory.
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
 // Formats a small table for people, with sizes in GB (10^9 bytes), MB or KB; no newline at the end.
@@ -53,7 +53,8 @@ nlohmann::json to_json(const MemoryTable& table);
 // Throws DoesNotFit when the table does not fit. The message has the shortfall, the largest part, and the keys that
 // reduce it.
 void require_fit(const Run& run, const MemoryTable& table);
-// The same for host memory: `free` bytes for the shares of `devices` devices. 0 means not known and passes.
+// Does the same as require_fit for host memory: `free` is the number of free bytes for the shares of `devices` devices.
+// If `free` is 0, it is not known, and the check passes.
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
 
 }  // namespace fettle

@@ -6,13 +6,13 @@
 namespace fettle {
 namespace {
 
-// Returns the partition of one layer's part of a stack.
+// Returns the partition of one layer's slice of a stacked parameter.
 Partition of_layer(Partition partition) {
   if (!partition.dims.empty()) partition.dims.erase(partition.dims.begin());
   return partition;
 }
 
-// Reads and writes the slice [1, ...] of a stack for the loop's current layer.
+// Reads and writes the slice [1, ...] of a stacked array for the loop's current layer.
 class LayerSlice {
  public:
   LayerSlice(const Tensor& stack, const Partition& partition, Memory memory, const Tensor& index)

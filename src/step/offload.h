@@ -1,8 +1,9 @@
 // Defines how a step uses arrays in host memory. The step fetches the layers' weights one by one, sends gradients back
 // layer by layer, and updates the layers one by one in place.
 //
-// A step never has a whole stack [L, ...] of host memory on the device, except for 16-bit copies of master weights. The
-// placement follows ZeRO-Offload (Ren et al. 2021); the copies are asynchronous slices made by the compiler.
+// A stacked parameter [L, ...] in host memory is never copied to the device as a whole, except for 16-bit copies of
+// master weights. The placement follows ZeRO-Offload (Ren et al. 2021); the copies are asynchronous slices made by the
+// compiler.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,8 @@
 
 namespace fettle {
 
-// Returns Forward::fetch for the run's stacks; null when none of them is in host memory. The gradient of `squares` (may
-// be null) becomes the sum of squares of the gradients of all trained stacks in host memory.
+// Returns Forward::fetch for the run's stacked parameters; null when none of them is in host memory. The gradient of
+// `squares` (may be null) becomes the sum of squares of the gradients of all trained stacks in host memory.
 std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, const Tensor& squares);
 
 // Returns a master weight [L, ...] in `dtype` on the device, for the step's computation.
@@ -36,8 +37,8 @@ struct HostSum {
 // returns `grad` alone.
 HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& partition, const Tensor& first);
 
-// Applies the optimizer's update to a stack and its state, in place. `layer_grad` computes the update's f32 gradient
-// from a layer's raw one. When `sound` (a scalar predicate) is false, nothing changes.
+// Applies the optimizer's update to a stack and its state, in place. `layer_grad` computes the f32 gradient for the
+// update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
 struct HeldParam {
   Tensor weight, grad;
   std::vector<Tensor> state;

@@ -1,4 +1,4 @@
-// Defines open_model: a model on its devices, ready to be measured or to answer.
+// Defines open_model, which loads a model onto its devices, ready for evaluation or generation.
 #pragma once
 
 #include "run/request.h"

@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Returns the arrays that each micro-batch has a part of.
+// Returns the arrays of which each micro-batch gets a slice.
 std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   std::vector<Tensor> out;
   for (const auto& [part, array] : batch)
@@ -35,8 +35,8 @@ struct Gradients {
   Tensor host_squares;        // sum of squares of the gradients in host memory; null when there are none
 };
 
-// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses; with `used`, only
-// the first `used` of them. With `scale`, the gradients are those of the loss times `scale`.
+// Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. If `used` is given,
+// only the first `used` micro-batches run. With `scale`, the gradients are those of the loss times `scale`.
 Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& trained, const BatchInputs& batch,
                      const Tensor& used, const Tensor& seed, const Tensor& scale) {
   const bool on_host =
@@ -102,7 +102,8 @@ Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& diviso
   return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
-// Updates a parameter. `clipped` computes the update's gradient from a raw one. When `sound` is false, nothing changes.
+// Updates a parameter. `clipped` computes the gradient for the update from a raw gradient. When `sound` is false,
+// nothing changes.
 Updated update_param(const Run& run, const Param& param, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
                      const Tensor& sound) {
@@ -151,7 +152,8 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   for (const auto& [name, value] : run.optimizer.scalars(1, 0)) scalars[name] = program.input(name, {DType::kF32, {}});
   const Tensor seed = program.input("seed", {DType::kU32, {}});
   const Tensor count = maximum(count_of(run, batch), constant(1, DType::kF32));
-  // In float16, the gradients of a sum over many tokens would overflow, so those of the mean are computed and scaled.
+  // In float16, the gradients of a sum over many tokens would overflow, so the gradients of the mean are computed and
+  // scaled.
   const Tensor scaling = run.scales_loss() ? program.input(kLossScale, {DType::kF32, {2}}) : Tensor{};
   const Tensor loss_scale = scaling ? loss_scale_of(scaling) : Tensor{};
   const Gradients sums =

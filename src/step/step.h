@@ -1,4 +1,4 @@
-// Defines the programs of training: the step with its gradients and update, and the evaluation of rows.
+// Defines the programs of training: the training step with gradients and update, and the evaluation step.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace fettle {
 // rejected one; in stage kto the judged reply and then another row's reply. The loss is then the mean over the rows,
 // and `metrics` (preference.h) is another output.
 Program build_train_step(const Run& run, const BatchShape& shape);
-// The same with a line for each sequence: gradient_accumulation_steps micro-batches of lines of `length` positions.
+// Builds the step for a shape with one line per sequence: gradient_accumulation_steps micro-batches of lines of
+// `length` positions.
 Program build_train_step(const Run& run, int64_t length);
 
 // Evaluates one micro-batch of the shape. Inputs: frozen/*, trained/*, batch/* i32 [B, T]. Outputs, f32 [S]: loss

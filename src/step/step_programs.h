@@ -1,4 +1,4 @@
-// Defines StepPrograms: the training step, compiled for each shape of batches when it is first needed.
+// Defines StepPrograms: the training step, compiled for each batch shape when the shape first occurs.
 #pragma once
 
 #include <deque>
@@ -29,7 +29,8 @@ class StepPrograms {
  private:
   Devices& devices_;
   const Run& run_;
-  // The number of sequences does not matter: it differs only between packed steps, whose loss depends on tokens alone.
+  // The number of sequences does not matter: it differs only between packed steps, and their loss depends only on
+  // tokens.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

@@ -22,7 +22,7 @@ struct AddedToken {
   bool special = false;      // decoding without special tokens leaves it out
 };
 
-// Finds the leftmost match of many strings; at equal starts the longest one.
+// Finds the leftmost match of many strings; among matches with the same start, the longest one.
 class TokenFinder {
  public:
   void add(std::string_view text, int32_t id);  // when a text is added twice, the first id counts
@@ -52,8 +52,8 @@ class AddedTokens {
   // Call this once after the last add(). `normalizer` may be empty.
   void prepare(const Normalizer& normalizer);
 
-  // These cut `pieces` at the added tokens: the first at tokens of the original text, the second at those of the
-  // normalized text.
+  // Both functions cut `pieces` at the added tokens. split_given() looks for tokens in the original text, the other
+  // function in the normalized text.
   void split_given(Pieces& pieces) const { split(pieces, given_); }
   void split_normalized(Pieces& pieces) const { split(pieces, normalized_); }
 
@@ -61,7 +61,7 @@ class AddedTokens {
   const AddedToken* find(const std::string& content) const;
   bool is_special(const std::string& content) const;
   const std::map<int32_t, AddedToken>& by_id() const { return by_id_; }
-  // The text of the token when decoding: its normalized form if it has one.
+  // Returns the text of the token in decoded text: its normalized form if it has one.
   const std::string& decoded_spelling(const AddedToken& token) const;
 
  private:

@@ -12,7 +12,7 @@ namespace fettle {
 // Changes the list of token strings. The caller joins the final list. Several threads may call it at once.
 using Decoder = std::function<void(std::vector<std::string>&)>;
 
-// Reads `decoder` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
+// Reads `decoder` from tokenizer.json. Throws UserError, which lists the known types, when the type is unknown.
 Decoder read_decoder(const JsonField& field);
 
 }  // namespace fettle

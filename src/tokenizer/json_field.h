@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// Reads the bytes of a file. Throws UserError that names the file when it cannot be read.
+// Reads the bytes of a file. Throws UserError, which names the file, when the file cannot be read.
 std::string read_file_bytes(const std::filesystem::path& path);
 
 class JsonField {
@@ -26,7 +26,7 @@ class JsonField {
   // Wraps a value from memory. Error messages show `origin` in place of a file name.
   static JsonField of_value(nlohmann::json value, std::string origin);
 
-  // The place of this value, such as "dir/tokenizer.json: model.vocab".
+  // Returns the place of this value, such as "dir/tokenizer.json: model.vocab".
   std::string where() const;
   const nlohmann::json& value() const { return *value_; }
 
@@ -34,18 +34,19 @@ class JsonField {
   bool is_array() const { return value_->is_array(); }
   bool is_object() const { return value_->is_object(); }
 
-  // The member `key`. When it is missing or null, find() returns nullopt and at() throws UserError.
+  // Return the member `key`. When it is missing or null, find() returns nullopt and at() throws UserError.
   std::optional<JsonField> find(std::string_view key) const;
   JsonField at(std::string_view key) const;
-  // The elements of an array, in order. This and the readers below throw UserError for a value of another type.
+  // Returns the elements of an array, in order. This function and the readers below throw UserError for a value of
+  // another type.
   std::vector<JsonField> elements() const;
-  // The members of an object, in the order of their keys.
+  // Returns the members of an object, in the order of their keys.
   std::vector<std::pair<std::string, JsonField>> members() const;
 
   const std::string& string() const;
   int64_t integer() const;
   double number() const;
-  // These return the member `key`, or `fallback` when it is missing or null.
+  // The next functions return the member `key`, or `fallback` when it is missing or null.
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
 
@@ -63,7 +64,8 @@ class JsonField {
   JsonField(std::shared_ptr<const nlohmann::json> root, const nlohmann::json* value, std::string origin,
             std::string key, int depth)
       : root_(std::move(root)), value_(value), origin_(std::move(origin)), key_(std::move(key)), depth_(depth) {}
-  // A value inside this one. Throws UserError when values are nested too deeply to be read without a stack overflow.
+  // Returns a value inside this one. Throws UserError when values are nested so deeply that reading them would overflow
+  // the stack.
   JsonField within(const nlohmann::json& value, std::string key) const;
   [[noreturn]] void fail_type(std::string_view wanted) const;
 
@@ -74,8 +76,8 @@ class JsonField {
   int depth_ = 0;
 };
 
-// Calls the reader in `readers` for the "type" of `field`. Throws UserError that lists the known types when there is
-// none.
+// Calls the reader in `readers` for the "type" of `field`. Throws UserError, which lists the known types, when no
+// reader has this type.
 template <typename Result>
 Result read_by_type(const JsonField& field, std::string_view part,
                     const std::map<std::string, Result (*)(const JsonField&)>& readers) {

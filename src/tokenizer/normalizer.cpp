@@ -166,7 +166,7 @@ Normalizer read_bert_normalizer(const JsonField& field) {
   };
 }
 
-// The positions where the grapheme clusters of `text` end.
+// Returns the positions at which the grapheme clusters of `text` end.
 std::vector<size_t> grapheme_ends(const std::string& text) {
   std::vector<size_t> ends;
   if (is_ascii(text)) {
@@ -186,8 +186,8 @@ std::vector<size_t> grapheme_ends(const std::string& text) {
   return ends;
 }
 
-// The map may replace a prefix of a short grapheme cluster: then the replacement stands for the whole cluster.
-// Otherwise each character is replaced on its own. The reference does this too, unlike SentencePiece itself.
+// If the map has a replacement for the start of a short grapheme cluster, this replaces the whole cluster. Otherwise
+// each character is replaced separately. The reference does this too, unlike SentencePiece itself.
 Normalizer read_precompiled(const JsonField& field) {
   field.expect_only({"type", "precompiled_charsmap"});
   constexpr size_t kLongCluster = 6;

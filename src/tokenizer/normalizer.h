@@ -11,7 +11,7 @@ namespace fettle {
 // Changes valid UTF-8 text in place. Several threads may call it at once.
 using Normalizer = std::function<void(std::string&)>;
 
-// Reads `normalizer` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
+// Reads `normalizer` from tokenizer.json. Throws UserError, which lists the known types, when the type is unknown.
 Normalizer read_normalizer(const JsonField& field);
 
 }  // namespace fettle

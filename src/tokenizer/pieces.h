@@ -17,7 +17,7 @@ struct Piece {
   static constexpr int32_t kNoId = -1;
 
   std::string_view text;
-  int32_t id = kNoId;      // the id of an added token; later steps leave such a piece alone
+  int32_t id = kNoId;      // the id of an added token; later steps do not change such a piece
   size_t start_bytes = 0;  // the number of leading bytes that come from the first character of the text
 
   bool at_start() const { return start_bytes > 0; }
@@ -35,8 +35,8 @@ class Pieces {
   // Keeps a changed text alive as long as the pieces that refer to it.
   std::string_view own(std::string text) { return owned_.emplace_back(std::move(text)); }
 
-  // Calls cut(piece, emit) for each piece without an id, and replaces the piece by those that it passes to emit(Piece).
-  // Empty pieces are dropped.
+  // Calls cut(piece, emit) for each piece without an id, and replaces the piece by the pieces that `cut` passes to
+  // emit(Piece). Empty pieces are dropped.
   template <typename Cut>
   void split(Cut cut) {
     std::vector<Piece> before = std::exchange(list_, {});
@@ -53,7 +53,8 @@ class Pieces {
     }
   }
 
-  // Calls change(std::string& text, piece) for each piece without an id and takes the changed text.
+  // Calls change(std::string& text, piece) for each piece without an id, and replaces the piece's text by the changed
+  // text.
   template <typename Change>
   void transform(Change change) {
     split([&](const Piece& piece, auto& emit) {
@@ -70,7 +71,7 @@ class Pieces {
   std::deque<std::string> owned_;
 };
 
-// The part [start, end) of `piece`.
+// Returns the part [start, end) of `piece`.
 inline Piece part_of(const Piece& piece, size_t start, size_t end, int32_t id = Piece::kNoId) {
   return {piece.text.substr(start, end - start), id, piece.start_bytes - std::min(start, piece.start_bytes)};
 }

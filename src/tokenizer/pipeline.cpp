@@ -30,8 +30,7 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
     AddedToken token = AddedTokens::read(field, static_cast<int32_t>(id));
     const AddedToken* same = pipeline.added.find(token.id);
     if (same != nullptr && same->content != token.content) {
-      field.fail("id {} belongs to '{}' and to '{}'; every token needs an id of its own", id, same->content,
-                 token.content);
+      field.fail("id {} belongs to '{}' and to '{}'; every token needs its own id", id, same->content, token.content);
     }
     if (auto known = vocabulary.id(token.content)) {
       token.id = *known;
@@ -61,7 +60,7 @@ size_t bytes_of_start(std::string_view text, const std::string& normalized, cons
   return static_cast<size_t>(normalized.rend() - common.first);
 }
 
-// The Precompiled normalizer in `field`, which may be that one or a sequence that contains it.
+// Returns the Precompiled normalizer in `field`, which is either this normalizer or a sequence that contains it.
 Normalizer find_precompiled(const JsonField& field) {
   if (const auto list = field.find("normalizers"))
     for (const JsonField& one : list->elements())

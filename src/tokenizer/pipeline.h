@@ -21,17 +21,18 @@ struct Pipeline {
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
   Normalizer normalizer;  // may be empty, as may the decoder
-  // Its Precompiled part. The first character of a text that this keeps counts as the text's first one.
+  // The Precompiled part of `normalizer`. The first character of a text that it keeps counts as the first character of
+  // the text.
   Normalizer precompiled;
-  std::string prefix;          // is put before the normalized text,
-  bool prefix_always = false;  // also after every added token
-  bool prefix_alone = false;   // also before a text that normalizing made empty
+  std::string prefix;          // this text is put before the normalized text
+  bool prefix_always = false;  // the prefix is also put after every added token
+  bool prefix_alone = false;   // the prefix is also put before a text that became empty by normalizing
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Call this after reading the file. When there is no pre-tokenizer, it lets long texts be cut into words where the
-  // cuts do not change the ids.
+  // Call this after reading the file. If there is no pre-tokenizer, this adds one that cuts long texts at places that
+  // do not change the ids.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
@@ -44,17 +45,17 @@ Pipeline read_tokenizer_json(const std::filesystem::path& path);
 
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
 // the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers: the
-// dummy prefix goes only at the start of the text, unless `legacy` in tokenizer_config.json is true. Sets the names of
-// special tokens that are empty in `config`.
+// dummy prefix goes only at the start of the text, unless `legacy` in tokenizer_config.json is true. Fills in the names
+// of special tokens that are empty in `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
-// True when the first line of the file consists of base64 and a rank.
+// Returns whether the first line of the file consists of base64 and a rank.
 bool is_rank_file(const std::filesystem::path& path);
 
 // Reads ranks of byte strings: lines of base64 and rank (tiktoken: Llama 3's tokenizer.model, qwen.tiktoken), or
 // tekken.json. The ids equal those of the `tiktoken` library as the models' own programs use it. The number of ranks
-// identifies Llama 3, Llama 4 and Qwen. For these Fettle knows the pattern that cuts a text, and the special tokens
-// that `config` does not name. Throws UserError for another number of ranks when config.pattern is empty.
+// identifies Llama 3, Llama 4 and Qwen. For these tokenizers Fettle knows the pattern that cuts a text, and the special
+// tokens that `config` does not name. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

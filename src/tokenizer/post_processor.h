@@ -12,12 +12,13 @@ namespace fettle {
 
 class PostProcessor {
  public:
-  // Reads `post_processor` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
+  // Reads `post_processor` from tokenizer.json. Throws UserError, which lists the known types, when the type is
+  // unknown.
   static PostProcessor read(const JsonField& field);
   // Makes a post-processor that puts `before` and `after` around the text.
   static PostProcessor around(std::vector<int32_t> before, std::vector<int32_t> after);
 
-  // The special tokens before and after a text.
+  // Returns the special tokens before and after a text.
   std::pair<std::vector<int32_t>, std::vector<int32_t>> ids_around() const;
 
   void apply(std::vector<int32_t>& ids, bool add_special_tokens) const;
@@ -29,8 +30,8 @@ class PostProcessor {
     int32_t id = 0;    // for kToken
     uint8_t type = 0;  // the token type of the whole part
   };
-  // The parts of a row of two texts. Without a template: the first text with type 0, then the second with type 1.
-  // Throws UserError when there are several templates.
+  // Returns the parts of a row of two texts. Without a template, they are the first text with type 0, then the second
+  // text with type 1. Throws UserError when there are several templates.
   std::vector<PairPiece> pair() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// What a split does with the delimiters that it finds.
+// How a split treats the delimiters that it finds.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 Behavior read_behavior(const JsonField& field) {
@@ -62,7 +62,7 @@ void emit_joined(const Piece& piece, const std::vector<Stretch>& stretches, Beha
   for (const Stretch& stretch : joined) emit(part_of(piece, stretch.start, stretch.end));
 }
 
-// A step that splits by `cover(text, visit)`, which visits (start, end, is_match) over all of the text.
+// Returns a step that splits with `cover(text, visit)`, which visits (start, end, is_match) over the whole text.
 template <typename Cover>
 PreTokenizer::Step split_by(Cover cover, Behavior behavior) {
   return [cover, behavior](Pieces& pieces) {
@@ -146,7 +146,7 @@ PreTokenizer read_whitespace_split(const JsonField& field) {
   return of_step(split_by(cover_chars<is_white_space>, Behavior::kRemoved));
 }
 
-// Cuts into runs of word characters, and runs of characters that are neither word characters nor white space.
+// Cuts a text into runs of word characters, and runs of characters that are neither word characters nor white space.
 PreTokenizer read_whitespace(const JsonField& field) {
   field.expect_only({"type"});
   return of_step([](Pieces& pieces) {

@@ -10,12 +10,12 @@
 
 namespace fettle {
 
-// The steps, in order. Several threads may use it at once.
+// The steps of pre-tokenizing, in order. Several threads may use them at once.
 struct PreTokenizer {
   using Step = std::function<void(Pieces&)>;
 
   std::vector<Step> steps;
-  // True when the pieces must then be written in the byte alphabet (to_alphabet), unless the model works on bytes.
+  // True when the resulting pieces must be written in the byte alphabet (to_alphabet), unless the model works on bytes.
   bool to_bytes = false;
   // True when a step depends on whether a piece is at the start of the text.
   bool asks_for_start = false;
@@ -25,10 +25,10 @@ struct PreTokenizer {
   }
 };
 
-// Reads `pre_tokenizer` from tokenizer.json. Throws UserError that lists the known types when the type is unknown.
+// Reads `pre_tokenizer` from tokenizer.json. Throws UserError, which lists the known types, when the type is unknown.
 PreTokenizer read_pre_tokenizer(const JsonField& field);
 
-// A step that cuts before each run of `mark`.
+// Returns a step that cuts before each run of `mark`.
 PreTokenizer::Step cut_before_runs(std::string mark);
 
 // A step that writes every piece in the byte alphabet.

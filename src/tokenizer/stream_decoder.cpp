@@ -4,7 +4,7 @@
 namespace fettle {
 namespace {
 
-// No character has this many tokens. Bytes that are still incomplete after so many tokens are broken.
+// No character has so many tokens. Bytes that are still incomplete after this number of tokens are broken.
 constexpr size_t kMostWaiting = 32;
 
 }  // namespace
@@ -25,8 +25,8 @@ std::string StreamDecoder::push(int32_t id) {
     return piece;
   }
   std::string piece = text.substr(emitted_.size());
-  // The tokens of this piece stay as context for the next one, because some decoders treat the first tokens of a text
-  // differently, above all spaces. So a piece that consists only of spaces is too little context.
+  // The tokens of this piece stay as context for the next piece, because some decoders treat the first tokens of a text
+  // differently, mainly spaces. So a piece that consists only of spaces is not enough context.
   std::string context = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   if (context.find_first_not_of(' ') != std::string::npos) {
     ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));
@@ -44,7 +44,7 @@ std::string StreamDecoder::finish() {
   if (text.starts_with(emitted_)) {
     rest = text.substr(emitted_.size());
   } else {
-    // Broken bytes follow valid ones of the same run. The valid ones were returned before.
+    // Broken bytes may follow valid bytes of the same run. The valid bytes were returned before.
     rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
   }
   ids_.clear();

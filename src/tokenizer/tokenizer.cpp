@@ -18,7 +18,7 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads the preferred one of the files that exist, and sets `read` to its path.
+// Reads the best of the tokenizer files that exist, and sets `read` to its path.
 Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::path& read) {
   if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_tokenizer_json(read);
   if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
@@ -31,8 +31,8 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
     }
   }
   throw UserError(
-      "{}: there is no tokenizer here; give a model folder with tokenizer.json, tokenizer.model, tekken.json or a "
-      "*.tiktoken file",
+      "{}: there is no tokenizer in this folder; name a model folder with tokenizer.json, tokenizer.model, tekken.json "
+      "or a *.tiktoken file",
       model_dir.string());
 }
 
@@ -67,7 +67,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
   if (config.add_bos_token || config.add_eos_token) {
-    // Settings that the config lacks stay as in the post-processor.
+    // If the config does not have a setting, it stays as in the post-processor.
     auto [before, after] = pipeline.post_processor.ids_around();
     const auto bos = pipeline.id_of(config.bos_token), eos = pipeline.id_of(config.eos_token);
     if (config.add_bos_token == false) before.clear();
@@ -120,12 +120,12 @@ Tokenizer::Texts Tokenizer::encode_texts(std::string_view first, const std::opti
   const auto length_a = static_cast<int64_t>(a.size()), length_b = static_cast<int64_t>(b.size());
   const int64_t room = max_length - special;
   if (room < 1)
-    throw UserError("cutoff_len: {} tokens leave no room for text beside the {} special tokens; raise it", max_length,
-                    special);
+    throw UserError("cutoff_len: {} tokens leave no tokens for text in addition to the {} special tokens; raise it",
+                    max_length, special);
   Texts out{.whole = length_a + length_b + special};
   if (out.whole > max_length) {
-    // The longer text may use the length that the shorter one leaves. If the shorter one needs more than half, both get
-    // half.
+    // The longer text may use the length that the shorter one leaves. If the shorter text needs more than half, both
+    // texts get half.
     const int64_t shorter = std::min(length_a, length_b), half = room / 2;
     const bool both = second && shorter > half;
     const int64_t small = both ? half : shorter, large = room - small;

@@ -20,7 +20,7 @@ class Tokenizer {
  public:
   // Reads the first file that exists of tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks),
   // tekken.json and *.tiktoken. Also reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and
-  // chat_template.jinja. Throws UserError that names the file and what is missing, invalid or not supported in it.
+  // chat_template.jinja. Throws UserError, which names the file and what is missing, invalid or not supported in it.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -34,8 +34,8 @@ class Tokenizer {
 
   // Encodes one or two texts as one row with the post-processor's special tokens. Cuts it to `max_length` like
   // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): at the end of the longer text, so that
-  // the special tokens stay. Throws UserError when the special tokens leave no room, and for a pair when the
-  // post-processor has no template.
+  // the special tokens stay. Throws UserError when the special tokens alone need `max_length` tokens, and for a pair
+  // when the post-processor has no template for pairs.
   struct Texts {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;  // token types: 1 for the second text, if the tokenizer has types
@@ -60,11 +60,11 @@ class Tokenizer {
   std::optional<int32_t> pad_id() const;
 
   // The model's chat template as Jinja text, if it has one: chat_template.jinja, or else `chat_template` in
-  // tokenizer_config.json. From a list, the template called `name` is taken.
+  // tokenizer_config.json. If there are several templates, the one called `name` is returned.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
-  // The files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or a
-  // merged model.
+  // Returns the files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or
+  // a merged model.
   const std::vector<std::filesystem::path>& files() const;
 
  private:
@@ -73,19 +73,19 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
-// Decodes ids one by one. push() returns new text that further ids cannot change, never part of a character. All
-// returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a time may use it.
-// `tokenizer` must outlive it.
+// Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
+// character. All returned pieces and the result of finish() together equal decode() of all ids. Only one thread at a
+// time may use it. `tokenizer` must outlive it.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
   std::string push(int32_t id);
-  std::string finish();  // returns the rest with broken bytes replaced; a new sequence may follow
+  std::string finish();  // returns the remaining text, with broken bytes replaced; a new sequence may follow
 
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the ids of the last pieces, then those without text so far
+  std::vector<int32_t> ids_;  // the ids of the last pieces, then the ids that have no text so far
   size_t context_ = 0;        // the number of ids_ that belong to the last pieces
   std::string emitted_;       // the text of ids_ that push() has returned
 };

@@ -1,8 +1,8 @@
-// Defines TokenizerConfig: the special tokens and chat templates from the files beside tokenizer.json.
+// Defines TokenizerConfig: the special tokens and chat templates, which are in other files than tokenizer.json.
 //
 // It reads tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token is a string or
-// {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja. Each may be
-// missing.
+// {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja. Each of these
+// files may be missing.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 namespace fettle {
 
 struct TokenizerConfig {
-  std::string bos_token;  // this and the next three: empty when there is none
+  std::string bos_token;  // this and the next three members: empty when there is none
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
@@ -24,7 +24,7 @@ struct TokenizerConfig {
   std::vector<AddedToken> added_tokens;     // from added_tokens_decoder
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
-  std::optional<bool> legacy;         // Llama's tokenizers: a space also goes after added tokens
+  std::optional<bool> legacy;         // Llama's tokenizers: a space is also put after added tokens
   std::optional<bool> add_bos_token;  // if set, these two decide instead of the post-processor
   std::optional<bool> add_eos_token;
   std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"

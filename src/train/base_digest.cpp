@@ -85,7 +85,7 @@ void add_names(std::set<std::string>& names, const Param& param) {
   for (int64_t i = 0; i < param.stored_count(); ++i) names.insert(param.stored_name(i));
 }
 
-// Leaves out a head that the model's checkpoint lacks, because it was initialised and not read.
+// Leaves out a head that the model's checkpoint lacks, because such a head was initialised, not read.
 std::vector<NamedTensor> found(const ModelRepository& repository, const std::set<std::string>& names) {
   std::vector<NamedTensor> out;
   for (const std::string& name : names)
@@ -125,8 +125,8 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   add(key, tensors);
 }
 
-// Returns the digest of the adapters that the run reads and its checkpoint lacks. With full tuning, the checkpoint
-// contains the merged weights.
+// Returns the digest of the adapters that the run reads and that are not in its checkpoint. With full tuning, the
+// checkpoint contains the merged weights.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders;
   if (!run.frozen.empty() || (!run.reference.empty() && run.reference_folder.empty())) folders = run.merged;

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of the figures that an evaluation of this run has, without "eval_".
+// Returns the names of the metrics that an evaluation of this run has, without "eval_".
 std::vector<std::string> figure_names(const Run& run) {
   std::vector<std::string> names{"loss"};
   std::map<std::string, double> figures;
@@ -35,7 +35,7 @@ void check_best(const Run& run, const RunLength& length) {
   if (!run.best.used()) return;
   const std::string name = run.best.metric.substr(5);
   if (const std::vector<std::string> names = figure_names(run); std::ranges::find(names, name) == names.end())
-    throw UserError("{}: metric_for_best_model: evaluations have no figure '{}'; use one of {}", run.best.metric_at,
+    throw UserError("{}: metric_for_best_model: evaluations have no metric '{}'; use one of {}", run.best.metric_at,
                     name, fmt::join(names, ", "));
   if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
       length.eval_every % length.save_every != 0)
@@ -54,7 +54,7 @@ std::string early_end_text(const Run& run, const TrainerState& record) {
 void load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state) {
   if (record.best_model_checkpoint.empty()) return warn("load_best_model_at_end: no evaluation has a checkpoint yet");
-  // The folder may have been moved since.
+  // The output folder may have been moved since the checkpoint was written.
   const fs::path checkpoint = run.output.folder / fs::path(record.best_model_checkpoint).filename();
   if (checkpoint == checkpoint_path(run.output.folder, state.step)) return;
   try {
@@ -64,13 +64,12 @@ void load_best(Devices& devices, const Run& run, const ModelRepository& reposito
   } catch (const UserError& error) {
     const auto newest = newest_checkpoint(run.output.folder);
     throw UserError("load_best_model_at_end: the best evaluation's checkpoint cannot be read: {}{}", error.what(),
-                    newest
-                        ? fmt::format("; to take the weights of step {} instead, set load_best_model_at_end: false and "
-                                      "resume_from_checkpoint: {}",
-                                      newest->step, newest->path.string())
-                        : "");
+                    newest ? fmt::format("; to use the weights of step {} instead, set load_best_model_at_end: false "
+                                         "and resume_from_checkpoint: {}",
+                                         newest->step, newest->path.string())
+                           : "");
   }
-  info("the result is that of {}, the checkpoint with the best {}", checkpoint.string(), run.best.metric);
+  info("the result has the weights of {}, the checkpoint with the best {}", checkpoint.string(), run.best.metric);
 }
 
 }  // namespace fettle

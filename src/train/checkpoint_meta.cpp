@@ -74,7 +74,7 @@ void check_arrays(const StateReader& state, const Run& run) {
       refuse(state, array.name, found.to_string(), array.shape.to_string());
 }
 
-// Returns what to set so that this run's steps have the checkpoint's number of rows.
+// Returns which key to set, and to what, so that the steps of this run have the checkpoint's number of rows.
 std::string remedy(const Run& run, int64_t rows) {
   const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
   const int64_t each = run.rows_per_device;
@@ -83,7 +83,8 @@ std::string remedy(const Run& run, int64_t rows) {
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
   if (rows % shards == 0)
     return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
-  return fmt::format("{0} rows do not divide over {1} devices: use a number of devices that divides {0}", rows, shards);
+  return fmt::format("{0} rows cannot be divided evenly over {1} devices: use a number of devices that divides {0}",
+                     rows, shards);
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
@@ -150,7 +151,7 @@ void check_meta(const StateReader& state, const Run& run) {
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // The differences that explain the most are reported first.
+  // The differences that explain most are reported first.
   check("model_type");
   check("stage");
   check("finetuning_type");

@@ -82,7 +82,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const Fetch& fetch) {
-  // All processes try equally often.
+  // All processes make the same number of attempts.
   if (processes_ != nullptr)
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(
@@ -94,7 +94,7 @@ void CheckpointWriter::delete_old(const fs::path& newest, const RunRecord& recor
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, newest,
                            record.trainer.best_model_checkpoint);
   } catch (const Error& error) {
-    warn("{}", error.what());  // the new checkpoint is complete nevertheless
+    warn("{}", error.what());  // the new checkpoint is complete although an old one could not be deleted
   }
 }
 

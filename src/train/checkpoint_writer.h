@@ -15,7 +15,7 @@
 
 namespace fettle {
 
-// Calls `use` with the array of that name. May be called for the same array again.
+// Calls `use` with the array of that name. It may be called several times for the same array.
 using FetchArray = std::function<void(const std::string& name, const std::function<void(const HostShards&)>& use)>;
 // Writes the boxes of all trained arrays that this process owns.
 void write_state(StateWriter& state, const Run& run, const FetchArray& fetch);
@@ -25,7 +25,7 @@ void write_state(StateWriter& state, const Run& run, const FetchArray& fetch);
 // checkpoint_meta). Then deletes the oldest checkpoints beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread hashes, writes, flushes and renames. It
-// writes one checkpoint at a time; the next save() waits for it. When host memory has no room for the copy, training
+// writes one checkpoint at a time; the next save() waits for it. If the copy does not fit into host memory, training
 // waits until the files are written from the devices.
 //
 // With several processes, a checkpoint is complete in all of them or in none.
@@ -34,8 +34,8 @@ void write_state(StateWriter& state, const Run& run, const FetchArray& fetch);
 // training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
-  // `free_memory`: bytes of host memory that a copy may take. `processes` must outlive the writer; null: this process
-  // is alone.
+  // `free_memory`: bytes of host memory that a copy may take. `processes` must outlive the writer; null means that only
+  // this process trains.
   CheckpointWriter(
       const Run& run, const ModelRepository& repository, DataIdentity data,
       std::function<int64_t()> free_memory = [] { return free_host_memory(); }, const Processes* processes = nullptr);
@@ -62,7 +62,8 @@ class CheckpointWriter {
   using Fetch = FetchArray;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
-  // The same with several processes: each writes its parts, the first one makes the result of all parts and commits.
+  // Does the same with several processes: each writes its parts; the first process makes the result from all parts and
+  // commits.
   Written write_together(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
                          const Fetch& fetch);
   void delete_old(const std::filesystem::path& newest, const RunRecord& record) const;
@@ -78,7 +79,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited; `before`: for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // true: the next checkpoint is waiting, so failed writes are not repeated
+  std::atomic<bool> hurried_ = false;  // true: the next checkpoint waits, so failed writes are not repeated
   std::future<Written> written_;
 };
 

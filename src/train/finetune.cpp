@@ -1,4 +1,4 @@
-// Shows a whole run on one page: each part from recipe to result is called once, in order.
+// This file shows a whole run on one page: it calls each part of the run once, from the recipe to the result.
 #include "train/finetune.h"
 
 #include "base/host_memory.h"
@@ -28,7 +28,7 @@
 namespace fettle {
 namespace {
 
-// In a resumed run, chat templates get the date on which the run was first started.
+// In a resumed run, chat templates get the date on which the run first started.
 DataSpec started_at(const LocalTime& started, DataSpec spec) {
   spec.started = started;
   return spec;
@@ -76,7 +76,7 @@ int train(const Request& request, const Processes& processes) {
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
 
-  // The step becomes a program. Its memory is known before it runs.
+  // The step becomes a program. Its memory is known before the program runs.
   processes.enter("compiling");
   const Run run = settle_remat(asked, batches.fullest(), devices, resume ? written_remat(resume->state) : "");
   phases.done("chose gradient_checkpointing");
@@ -123,7 +123,7 @@ int train(const Request& request, const Processes& processes) {
     if (state.step != saved_step) save();
     checkpoints.require();
     info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
-         run.output.save_only_model ? "it holds the weights alone (save_only_model), so it cannot be resumed"
+         run.output.save_only_model ? "it has only the weights (save_only_model), so it cannot be resumed"
                                     : "continue with resume_from_checkpoint=true");
     return 128 + signal;
   };

@@ -26,7 +26,7 @@ std::vector<std::string> row_names(const std::vector<std::string>& sources) {
 void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                      const StepOutcome& outcome) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
-  const std::string what = rows.empty() ? "none of its rows alone; its rows are" : "the loss of";
+  const std::string what = rows.empty() ? "none of its rows when it runs alone; its rows are" : "the loss of";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));

@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows; each
-// row runs alone to find them. `state` is that from before the step.
+// Throws UserError that names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows; to
+// find them, each row runs alone. `state` is the state before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

@@ -54,7 +54,7 @@ OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folde
 OutputFolder::~OutputFolder() {
   if (presence_ == nullptr) return;  // moved from
   presence_.reset();
-  std::error_code filled;  // ignored: fs::remove fails when the folder is not empty
+  std::error_code filled;  // ignored: fs::remove fails if the folder is not empty
   if (made_) fs::remove(folder_, filled);
 }
 
@@ -67,7 +67,7 @@ OutputFolder check_output(const Run& run) {
   OutputFolder alone(folder, !there);
   if (has_cut_off_result(folder)) {
     finish_result(folder);
-    info("{}: moved the result that an interrupted run had left half-moved", folder.string());
+    info("{}: completed the move of the result that an interrupted run had begun", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
@@ -104,7 +104,7 @@ int64_t disk_needed(const Run& run, const RunLength& length, int64_t done, int64
 
 std::optional<int64_t> save_total_limit_within(const Run& run, int64_t present, int64_t free) {
   const int64_t room = std::max<int64_t>(0, free - result_bytes(run)) / checkpoint_bytes(run);
-  const int64_t limit = room - 1 + present;  // one more than the limit exists for a moment
+  const int64_t limit = room - 1 + present;  // for a moment there is one checkpoint more than the limit
   const int64_t own = run.output.save_total_limit;
   if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
   return limit;

@@ -13,10 +13,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Longer than any agreement takes: a process that dies or hangs ends the run earlier (fate.h).
+// Longer than any agreement takes. If a process dies or hangs, the run ends earlier (fate.h).
 constexpr Rendezvous::Seconds kPatience{30 * 24 * 3600.0};
 
-// What a process gives to an agreement: the value of its work, or its error.
+// Returns what a process contributes to an agreement: the value of its work, or its error.
 Json outcome_of(const std::function<std::string()>& work) {
   auto failed = [](const Error& error) {
     return Json{{"code", static_cast<int>(error.code())}, {"error", error.what()}};
@@ -125,7 +125,7 @@ void Processes::require_shared(const fs::path& folder) const {
     agree("search in output_dir", [&] {
       if (!fs::exists(fs::absolute(folder) / probe.filename()))
         throw UserError(
-            "output_dir: {} is not the folder that {} sees; give a folder on a file system that all hosts share, under "
+            "output_dir: {} is not the folder that {} sees; name a folder on a file system that all hosts share, under "
             "the same path, because every host writes its part of a checkpoint",
             folder.string(), run_->name_of(0));
       return "";

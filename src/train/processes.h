@@ -1,4 +1,4 @@
-// Defines Processes: the processes that train one model together, or this one alone.
+// Defines Processes: the processes that train one model together, or only this process.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +15,13 @@
 
 namespace fettle {
 
-// The launcher decides how many there are (docs/hosts.md). A process alone waits for nobody.
+// The launcher decides how many there are (docs/hosts.md). A single process waits for nobody.
 class Processes {
  public:
-  // Alone.
+  // Makes the object for a single process.
   Processes() = default;
-  // Joins the run that the launcher started, if there is one. Processes other than the first then say only warnings and
-  // errors. Throws UserError.
+  // Joins the run that the launcher started, if there is one. Processes other than the first then print only warnings
+  // and errors. Throws UserError.
   static Processes join();
 
   Rendezvous* run() const { return run_.get(); }
@@ -31,9 +31,9 @@ class Processes {
   int rank() const { return run_ == nullptr ? 0 : run_->rank(); }
   int count() const { return run_ == nullptr ? 1 : run_->size(); }
 
-  // Returns the exit code of `body`. When it fails in one process, all end with the code of its error.
+  // Returns the exit code of `body`. If it fails in one process, all processes end with the code of that error.
   int end_together(const std::function<int()>& body);
-  // Says what this process does, for the table of a run that hangs.
+  // Tells what this process does now, for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
   // Call before each step. Returns the signal when all processes stop before this step, else 0.
   int stop_before(int64_t step) const;
@@ -42,8 +42,8 @@ class Processes {
   // filesystem_error in one process, every process throws that error. `name` says what the processes do; only one
   // thread at a time may use it.
   std::vector<std::string> agree(const std::string& name, const std::function<std::string()>& work) const;
-  // Returns the value of `work`, which runs in one process of each host, then in the others: they find in a cache what
-  // the first one left there.
+  // Returns the value of `work`. It runs first in one process of each host, then in the others, which find the first
+  // one's results in a cache.
   template <typename Work>
   auto one_per_host_first(const std::string& name, Work work) const {
     if (!several()) return work();
@@ -55,9 +55,10 @@ class Processes {
       });
     return std::move(*made);
   }
-  // Throws UserError in every process unless all have the same values; names the first key and process that differ.
+  // Throws UserError in every process unless all have the same values; the message names the first key and process that
+  // differ.
   void require_same(const std::string& name, const nlohmann::json& values) const;
-  // Throws UserError unless all processes see the folder, which exists in the first one.
+  // Throws UserError unless all processes see the folder, which must exist in the first one.
   void require_shared(const std::filesystem::path& folder) const;
 
  private:

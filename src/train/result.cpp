@@ -30,7 +30,7 @@ Dims result_dims(const Run& run, const Param& param) {
   return dims;
 }
 
-// Returns which of the parameter's stored tensors are written, by number: those of its layers, with all of their
+// Returns the numbers of the parameter's stored tensors that are written: the tensors of its layers, with all of their
 // experts.
 std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   const int64_t experts = param.of_experts() ? param.dims[0] : 1;
@@ -40,19 +40,19 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   return out;
 }
 
-// Returns the tensor's name in a full result. When other tensors of the base are copied along (Family::carried), it is
-// the base's name; else the parameter's.
+// Returns the tensor's name in a full result. When other tensors of the base are copied too (Family::carried), it is
+// the name in the base; else the name of the parameter.
 std::string written_name(const Run& run, const ModelRepository& base, const std::string& name) {
   const bool whole = !run.model.family->carried.empty() && base.contains(name);
   return whole ? base.find(name).entry->name : name;
 }
 
-// Returns whether full tuning copies the base's tensor as it is.
+// Returns whether full tuning copies this tensor of the base unchanged.
 bool is_copied(const Run& run, const std::string& name) {
   return carries(*run.model.family, name) || is_beyond_layers(*run.model.family, run.model.config, name);
 }
 
-// Returns the tensors of the adapter; for a full result, those of the model and those that are copied along.
+// Returns the tensors of the adapter; for a full result, the tensors of the model and the copied tensors of the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
   for (const Param& param : run.lora ? run.trained : run.model.params)
@@ -101,7 +101,7 @@ AdapterConfig adapter_config(const Run& run) {
   if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   // PEFT matches the end of a module's path after a dot. The last part of the name is enough, unless two modules of a
-  // layer have the same last part.
+  // layer end with the same part.
   if (!run.model.family->carried.empty()) {  // the tower may have modules of the same names
     std::vector<std::string> modules;
     for (const std::string& module : run.lora->modules) modules.push_back(escaped(module));
@@ -162,7 +162,7 @@ void ResultWriter::add(const Param& param, const HostShards& weights, const Host
   std::map<std::string, HostArray> starts;
   for_each_layer(param, start,
                  [&](const std::string& name, const HostArray& weight) { starts.emplace(name, weight.clone()); });
-  // A becomes [A; start], B becomes [B, -start].
+  // For PiSSA, A becomes [A; start] and B becomes [B, -start].
   const bool is_a = param.role == Role::kLoraA;
   const int64_t each = is_a ? product(param.dims) : param.dims.back(), runs = product(param.dims) / each;
   HostArray both({dtype_, result_dims(run_, param)});
@@ -181,7 +181,7 @@ void ResultWriter::add(const Param& param, const HostShards& weights, const Host
 void ResultWriter::finish() {
   if (adapter_) adapter_->finish();
   if (model_) {
-    // Copies what was not trained.
+    // Copies the weights that were not trained.
     for (const Param& param : run_.frozen)
       for (const int64_t index : stored_numbers(run_, param)) {
         const std::string name = param.stored_name(index);

@@ -15,10 +15,10 @@ class ResultWriter {
  public:
   // Creates adapter_config.json and adapter_model.safetensors, or model*.safetensors, in `folder`.
   ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository);
-  // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, each once.
+  // Writes the weights of a trained parameter, layer by layer. Parameters may come in any order, but each only once.
   void add(const Param& param, const HostShards& weights);
-  // Writes the change of PiSSA's LoRA weights since `start` as ordinary LoRA weights of twice the rank, which fit the
-  // unchanged base.
+  // Writes the change of PiSSA's LoRA weights since `start` as ordinary LoRA weights of twice the rank, which belong to
+  // the unchanged base.
   void add(const Param& param, const HostShards& weights, const HostShards& start);
   // Completes the files and adds the tokenizer's files; for a full model also its config.
   void finish();

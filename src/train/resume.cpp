@@ -27,9 +27,10 @@ bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base
   }
 }
 
-// Names the newest other checkpoint that the run can continue from, and how to select it; "" when there is none.
+// Returns a text that names the newest other checkpoint from which the run can continue, and how to select it; "" when
+// there is none.
 std::string another(const fs::path& checkpoint, const Run& run, const Json& base) {
-  // Finds the parent folder also for "checkpoint-4" and "out/checkpoint-4/".
+  // This also finds the parent folder of "checkpoint-4" and "out/checkpoint-4/".
   std::error_code unreadable;
   const fs::path refused = fs::canonical(checkpoint, unreadable);
   if (unreadable) return "";

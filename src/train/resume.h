@@ -1,4 +1,4 @@
-// Defines ResumePoint: the checkpoint that a run continues from.
+// Defines ResumePoint: the checkpoint from which a run continues.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,8 @@ struct ResumePoint {
 
 // Returns the checkpoint that resume_from_checkpoint names; nullopt when the key is not set or, with a message, when
 // there is no checkpoint yet. Reads manifests and samples of the base. Throws UserError when the checkpoint is damaged
-// or belongs to another run. If this run can continue from another complete checkpoint, the message names it; that one
-// has been verified to its last byte.
+// or belongs to another run. If this run can continue from another complete checkpoint, the message names it; all bytes
+// of that checkpoint have been verified.
 std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
 // Returns the run's state from the checkpoint and the frozen weights from the repository. Throws like

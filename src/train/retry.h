@@ -1,5 +1,5 @@
-// Defines retry_files, which repeats file operations that fail, because a full disk or a lost network file system is
-// often usable again soon.
+// Defines retry_files, which repeats file operations that fail. A full disk or a lost network file system is often
+// usable again after a short time.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,12 @@
 
 namespace fettle {
 
-// Seconds between the attempts.
+// The seconds between the attempts.
 inline constexpr double kRetryPauses[] = {0.2, 1, 4};
 
 // Returns the result of `work`, which must be repeatable. When it throws UserError, DoesNotFit or filesystem_error,
-// warns with the name `what`, waits and tries again; the last error passes through. As soon as `hurried` returns true,
-// one last attempt is made at once; it is called often.
+// warns with the name `what`, waits and tries again; the last error is thrown. As soon as `hurried` returns true, makes
+// one last attempt at once; `hurried` is called often.
 template <typename Work>
 auto retry_files(
     const std::string& what, Work work, const std::function<bool()>& hurried = [] { return false; }) {

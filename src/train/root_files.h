@@ -16,7 +16,7 @@
 
 namespace fettle {
 
-// A file that exists in output_dir when a run there has finished.
+// This file exists in output_dir once a run there has finished.
 inline const char* const kResultMark = "all_results.json";
 
 // Returns whether output_dir has the result of the run that ended with this checkpoint: the two trainer_state.json are
@@ -24,14 +24,14 @@ inline const char* const kResultMark = "all_results.json";
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
-// tokenizer, figures. Fettle writes no other files there except checkpoints and trainer_log.jsonl, which belong to the
-// current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model files when
-// output_dir contains the base of the adapter that this run or the earlier one trained.
+// tokenizer, metrics and plots. Fettle writes no other files there except checkpoints and trainer_log.jsonl, which
+// belong to the current run, and remote code. Returns an empty list when there is no kResultMark. Leaves out model
+// files when output_dir contains the base of the adapter that this run or the earlier one trained.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, in place of an earlier result. With
-// several processes, all must call it: each gives its parts of the trained arrays. Throws UserError or DoesNotFit, in
-// every process or in none.
+// several processes, all must call it: each contributes its parts of the trained arrays. Throws UserError or
+// DoesNotFit, in every process or in none.
 void write_root(const Run& run, const ModelRepository& repository, const TrainState& state, Recorder& recorder,
                 const std::optional<HeldOut>& held_out, const Processes& processes);
 

@@ -1,4 +1,4 @@
-// Defines the checks that several processes train the same run, before any weight is read.
+// Defines checks, before any weight is read, that several processes train the same run.
 #pragma once
 
 #include "checkpoint/repository.h"
@@ -9,11 +9,11 @@
 
 namespace fettle {
 
-// Throws UserError in every process unless all have the same recipe, base, plugin and kind of devices; names the host
-// that differs.
+// Throws UserError in every process unless all have the same recipe, base, plugin and kind of devices; the message
+// names the host that differs.
 void require_same_run(const Processes& processes, const Run& run, const ModelRepository& repository,
                       const Devices& devices);
-// The same for the data's tokens, and for the step of the checkpoint that the run continues from.
+// Does the same for the data's tokens, and for the step of the checkpoint from which the run continues.
 void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
 
 }  // namespace fettle

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kB = 8, kT = 16, kD = 32;
 
-// A key for b rows in lines of their own.
+// Returns a key for b rows, each in its own line.
 DropoutKey key_of(int64_t b, int64_t t, const Tensor& seed) {
   const Shape places{DType::kI32, {b, t}};
   return {seed, iota(places, 0) + 1.0, iota(places, 1)};
@@ -69,7 +69,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
     EXPECT_TRUE(x == 0 || std::abs(x - 1 / 0.75) < 1e-6) << x;
     kept += x != 0;
   }
-  // Four standard deviations of a binomial share.
+  // The bound is four standard deviations of a binomial share.
   EXPECT_NEAR(static_cast<double>(kept) / n, 0.75, 4 * std::sqrt(0.75 * 0.25 / n));
   EXPECT_EQ(count_different(got.at("again"), base), 0);
   for (const char* name : {"other seed", "other layer", "other module"}) {
@@ -109,7 +109,7 @@ TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   }
 }
 
-// A row keeps its mask wherever it lies: here rows 3 and 1 share the second line.
+// A row keeps its mask at every place in the batch: here rows 3 and 1 share the second line.
 TEST(Dropout, MasksFollowTheRow) {
   constexpr int64_t kLength = 6, kLine = 2 * kLength;
   GraphRun run;

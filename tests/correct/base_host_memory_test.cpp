@@ -1,4 +1,4 @@
-// The free memory of this machine, read from made-up proc and sys files.
+// The free memory of this machine, read from fake proc and sys files.
 #include <gtest/gtest.h>
 
 #include "base/host_memory.h"
@@ -26,7 +26,8 @@ TEST(HostMemory, IsWhatTheKernelCallsAvailable) {
   EXPECT_EQ(free_host_memory(root.path()), 5'000'000 * int64_t{1024});
 }
 
-// A container in its own group, inside a group with a tighter limit. File cache can be dropped, so it counts as free.
+// A container in its own group, inside a group with a tighter limit. The kernel can drop file cache, so it counts as
+// free.
 TEST(HostMemory, IsTheSmallestThatAnyGroupAllows) {
   TempFolder root;
   write_meminfo(root, 5'000'000);

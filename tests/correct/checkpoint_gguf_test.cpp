@@ -44,7 +44,8 @@ TEST(GgufBlocks, DecodeToTheValuesOfTheGgufLibrary) {
 
 class GgufModel : public testing::TestWithParam<std::string> {};
 
-// Q8_0 has an error of at most half a step, 1 / 254 of a block's largest value, and of its scale, which is an f16.
+// Q8_0 has an error of at most half a step, 1 / 254 of a block's largest value, plus the error of its scale, which is
+// an f16.
 TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
   const ModelRepository made = ModelRepository::open(unpacked(kGgufFiles / "models" / (GetParam() + ".gguf")));
   const ModelRepository original = ModelRepository::open(reference_model(GetParam()));
@@ -93,7 +94,8 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   ASSERT_GT(lines.size(), 100u);
   size_t compared = 0;
   for (const std::string& line : lines) {
-    // GGUF has no table of characters that SentencePiece replaces: only lines that stay as they are can be compared.
+    // A GGUF file has no table of the characters that SentencePiece replaces, so only lines without such characters can
+    // be compared.
     if (GetParam() == "sp_bpe" && original.decode(original.encode(line, false), false) != line) continue;
     ++compared;
     const std::vector<int32_t> ids = original.encode(line, true);

@@ -1,5 +1,5 @@
-// The streamed load: every device gets its box of the stored tensors, each byte is read once, however the pieces are
-// cut, and host memory holds a few pieces at a time.
+// The streamed load: every device gets its box of the stored tensors, each byte is read once, for any division into
+// pieces, and host memory holds only a few pieces at a time.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -89,7 +89,7 @@ TEST(LoadRow, SplitOverRowsColumnsAndBoth) {
   stored.expect_loads(stored.alone, DType::kBF16, {2, 4}, {{0}, {1}});
 }
 
-// Arrays larger than a piece, in sizes that pieces do not divide, with and without conversion.
+// Arrays that are larger than a piece and not a multiple of its size, with and without conversion.
 TEST(LoadRow, SeveralPieces) {
   Stored stored({1500, 1300}, DType::kF32);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
@@ -107,7 +107,7 @@ TEST(LoadRow, OneDimAndOneLongRow) {
   wide.expect_loads(wide.stacked, DType::kF32, {2}, {{}, {}, {0}});
 }
 
-// Returns the bytes of this process that are neither files nor shared.
+// Returns the bytes of this process that belong neither to files nor to shared memory.
 int64_t private_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

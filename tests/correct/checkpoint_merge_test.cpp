@@ -81,7 +81,7 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
   std::vector<float> before;
   for (int64_t i = 0; i < rows * columns; ++i) before.push_back(static_cast<float>(std::sin(i * 0.37)));
 
-  // W + scale B A, with each output scaled to its magnitude.
+  // The expected values: W + scale B A, with each output scaled to its magnitude.
   std::vector<double> wanted(before.begin(), before.end());
   const bool by_column = options.fan_in_fan_out;
   const int64_t in = by_column ? rows : columns;

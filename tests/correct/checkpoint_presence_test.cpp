@@ -120,8 +120,8 @@ TEST_F(OneRun, OfTwoThatBeginTogetherOneGoesOn) {
   }
 }
 
-// A container has its own process numbers and often the same host name, so only the lock shows whether the owner is
-// alive.
+// A container has its own process numbers, and often the same host name as other containers, so only the lock shows
+// whether the owner is alive.
 TEST_F(OneRun, InAnotherContainerIsJudgedByItsLock) {
   Owner owner = Owner::own();
   owner.pid_space = "pid:[1]";
@@ -170,7 +170,7 @@ TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
   EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
 }
 
-// This happens after SIGSTOP, or when a file server was unreachable for long.
+// This happens after SIGSTOP, or when a file server could not be reached for a long time.
 TEST_F(OneRun, ThatWasTakenOverNoticesIt) {
   const auto presence = Presence::alone_in(folder, {.heartbeat = 0.02});
   const fs::path own = presence_file(folder, process_name());

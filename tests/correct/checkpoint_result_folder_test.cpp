@@ -1,4 +1,5 @@
-// A result gets into the root of an output folder as a whole. tests/end_to_end/faults_test.cpp kills a run in between.
+// The files of a result get into the root of an output folder all together. tests/end_to_end/faults_test.cpp kills a
+// run during the move.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,8 +57,9 @@ TEST(ResultFolder, ACutOffMoveIsCompleted) {
   write_text(folder / "out/a", "old");
   write_text(folder / "out/sub/b", "old");
   EXPECT_TRUE(has_cut_off_result(folder / "out"));
-  EXPECT_THAT(user_error([&] { ModelRepository::open(folder / "out"); }),
-              testing::HasSubstr("interrupted while it moved its result there; start the run again with resume"));
+  EXPECT_THAT(
+      user_error([&] { ModelRepository::open(folder / "out"); }),
+      testing::HasSubstr("interrupted while it moved its result to this folder; start the run again with resume"));
   finish_result(folder / "out");
   EXPECT_FALSE(has_cut_off_result(folder / "out"));
   EXPECT_THAT(list_tree(folder.path()), ElementsAre("out/config.json", "out/moved", "out/sub/b"));

@@ -64,7 +64,7 @@ TEST(State, AnyMeshReadsWhatAnyMeshWrote) {
   }
 }
 
-// Each process writes the boxes that it owns; together they are one state.
+// Each process writes the boxes that it owns. Together they are one state.
 TEST(State, PartsOfSeveralProcessesAreOneState) {
   const HostArray whole = counting({8, 12}), small = counting({3});
   const std::vector<Box> boxes = grid({8, 12}, 4, 1);

@@ -1,4 +1,5 @@
-// The kinds of recipes that users of other tools bring: each is read, and means what it means there.
+// The kinds of recipes that users of other tools have: Fettle reads each of them with the meaning that it has in that
+// tool.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -48,7 +49,7 @@ class RecipeShape : public testing::Test {
   std::string said_;
 };
 
-// What every recipe of LLaMA-Factory's first form has.
+// The keys that every recipe in LLaMA-Factory's first format has.
 const std::string kModel = "model_name_or_path: maker/model\ntrust_remote_code: true\n";
 const std::string kRows =
     "dataset: one,two\ntemplate: qwen3_nothink\ncutoff_len: 2048\nmax_samples: 1000\npreprocessing_num_workers: 16\n"
@@ -89,7 +90,7 @@ TEST_F(RecipeShape, KindsOfTheFirstFormAreRead) {
   for (const std::string& one : more) EXPECT_EQ(refusal(tuning(one)), "") << one;
 }
 
-// What LlamaBoard writes: keys that are false or empty are left out, these stay.
+// The keys that LlamaBoard writes. It leaves out keys that are false or empty, except these.
 TEST_F(RecipeShape, LlamaBoardsRecipesAreRead) {
   const Recipe recipe = read(
       tuning("finetuning_type: lora\nenable_thinking: true\npacking: false\nuse_reentrant_gc: "
@@ -254,7 +255,7 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                             R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
 }
 
-// The words that stand after `swift sft`, `trl sft` and in Unsloth's files, as keys.
+// The words after `swift sft` and `trl sft`, and those in Unsloth's files, given as keys.
 TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   const Recipe swift = read(
       "model: maker/model\ntuner_type: lora\ndataset: maker/rows#500\ntarget_modules: all-linear\n"
@@ -282,7 +283,7 @@ TEST_F(RecipeShape, CommandLinesOfOtherTools) {
   EXPECT_EQ(unsloth.lora_target, std::vector<std::string>{"q_proj"});
 }
 
-// What `fettle convert` prints is read back as the same recipe.
+// When the output of `fettle convert` is read, it gives the same recipe.
 TEST_F(RecipeShape, ConvertedRecipesReadBackTheSame) {
   const Recipe recipe = read(kAxolotl +
                              "datasets:\n- path: maker/rows\n  type: alpaca\n  split: train[:20%]\n- path: b.jsonl\n"

@@ -65,7 +65,7 @@ TEST(SkippedRows, OfAPackedSequenceLeaveTheOthers) {
   EXPECT_EQ(batch.sources, (std::vector<std::string>{"rows.jsonl:2", "", "rows.jsonl:4"}));
 }
 
-// KTO's batches need each prompt with another row's reply, which must not be that of a skipped row.
+// KTO's batches need each prompt with the reply of another row. This must not be the reply of a skipped row.
 TEST(SkippedRows, GiveNoReplyToOthers) {
   const std::vector<Example> rows{example(1, 6, 2), example(2, 6, 2), example(3, 6, 2)};
   BatchSpec spec{.sequences = 6, .max_length = 8, .grouping = RowGrouping::kWithMismatched, .shuffle = false};

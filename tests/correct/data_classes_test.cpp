@@ -84,7 +84,7 @@ TEST_F(Classes, SeveralLabelsPerRow) {
   EXPECT_EQ(load("a.csv", "text,label\nx,\"[\"\"b\"\", \"\"a\"\"]\"\ny,[]\n")[0].classes, (std::vector<float>{1, 1}));
 }
 
-// With two labels, [0, 1] lists both labels when another row's list shows that lists contain label numbers.
+// With two labels, [0, 1] means both labels if another row's list shows that lists contain label numbers.
 TEST_F(Classes, ListsAreReadTheSameWayWithinADataSet) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [0, 1]}\n{\"text\": \"b\", \"label\": [1]}\n"),
             (Lists{{1, 1}, {0, 1}}));
@@ -116,7 +116,8 @@ TEST_F(Classes, Regression) {
   EXPECT_EQ(load("a.csv", "text,score\nx,1.0\ny,3\n")[1].classes, std::vector<float>{3});
 }
 
-// With two labels, [0, 1] is either both numbers, or a no and a yes. All data sets must agree.
+// With two labels, [0, 1] means either the labels 0 and 1, or no for the first and yes for the second. All data sets
+// must agree.
 TEST_F(Classes, ListsAreReadAlikeInAllDataSets) {
   const std::string numbers = R"({"text": "a", "label": [0]})"
                               "\n"
@@ -230,7 +231,7 @@ TEST_F(Classes, TheReportCountsThem) {
       "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"c\", "
       "\"label\": \"y\"}\n");
   const ClassCounts counts = count_classes(rows, labels);
-  EXPECT_EQ(format_classes(counts, labels), "2, one per row: y 2, x 1; always saying y is right in 66.7 %");
+  EXPECT_EQ(format_classes(counts, labels), "2, one per row: y 2, x 1; always predicting y is right in 66.7 %");
   EXPECT_EQ(classes_json(counts, labels)["rows"]["x"], 1);
 }
 

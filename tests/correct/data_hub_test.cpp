@@ -126,9 +126,9 @@ TEST_F(HubRows, WhatCannotBeRead) {
   EXPECT_THAT(user_error([&] { find("org/pictures"); }), HasSubstr("org/pictures has no file of rows"));
   hub.put("datasets/org/made/made.py", "x");
   EXPECT_THAT(user_error([&] { find("org/made"); }),
-              HasSubstr("a Python script makes its rows. Fettle does not run scripts"));
+              HasSubstr("a Python script makes the rows of this data set. Fettle does not run scripts"));
   EXPECT_THAT(user_error([&] { find("org/none"); }),
-              HasSubstr("'org/none' is neither a file or folder here nor a data set of"));
+              HasSubstr("'org/none' is neither a file or folder on this machine nor a data set of"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "../up"}})"); }),
               HasSubstr("'../up' is neither a folder nor a name of a data set on the hub"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"om_hub_url": "org/rows"}})"); }), HasSubstr("cannot be fetched"));

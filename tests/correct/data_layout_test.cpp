@@ -1,4 +1,4 @@
-// Sequences in lines: each row lies in one place, few positions stay empty, and the layout is a pure function.
+// Sequences in lines: no row is divided, few positions stay empty, and the layout is a pure function.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace fettle {
 namespace {
 
-// Rows of 20 to 700 tokens with a median of 110, as of a chat set. Token t of row i is 1000 i + t.
+// Rows of 20 to 700 tokens with a median of 110, as in chat data sets. Token t of row i is 1000 i + t.
 std::vector<Example> uneven_rows(int64_t count) {
   std::vector<Example> rows;
   for (int64_t i = 0; i < count; ++i) {

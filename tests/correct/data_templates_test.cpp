@@ -15,10 +15,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Names whose form differs on purpose (docs/text.md gives the reasons).
+// Templates whose form differs from LLaMA-Factory's on purpose (docs/text.md gives the reasons).
 const std::set<std::string> kOwnForms = {"llama2", "alpaca", "vicuna", "default", "empty", "dbrx"};
 
-// Names that train or write another end of the turn than LLaMA-Factory (docs/status.md lists them): not right yet.
+// Names that train or write another end of the turn than LLaMA-Factory (docs/status.md lists them): this is not yet
+// correct.
 const std::set<std::string> kOtherEnds = {"aeva",   "chatglm3", "dots_ocr", "gemma2",  "glm4",  "glm4_5v",
                                           "glm4_7", "glm4_moe", "glm4v",    "glm_ocr", "glmz1", "yi_vl"};
 

@@ -73,7 +73,7 @@ TEST(ClassificationMetrics, WithSeveralLabelsOrNumbersEqualTheRecorded) {
 TEST(ClassificationMetrics, TheConfusionAsText) {
   const std::vector<int64_t> truth = {0, 0, 1, 1, 1}, said = {0, 1, 1, 1, 1};
   EXPECT_EQ(format_confusion(score_labels(truth, said, 2), {"ham", "spam"}),
-            "lines: what is true; columns: what was said\n"
+            "lines: true labels; columns: predicted labels\n"
             "\n"
             "        0 1\n"
             "0 ham   1 1\n"

@@ -1,5 +1,5 @@
-// `fettle eval` on a reference model: its metrics compared with those from PyTorch's log-probabilities
-// (tests/reference/choices.py), and on known texts.
+// `fettle eval` on a reference model: its metrics are compared with those computed from PyTorch's log-probabilities
+// (tests/reference/choices.py), and with known values for given texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -103,8 +103,8 @@ TEST_P(Export, MergedLogitsAreThoseOfTheAdapter) {
 INSTANTIATE_TEST_SUITE_P(Families, Export, testing::ValuesIn(kFamilies), [](const auto& info) { return info.param; });
 
 TEST(ExportFiles, LoraWeightsOfExpertsAreMerged) {
-  // Tensors of one expert each; of all experts as [E, in, out], and as [E, out, in]; pairs of twice the rank for
-  // gate_up.
+  // Checkpoints with one tensor per expert, with one tensor for all experts as [E, in, out] or as [E, out, in], and
+  // with LoRA weights of twice the rank for gate_up.
   const std::vector<std::tuple<std::string, std::string, int64_t>> adapters{
       {"mixtral", "experts_final", 2 * (8 * 3 + 2)},      // q_proj, v_proj and the experts of two layers
       {"gpt_oss", "experts_final", 2 * (2 + 1)},          // q_proj and the experts
@@ -168,7 +168,7 @@ TEST(ExportFiles, TheBaseAloneKeepsItsBytes) {
   }
 }
 
-// PyTorch files, in one piece or two, become safetensors with the same values.
+// PyTorch files, in one file or two, become safetensors with the same values.
 TEST(ExportFiles, BinBecomesSafetensors) {
   const TempFolder folder;
   for (const char* model : {"baichuan7b", "baichuan13b"}) {

@@ -1,5 +1,5 @@
-// A GGUF model computes the logits that its dequantised weights give with the original's config, and so learns and
-// answers as that model does.
+// A GGUF model computes the logits that its dequantised weights give with the original's config, so it trains and
+// answers like that model.
 #include <gtest/gtest.h>
 
 #include "checkpoint/files.h"

@@ -103,7 +103,7 @@ Kernel squared_relu_kernel(const CompositeSite& site) {
   };
 }
 
-// Each device returns its own sum as one row of [rows over devices, D]; ordinary ops add them up.
+// Each device returns its own sum as one row of an array [devices that split the rows, D]; ordinary ops add them up.
 Kernel weighted_kernel(const CompositeSite& site) {
   const Partition split_x = site.partitions[0], split_w = site.partitions[1];
   const std::vector<std::string> rows = split_x.dims.empty() ? std::vector<std::string>{} : split_x.dims[0];

@@ -1,5 +1,5 @@
-// Design principle 2: every table row has a forward case, which prints and runs the op, a bad-shape case, and a case
-// for each of VJP (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
+// Every table row has a forward case, which prints and runs the op, a bad-shape case, and a case for each of VJP
+// (finite differences), FLOPs and liveness that it states. All cases of a kind run as one program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(OpTable, ForwardGivesTheExpectedValues) {
     }
 }
 
-// A direction or weight: any number for f64, small integers where the arithmetic must be exact.
+// Returns a direction or a weight: any numbers for f64, small integers where the arithmetic must be exact.
 Value probe(const Shape& shape, uint32_t seed) {
   return shape.dtype == DType::kF64 ? random_value(shape, seed) : random_integers(shape, seed, 2);
 }
@@ -174,7 +174,7 @@ TEST(OpTable, BadShapesAreRefusedWithTheSpecsLabel) {
   }
 }
 
-// Table rows without a VJP stop gradients without an error: whatever depends on them counts as constant.
+// Table rows without a VJP stop gradients without an error: values that depend on them count as constants.
 TEST(OpTable, RowsWithoutAVjpStopGradients) {
   GraphRun run;
   const Tensor x = run.input(f32({3}, {0.5, -1.5, 2}));

@@ -134,7 +134,8 @@ TEST(Scan, IntegerCarriesAndSlicesPassThrough) {
   });
 }
 
-// Two loops that share stacks, each of which reads its own slices, equal one loop, also when only one of them saves.
+// Two loops that read different slices of the same stacked arrays equal one loop over all slices, also when only one of
+// them saves values.
 TEST(Scan, PartsOfAStackEqualTheWhole) {
   for (const bool reverse : {false, true}) {
     GraphRun run;
@@ -299,7 +300,7 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
 }
 
-// The purpose of the policies: the compiler's count of temporary memory, in bytes.
+// This is the purpose of the policies. The number is the compiler's count of temporary memory, in bytes.
 TEST(Scan, SavingLessTakesLessMemory) {
   auto temporary = [](Remat remat) {
     GraphRun run;

@@ -1,4 +1,5 @@
-// Forward cases of the ops that move, contract and structure, with values that are checked by hand or by plain loops.
+// Forward cases of the ops that move values, contract dims or structure the program, with values that are checked by
+// hand or by plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -221,7 +222,8 @@ void add_structure(std::vector<ForwardCase>& list) {
                   {{1, 2, 3}}});
 }
 
-// carry' = carry * 2 + x; the ys are the carry before and the index. `reverse` starts from the last x.
+// The scan computes carry' = carry * 2 + x; its stacked results are the carry before the step and the index. With
+// `reverse`, it starts at the last x.
 void add_scans(std::vector<ForwardCase>& list) {
   for (const bool reverse : {false, true}) {
     const Values xs{1, 2, 3, 4};

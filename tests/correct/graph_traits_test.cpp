@@ -19,8 +19,8 @@ Tensor matrices() {
                      {.lhs_contracting = {2}, .rhs_contracting = {0}});
 }
 
-// Carries a, b, c and slices of xs, dead_xs; captures w and dead. Carry 1 feeds only itself, carry 2 feeds carry 0.
-// Results: three carries, then stacks of `dead` times a slice and of carry 0.
+// A loop with carries a, b, c, slices of xs and dead_xs, and captured values w and dead. Carry 1 feeds only itself,
+// carry 2 feeds carry 0. Results: three carries, then stacks of `dead` times a slice and of carry 0.
 Tensor loop() {
   const Tensor a = f({3}), b = f({3}), c = f({3}), xs = f({4, 3}), dead_xs = f({4, 3}), w = f({3}), dead = f({3});
   return scan(4, {a, b, c}, {xs, dead_xs},

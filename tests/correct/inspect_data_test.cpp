@@ -91,7 +91,7 @@ TEST_F(Report, SaysWhichDevicesItCountsOn) {
   EXPECT_EQ(assumed()["mesh"], (nlohmann::json{{"fsdp", 2}, {"sp", 2}}));
   recipe.mesh = {{"auto", 1}};
   recipe.device_count = 8;
-  expect_has(text({}), "assumed     8 devices, mesh fsdp 8 (device_count); another mesh");
+  expect_has(text({}), "assumed     8 devices, mesh fsdp 8 (device_count); if `auto` chooses another mesh");
   EXPECT_EQ(assumed()["because"], "device_count");
 }
 
@@ -115,7 +115,7 @@ TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
   recipe.dataset = {folder.write("rated.jsonl", rows).string()};
   const std::string report = text({});
   expect_has(report, "batches     2 steps an epoch of 2 rows");
-  expect_has(report, "this row is the only one of its set");
+  expect_has(report, "this data set has only one row");
 }
 
 TEST_F(Report, ShowsLabels) {
@@ -125,7 +125,7 @@ TEST_F(Report, ShowsLabels) {
       folder.write("rows.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n")
           .string()};
   const std::string report = text({});
-  expect_has(report, "labels      2, one per row: x 1, y 1; always saying x is right in 50.0 %");
+  expect_has(report, "labels      2, one per row: x 1, y 1; always predicting x is right in 50.0 %");
   expect_has(report, "rows.jsonl:1: 1 tokens, label x");
   const auto json = nlohmann::json::parse(text({.json = true}));
   EXPECT_EQ(json["id2label"], (nlohmann::json{"x", "y"}));

@@ -24,7 +24,7 @@ using Results = std::vector<std::vector<double>>;
 class KernelCheck : public testing::Test {
  protected:
   KernelCheck() {
-    // Loads the plugin from the usual cache, before the variable is changed.
+    // Loads the plugin from the usual cache before the test changes the variable.
     cpu_devices();
     cpu_devices(8);
     cache_.emplace("FETTLE_CACHE", folder_ / "cache");
@@ -65,7 +65,7 @@ std::optional<Kernel> unknown_call(const CompositeSite& site) {
 }
 constexpr KernelRow kAbsent{"absent/1", "attention", "cpu", unknown_call, nullptr, nullptr};
 
-// The plugin takes no handlers.
+// Stands for a plugin that accepts no handlers.
 void refuse(const Plugin&) {
   throw DeviceError("the plugin has no FFI extension");
 }

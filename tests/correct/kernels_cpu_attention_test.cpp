@@ -91,7 +91,7 @@ struct Results {
   std::vector<double> o, log_sum, dq, dk, dv;
 };
 
-// Computes attention by its definition, forward and backward.
+// Computes attention directly from its definition, forward and backward.
 Results definition(const Inputs& in) {
   const Setting& s = in.setting;
   const double scale = in.problem().scale;
@@ -180,7 +180,7 @@ Computed compute(const Inputs& in, const BlockOps* ops, const ParallelFor& paral
   return out;
 }
 
-// Distance relative to the norm of the wanted values.
+// Returns the distance divided by the norm of the wanted values.
 double distance(const std::vector<double>& got, const std::vector<double>& wanted) {
   EXPECT_EQ(got.size(), wanted.size());
   double error = 0, length = 0;

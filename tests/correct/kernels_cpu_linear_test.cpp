@@ -16,7 +16,7 @@ namespace {
 const ParallelFor kInTurn = [](int64_t count, const std::function<void(int64_t)>& task) {
   for (int64_t i = 0; i < count; ++i) task(i);
 };
-// Backwards, in two threads.
+// Runs the tasks in reverse order, in two threads.
 const ParallelFor kAtOnce = [](int64_t count, const std::function<void(int64_t)>& task) {
   std::thread odd([&] {
     for (int64_t i = count - 1; i >= 0; --i)
@@ -87,7 +87,7 @@ TEST(CpuProduct, IsTheSumOfProducts) {
               std::vector<double> values = doubles(got);
               values.resize(wanted.size());
               EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? 1e-6 : 4e-3);
-              // The same bits, whatever the order and the number of threads.
+              // The bits must be the same for every order and number of threads.
               const HostArray again = run(c, a, b, ops, kAtOnce);
               EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0);
             }

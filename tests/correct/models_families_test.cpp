@@ -119,8 +119,8 @@ TEST(Config, GemmaCapsAndWindows) {
   EXPECT_EQ(make_model(json, "g").config.logit_softcap, 30);
 }
 
-// What distinguishes the published models: the 7B has a number of positions, and the first Baichuan another vocabulary
-// size.
+// The fields in which the published models differ: the 7B states a number of positions, and the first Baichuan has
+// another vocabulary size.
 TEST(Config, BaichuansOfBothSizesAndGenerations) {
   const ModelConfig small = make_model(config_of("baichuan7b"), "b").config;
   EXPECT_FALSE(small.alibi);

@@ -6,7 +6,7 @@
 namespace fettle {
 namespace {
 
-// Returns the groups of layers whose kinds the letters name.
+// Returns the groups of layers for these kinds; each letter is the kind of one layer.
 std::vector<LayerGroup> groups_of(const std::string& kinds) {
   std::map<char, LayerSet> sets;
   for (size_t layer = 0; layer < kinds.size(); ++layer)

@@ -1,5 +1,5 @@
 // Compares each update rule with its reference implementation (tests/reference/optimizers.py) on made-up gradients. A
-// weight in a stack must change as it does alone.
+// weight in a stacked array must change in the same way as it does alone.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ const Json& recorded() {
   return json;
 }
 
-// The same as numbers() and gradient() in the script.
+// Does the same as numbers() and gradient() in the script.
 std::vector<double> numbers(const Dims& dims, int64_t seed) {
   std::vector<double> out = random_value({DType::kF32, dims}, static_cast<uint32_t>(seed)).elements;
   for (double& x : out) x = static_cast<float>(x);

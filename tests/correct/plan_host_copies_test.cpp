@@ -59,7 +59,7 @@ TEST(HostCopies, SlicesOfHostArraysInLoopsAreCounted) {
   EXPECT_EQ(traffic.to_host, 10 * 2000);
   EXPECT_EQ(traffic.executions, 20);
   EXPECT_EQ(traffic.asynchronous, 20);
-  // Each direction has its own rate: 2 us per layer there and 2 us back. They run one after the other here, because
+  // Each direction has its own rate: 2 us per layer in each direction. The copies run one after the other here, because
   // both are awaited.
   const Target target{.bf16_tflops = 1, .f32_tflops = 1, .memory_gb_per_s = 1000, .host_gb_per_s = 1};
   const Timeline line = estimate(module, {}, target, 1, {1, 1, 1, 0, 0});

@@ -1,4 +1,4 @@
-// Which meshes are considered, and which one is taken, on eight CPU devices.
+// Which meshes are considered, and which one is chosen, on eight CPU devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
 TEST(ChooseMesh, SaysWhenNothingDivides) {
   Recipe recipe = recipe_for(7);
   recipe.cutoff_len = 64;
-  // dp fits every model: seven devices have a whole copy each.
+  // dp is possible for every model: each of the seven devices has a whole copy.
   EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
             "mesh dp 7");
 }

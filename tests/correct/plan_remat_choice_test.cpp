@@ -1,4 +1,5 @@
-// gradient_checkpointing: auto takes the policy that computes the least again among those that fit, and compiles few.
+// With gradient_checkpointing: auto, the policy that recomputes the least among those that fit is chosen. Few are
+// compiled.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ std::vector<RematCandidate> candidates() {
   return {{"attention", 80}, {"dots", 40}, {"25%", 30}, {"50%", 20}, {"75%", 10}, {"full", 0}};
 }
 
-// The search on made-up counts: `base` + `slope` x saved bytes.
+// Tests the search on made-up peaks: `base` + `slope` x saved bytes.
 struct Searched {
   std::string taken;
   std::vector<std::string> compiled;
@@ -57,7 +58,7 @@ TEST(RematChoice, MovesUpWhenTheStepNeedsLessThanTheGuess) {
   EXPECT_THAT(found.compiled, ElementsAre("25%", "dots"));
 }
 
-// The second estimate goes through two compiled points, so bytes that are saved twice do not mislead it for long.
+// The second estimate goes through two compiled points, so it soon corrects the error from bytes that are saved twice.
 TEST(RematChoice, LearnsTheSlope) {
   const Searched found = search(50, 12, 2.5);
   EXPECT_EQ(found.taken, "75%");
@@ -71,7 +72,7 @@ TEST(RematChoice, TakesTheLastWhenNothingFits) {
   EXPECT_EQ(search(50, 60).taken, "full");
 }
 
-// Whatever the counts are: at most three are compiled, and one that is taken fits, or is the last.
+// For all peaks: at most three policies are compiled, and the chosen one was compiled and fits, or is the last.
 TEST(RematChoice, TakesOnlyWhatFits) {
   for (int64_t room = 5; room < 200; room += 7)
     for (int64_t base = 1; base < 100; base += 9)
@@ -140,7 +141,7 @@ TEST(RematChoice, ShowsWhatOthersNeed) {
       1,
       {60'000'000, "the device's limit"}};
   const std::string text = format_remat(choice);
-  EXPECT_THAT(text, HasSubstr("auto takes dots; a step may take 60.00 MB (the device's limit)"));
+  EXPECT_THAT(text, HasSubstr("auto chooses dots; a step may take 60.00 MB (the device's limit)"));
   EXPECT_THAT(text, HasSubstr("attention     90.00 MB  compiler's count, does not fit"));
   EXPECT_THAT(text, HasSubstr("dots          50.00 MB  compiler's count, taken"));
   EXPECT_THAT(text, HasSubstr("full          20.00 MB  estimated, computes more again"));

@@ -71,8 +71,8 @@ TEST(TargetFile, ItsConfigCompilesLikeTheKnownTarget) {
   EXPECT_EQ(Topology::create(Plugin::load("rocm"), target.config, "1x1x2").device_count(), 2);
 }
 
-// Returns whether one of the figures that the document says were reported for the target is its memory, within what
-// the figures' digits leave open.
+// The document states numbers that were reported for a target. Returns whether one of them equals the target's memory,
+// up to the precision of its digits.
 bool is_reported(const std::string& sources, const Target& target) {
   const size_t begin = sources.find(fmt::format("\n| `{}` | ", target.name));
   if (begin == std::string::npos) return false;
@@ -107,7 +107,7 @@ TEST(TargetFile, TheDocumentShowsTheTable) {
   const std::string sources = text.str().substr(text.str().find("## Where the memory figures come from"));
   for (const Target& t : targets()) {
     EXPECT_TRUE(is_reported(sources, t)) << "no reported figure of " << t.name << " is the table's memory";
-    // A source can be found again: an address, a file of XLA's, or a repository and what to look for in it.
+    // A source must be findable: an address, a file of XLA, or a repository with a text to search for in it.
     const std::regex row(
         fmt::format("\n\\| `{}` \\| [^|\n]*[0-9][^|\n]* \\| (https://|XLA, `|[\\w.-]+/[\\w.-]+, [`\"])[^|\n]+ "
                     "\\|\n",

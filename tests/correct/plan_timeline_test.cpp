@@ -16,7 +16,7 @@ constexpr auto kF32 = HloBuilder::kF32;
 const MeshAxes kMesh{{{"dp", 2}, {"fsdp", 4}}};
 const std::vector<std::vector<int64_t>> kFsdp = {{0, 1, 2, 3}, {4, 5, 6, 7}};
 
-// A target with round figures: a dot of 1000 x 1000 x 1000 takes 2 ms (f32: 4 ms), an all-gather from kPart to kWhole 3
+// A target with round numbers: a dot of 1000 x 1000 x 1000 takes 2 ms (f32: 4 ms), an all-gather from kPart to kWhole 3
 // ms.
 const Target kTarget{.name = "round",
                      .bf16_tflops = 1,
@@ -239,8 +239,8 @@ TEST(Timeline, ExpertLoopsCountTheBlocksOfAnEvenSpread) {
 TEST(Timeline, AssumptionsAreDescribed) {
   EXPECT_THAT(describe({0.6, 0.8, 0.75, 3e-6, 20e-6}),
               ElementsAre("matrix products reach 60% of the data sheet's rate",
-                          "memory reaches 80% of its bandwidth, links, network and the link to the host 75%",
-                          "a kernel takes at least 3 us, a collective 20 us and its bytes"));
+                          "memory reaches 80% of its bandwidth; links, network and the link to the host reach 75%",
+                          "a kernel takes at least 3 us; a collective takes 20 us plus the time for its bytes"));
 }
 
 Cost cost_of_last(const HloBuilder& build) {

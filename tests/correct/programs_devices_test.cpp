@@ -1,5 +1,5 @@
-// How much of a GPU's memory a run takes, given what the driver reports and what the recipe asks for, and which options
-// the plugin gets.
+// How much of a GPU's memory a run takes, depending on the driver's report and the recipe, and which options the plugin
+// gets.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,8 +56,8 @@ TEST(MemoryShare, IsTheSmallerOfRequestedAndFree) {
   EXPECT_EQ(shared(100 * kGB, 0.95, 1).limit, 0);
 }
 
-// Opens the devices of the plugin in `file`, with drivers that report these free gigabytes, and returns the error,
-// which lists the options.
+// Opens the devices of the plugin in `file`, with a driver that reports these free gigabytes. Returns the plugin's
+// error, which lists the options that it got.
 std::string opened_with(const char* plugin, const char* driver, const char* free, DeviceRequest request) {
   setenv("MADE_DRIVER_FREE", free, 1);
   EXPECT_NE(dlopen(driver, RTLD_NOW), nullptr) << "it has the name of the vendor's driver, so Fettle finds it loaded";

@@ -1,4 +1,4 @@
-// A fake PJRT plugin whose client creation fails; the error lists the options that it got.
+// A fake PJRT plugin. It fails to create a client, with an error that lists the options that it got.
 #include <pjrt_c_api.h>
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// The loss plot: smoothing, what is drawn where, unusual curves.
+// The loss plot: smoothing, the places of lines and texts, unusual curves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

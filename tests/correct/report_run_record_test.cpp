@@ -1,4 +1,4 @@
-// The running sums keep every bit on their way through a manifest.
+// The running sums keep every bit when they are written to a manifest and read again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Figures reach trackers in order, and a tracker that fails or hangs never disturbs the run.
+// Metrics reach trackers in order, and a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// What the fake tracker was told, and how it behaves.
+// What the fake tracker received, and how it behaves.
 struct Told {
   std::mutex mutex;
   std::vector<int64_t> steps;

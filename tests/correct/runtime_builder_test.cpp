@@ -93,7 +93,8 @@ void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// A 128 MiB array over 8 devices: it is built, goes through a donating program three times, and is read shard by shard.
+// An array of 128 MiB over 8 devices is built, passed three times through a program that donates it, and read shard by
+// shard.
 TEST(BuilderMemory, NeitherBuildingNorDonatedRunsDoubleTheArray) {
   const Shape shape{DType::kF32, {8, 4 << 20}};
   const Layout layout = rows_over_8(shape.dims);

@@ -52,7 +52,7 @@ TEST_F(Step, RunsAreQueuedWithoutWaiting) {
 }
 
 TEST_F(Step, TheSignatureDecidesWhatIsDonated) {
-  // The text marks w as donatable, but this signature does not.
+  // The module text marks w as donatable, but this signature does not.
   const Executable step = eight_devices().compile(kStepText, step_signature(false), {.num_partitions = 8});
   const std::vector<DeviceBuffer> once = step.run({&w, &x, &y}), again = step.run({&w, &x, &y});
   EXPECT_FALSE(w.is_deleted());
@@ -60,7 +60,7 @@ TEST_F(Step, TheSignatureDecidesWhatIsDonated) {
   const HostArray kept = w.download();
   for (int i = 0; i < 128; ++i) EXPECT_EQ(kept.as<float>()[i], host.w[i]);
 
-  // Donates an input that the text does not mark: its memory is released after the run.
+  // Donates an input that the module text does not mark. Its memory is released after the run.
   Signature all = step_signature();
   for (ArgInfo& input : all.inputs) input.donated = true;
   const Executable last = eight_devices().compile(kStepText, all, {.num_partitions = 8});

@@ -49,7 +49,7 @@ TEST(MemoryPool, HoldsNoMoreThanTheBlocksAtTheirMost) {
   for (int i = 0; i < 8; ++i) small.push_back(pool.allocate(2 * kMiB, 64));
   for (void* block : small) pool.release(block);
   EXPECT_EQ(pool.use().held, 16 * kMiB);
-  // Blocks of other sizes lie partly on fresh pages, so pages at other places are returned.
+  // Blocks of other sizes need some fresh pages, so the pool returns pages at other places.
   void* const keeps = pool.allocate(2 * kMiB, 64);
   void* const large = pool.allocate(15 * kMiB, 64);
   const MemoryPool::Use use = pool.use();
@@ -71,7 +71,7 @@ TEST(MemoryPool, ReturnsPagesWhenOthersAreNeeded) {
   EXPECT_LE(pool.use().held, 24 * kMiB);
   pool.release(b);
   pool.release(fence);
-  // All ranges have become one again.
+  // All free ranges have been joined into one again.
   void* const all = pool.allocate(256 * kMiB, 64);
   EXPECT_NE(all, nullptr);
   pool.release(all);

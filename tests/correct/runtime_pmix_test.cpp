@@ -1,4 +1,4 @@
-// The PMIx store under mpirun. mpirun starts this program again, with the test "DISABLED_Process" alone.
+// The PMIx store under mpirun. mpirun starts this program again, with only the test "DISABLED_Process".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -83,7 +83,7 @@ class Pmix : public testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(Pmix, CarriesTheRunsUnderMpirun) {
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not installed";
-  // Open MPI's PMIx 4.2 loses a value now and then, which looks like a death: docs/status.md.
+  // Open MPI's PMIx 4.2 sometimes loses a value, which looks like the death of a process (docs/status.md).
   int code = mpirun(GetParam().first);
   for (int again = 0; again < 2 && code == 4; ++again) code = mpirun(GetParam().first);
   EXPECT_EQ(code, GetParam().second);

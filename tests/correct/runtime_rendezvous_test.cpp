@@ -21,7 +21,7 @@ using Seconds = Rendezvous::Seconds;
 
 constexpr FateTimes kFast{.beat = 0.05, .silence = 1.5, .hang = 60, .farewell = 1};
 
-// A store in memory, for many processes in one.
+// A store in memory, for several processes that this process simulates.
 class MemoryStore : public Store {
  public:
   struct Values {
@@ -51,7 +51,7 @@ TEST(Rendezvous, ProcessesExchangeValuesOfAnyBytes) {
   const auto codes = wait_for(start_processes(4, [](const ProcessPlace& place) {
     Rendezvous run(place, open_redis_store(place));
     const std::string mine = std::string("\0\r\n$5", 5) + std::to_string(run.rank());
-    // The same name again is another exchange.
+    // Using the same name again starts another exchange.
     for (int round = 0; round < 3; ++round) {
       const auto all = run.exchange("values", mine + std::to_string(round), Seconds(20));
       for (int rank = 0; rank < 4; ++rank)

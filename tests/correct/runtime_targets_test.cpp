@@ -76,7 +76,7 @@ TEST(Target, MemoryIsBelowTheNominal) {
   }
 }
 
-// The first target of a vendor, or of another one.
+// Returns the first target of a vendor or, with of_another, of another vendor.
 const Target& target_of(std::string_view vendor, bool of_another = false) {
   return *std::ranges::find_if(targets(), [&](const Target& t) { return (t.plugin == vendor) != of_another; });
 }
@@ -86,7 +86,7 @@ TEST(Target, EachVendorThatCompilesAheadOfTimeHasOne) {
     EXPECT_TRUE(std::ranges::count(targets(), vendor, &Target::plugin) > 0) << vendor;
 }
 
-// The step of eight devices, compiled for absent devices.
+// The step for eight devices, compiled for devices that are not present.
 class AheadOfTime : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {

@@ -85,7 +85,7 @@ TEST(ServeRequests, APlainPromptIsATextOrTokens) {
   EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompt_ids, ElementsAre(3, 4));
 }
 
-// Returns what leaves StopTexts for pieces of text, joined by '|'.
+// Returns the text that StopTexts passes on for pieces of text, joined by '|'.
 std::string passed(std::vector<std::string> stops, const std::vector<std::string>& pieces) {
   StopTexts filter(std::move(stops));
   std::string out;

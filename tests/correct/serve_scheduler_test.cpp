@@ -1,4 +1,4 @@
-// Replies that the scheduler writes at once are those that each prompt gets alone.
+// The replies that the scheduler writes at the same time equal the replies that each prompt gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class Serving : public testing::Test {
     return out;
   }
   std::string greedy_text(int number) const { return reference["greedy"][number]["base"]["text"]; }
-  // A job whose reply is drawn, and does not end by itself before the model's last position.
+  // Returns a job whose reply is drawn at random and does not end before the model's last position.
   ReplyJob drawn(uint64_t seed) const {
     ReplyJob out = job(0, 1000);
     out.options.sampling = {.temperature = 1.5, .seed = seed};

@@ -1,5 +1,5 @@
 // Every table row of the stages is complete: the keys that it reads exist, its counts and losses have the shapes that
-// their users expect, and its metrics read all of its sums.
+// their callers expect, and its metrics read all of its sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The loss scale of float16: when it changes, and what a step does whose gradients overflow.
+// The loss scale of float16: when it changes, and what happens to a step whose gradients overflow.
 #include <gtest/gtest.h>
 
 #include "graph/ops.h"

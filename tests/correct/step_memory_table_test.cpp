@@ -145,8 +145,8 @@ TEST(MemoryTable, Json) {
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
 
-// The share of a 24 GB device: 95 %, or less when the allowance leaves less. The made-up vendor's allowance is 1 GB,
-// and 2 GB with several devices.
+// The share of a 24 GB device: 95 %, or less when the allowance leaves less. The allowance of the made-up vendor is 1
+// GB, and 2 GB with several devices.
 MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
   Vendor vendor = unknown_vendor();
   vendor.library_bytes = vendor.communication_bytes = kGB;

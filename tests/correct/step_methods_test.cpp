@@ -130,7 +130,7 @@ TEST_P(MethodParity, TwentySteps) {
         if (name_of_layer(row.substr(0, row.find('[')), part[i]) != plain) continue;
         seen.insert(key);
         const std::vector<double>& all = result.trained.at(row).elements;
-        // LoRA weights of the chosen layers lie in a stack of all layers.
+        // The LoRA weights of the chosen layers are slices of an array for all layers.
         const size_t slots = part.size() == 1 && row.find("{}") == std::string::npos
                                  ? 1
                                  : static_cast<size_t>(result.trained.at(row).shape.dims[0]);

@@ -15,12 +15,12 @@ const nlohmann::json& recorded_rules() {
   return rules;
 }
 
-// Codes of 8-bit state near a boundary, and Muon's products in bf16, fall to one side or the other.
+// Codes of 8-bit state near a boundary, and Muon's products in bf16, may round to one side or the other.
 double bound_of(const std::string& name) {
   return name.starts_with("muon") ? 5e-3 : name.ends_with("8bit") ? 1e-3 : 1e-4;
 }
 
-// `wanted`: the rates, losses and norms of `family` with the rule.
+// `wanted` has the rates, losses and norms of `family` with this rule.
 void expect_full_tuning(const std::string& name, const std::string& family, const nlohmann::json& wanted) {
   const auto recorded = recorded_rules()[name];
   const double bound = bound_of(name);

@@ -1,4 +1,4 @@
-// What a parameter's role decides about its training: decay, learning rate, 8-bit state, number of positions.
+// How a parameter's role affects its training: decay, learning rate, 8-bit state, number of positions.
 #include <gtest/gtest.h>
 
 #include "families.h"
@@ -91,7 +91,7 @@ TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
   }
 }
 
-// Freeze-tuning cuts stacks. A part of the layers has its own name and the role of the whole stack.
+// Freeze-tuning cuts stacked parameters. A part of the layers has its own name and the role of the whole stack.
 TEST(Roles, OfAPartOfTheLayersAreKept) {
   const auto run = job_of("llama", {"finetuning_type=freeze", "freeze_trainable_layers=1"});
   std::set<std::string> names;

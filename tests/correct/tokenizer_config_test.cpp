@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 const fs::path kReference = source_folder() / "tests/reference/tokenizer";
 
-// Copies only the reference tokenizer `name`, so that a test can add other files.
+// Copies only the reference tokenizer `name`, so that the test can add other files.
 class Folder {
  public:
   explicit Folder(const std::string& name) {

@@ -87,7 +87,7 @@ TEST(Text, ManyThreadsGetTheSameIds) {
   EXPECT_EQ(wrong, std::vector<int>(wrong.size(), 0));
 }
 
-// Both ways of merging give the same. A long prefix of a word that repeats one token has the same first ids as the
+// Both ways of merging give the same ids. A long prefix of a word that repeats one token has the same first ids as the
 // word, and decoding restores the word.
 TEST(Text, AMillionLettersWithoutASpaceAreOneWord) {
   const Tokenizer tokenizer = Tokenizer::open(kReference / "gpt2");

@@ -1,4 +1,5 @@
-// How a checkpoint recognises its base: the digest covers everything that is read besides the checkpoint, but no paths.
+// How a checkpoint recognises its base: the digest covers all files that are read in addition to the checkpoint, but
+// not their paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -73,7 +73,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
   std::map<std::string, std::string> written[2];
-  const RunRecord record;  // one start, since a checkpoint has its second
+  const RunRecord record;  // only one start, because a checkpoint contains it to the second
   for (int64_t memory : {int64_t{0}, int64_t{1} << 40}) {
     const fs::path output = folder / (memory == 0 ? "direct" : "copied");
     Recipe recipe = run_recipe(output, "full");
@@ -113,7 +113,7 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   auto checkpoints = [&](int64_t limit, int64_t every, int64_t total, int64_t done, int64_t present) {
     recipe.save_total_limit = limit;
     const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    // f32 weights and two moments, and the f32 adapter once more; the result is one adapter.
+    // A checkpoint has f32 weights and two moments, and the f32 adapter in addition; the result is one adapter.
     const int64_t parameters = run.count(run.trained);
     const RunLength length{.total_steps = total, .save_every = every};
     return (disk_needed(run, length, done, present) - 4 * parameters) / (16.0 * static_cast<double>(parameters));

@@ -1,4 +1,4 @@
-// Which files of an earlier run a new result replaces.
+// Tests which files of an earlier run are replaced by a new result.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A run whose evaluation gets worse from its first one on, since the held-out rows differ from the trained ones.
+// A run whose evaluation gets worse from the first one on, because the held-out rows differ from the trained ones.
 class BestCheckpoint : public testing::Test {
  protected:
   std::vector<std::string> words(const std::vector<std::string>& more) const {

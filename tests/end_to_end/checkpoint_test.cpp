@@ -36,8 +36,8 @@ class Damaged : public testing::Test {
   Outcome resume(const std::string& value = "true") {
     return run_fettle(folder_, with(words(out()), {"resume_from_checkpoint=" + value}));
   }
-  // Checks that checkpoint 6 is refused with `said`, both by name and as the newest, and that continuing from the
-  // suggested checkpoint works.
+  // Checks that checkpoint 6 is refused with the message `said`, both when it is named and when it is the newest, and
+  // that continuing from the suggested checkpoint works.
   void expect_refused(const std::vector<std::string>& said) {
     const std::string offered = "resume_from_checkpoint=" + in(4, "").parent_path().string();
     for (const std::string& value : {std::string("true"), in(6, "").string()}) {
@@ -107,7 +107,7 @@ TEST_F(Damaged, ThePreviousOneIsDamagedToo) {
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
 }
 
-// What killed processes leave: working folders, a folder being deleted, a folder being replaced.
+// The leftovers of killed processes: working folders, a folder being deleted, a folder being replaced.
 TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   const std::string id = "0123456789abcdef";
   const std::vector<std::string> left{"checkpoint-8.tmp-" + id, "checkpoint-2.tmp-" + id, "checkpoint-6.old-" + id,
@@ -243,7 +243,7 @@ TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   EXPECT_TRUE(there("model.safetensors") && there("config.json"));
   EXPECT_FALSE(there("adapter_model.safetensors") || there("adapter_config.json"));
 
-  // Files as a larger model has them.
+  // The files have the same names as those of a larger model.
   for (const char* file :
        {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"})
     write_text(folder / "out" / file, "{}");

@@ -45,7 +45,7 @@ TEST(Classify, TrainAndEvalReportTheSameMetrics) {
                                                  "learning_rate=0.01", "eval_strategy=steps", "eval_steps=12"}));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err,
-              HasSubstr("labels: 3, one per row: blue 8, green 8, red 8; always saying blue is right in 33.3 %"));
+              HasSubstr("labels: 3, one per row: blue 8, green 8, red 8; always predicting blue is right in 33.3 %"));
   const json results = json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_GT(results["eval_accuracy"].get<double>(), 0.5);
   EXPECT_TRUE(results.contains("eval_f1_macro"));

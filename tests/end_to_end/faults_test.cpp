@@ -39,8 +39,8 @@ bool is_complete(const fs::path& output, int64_t step) {
   return false;
 }
 
-// Two runs in one output_dir: the second is refused with a message that names the first, whatever its recipe; a killed
-// run is taken over.
+// Two runs in one output_dir: the second is refused with a message that names the first, also with another recipe. The
+// folder of a killed run is taken over.
 TEST(OneRun, HasItsOutputFolderForItself) {
   const TempFolder folder, second;
   const fs::path out = folder / "out";
@@ -72,7 +72,7 @@ TEST(Faults, ALogLineWaitsForTheNextOne) {
   const Outcome run = run_fettle(folder, words(folder / "out"));
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, AllOf(HasSubstr("this line is written with the next one"),
-                             HasSubstr("it now has the 2 earlier lines too")));
+                             HasSubstr("it now also has the 2 earlier lines")));
   EXPECT_EQ(logged_losses(folder / "out").size(), 6u);
 }
 
@@ -169,7 +169,7 @@ TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
     none += !loads;
     const Outcome next = run_fettle(folder, with(short_run, {"lora_rank=8", "resume_from_checkpoint=true"}));
     EXPECT_EQ(next.code, 0) << next.err;
-    completed += next.err.find("had left half-moved") != std::string::npos;
+    completed += next.err.find("that an interrupted run had begun") != std::string::npos;
     EXPECT_EQ(result_of(out), after) << "kill " << nth;
     EXPECT_FALSE(fs::exists(out / ".result"));
   }

@@ -1,4 +1,4 @@
-// Commands with names of a hub, which runs on this machine.
+// Tests commands with names on a hub. The hub runs on this machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class HubCommands : public testing::Test {
     for (const auto& entry : fs::directory_iterator(reference_model(family)))
       if (entry.is_regular_file()) hub.put(to + "/" + entry.path().filename().string(), read_text(entry.path()));
   }
-  // Files that were asked for at the hub.
+  // Returns the files that were requested from the hub.
   std::vector<std::string> fetched() {
     std::set<std::string> names;
     for (const auto& request : hub.log()) {
@@ -90,7 +90,7 @@ TEST_F(HubCommands, TrainsFromNamesAndKeepsThem) {
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
   EXPECT_FALSE(fs::is_symlink(folder / "out/tokenizer.json"));
 
-  // The adapter goes to the hub, and is exported from there without asking the hub for the base again.
+  // The adapter is put on the hub. It is then exported from there, without a request for the base.
   for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
     hub.put(std::string("models/org/adapter/") + file, read_text(folder / "out" / file));
   const Outcome exported = run({"export", "model_name_or_path=org/llama", "adapter_name_or_path=org/adapter",

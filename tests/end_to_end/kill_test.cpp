@@ -1,6 +1,6 @@
 // kill -9 at random moments: the run always continues from its checkpoints and ends like an uninterrupted run.
 //
-// FETTLE_KILLS: number of kills (50). FETTLE_KILL_SEED: seed of their moments. scripts/kill_loop sets both.
+// FETTLE_KILLS: number of kills (50). FETTLE_KILL_SEED: seed for the moments of the kills. scripts/kill_loop sets both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The examples' recipes, compiled for absent hardware: they fit as their README says, and compiling them needs no more
-// memory than a laptop has.
+// The examples' recipes, compiled for hardware that is not present: they fit, as their README says, and compiling them
+// needs no more memory than a laptop has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

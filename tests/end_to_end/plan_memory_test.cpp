@@ -106,8 +106,8 @@ struct Job4 {
   std::vector<std::string> words;
 };
 
-// At these sizes, the scratch of the plugin's matrix products is small compared with the rest. Its statistics leave it
-// out (14 to 28 MB here, more with more rows and threads).
+// At these sizes, the scratch of the plugin's matrix products is small compared with the other memory. The plugin's
+// statistics leave it out (14 to 28 MB here, more with more rows and threads).
 class PlanMemory : public testing::TestWithParam<Job4> {};
 
 TEST_P(PlanMemory, PeakIsTheMemoryOfAStep) {

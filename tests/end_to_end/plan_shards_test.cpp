@@ -1,4 +1,5 @@
-// `fettle plan --shards`: how a step's arrays are split over devices, which may be absent, without compiling.
+// `fettle plan --shards`: it shows how a step's arrays are split over devices, without compiling. The devices may be
+// absent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ TEST(PlanShards, DrawsTheMeshOfATarget) {
                                  "├─────┼─────┤\n"
                                  "│  6  │  7  │\n"
                                  "└─────┴─────┘\n"));
-  EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each is split as in adapters\n"));
+  EXPECT_THAT(run.out, HasSubstr("optimizer state m\n  each is split like adapters\n"));
 }
 
 // LoRA weights are split like their base: A like the input, B like the output.

@@ -84,7 +84,7 @@ TEST(Plan, ListsRemediesWhenTheStepDoesNotFit) {
       plan_words({"--target", small_card(folder, 3'000'000) + ":1", "per_device_train_batch_size=8"});
   const Outcome run = run_fettle(folder, words);
   EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("compiled with each of these changes alone"),
+  EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("it fits with any one of these changes"),
                              HasSubstr("per_device_train_batch_size: ")));
 }
 
@@ -104,7 +104,7 @@ TEST(Plan, FitFindsALargerBatch) {
   EXPECT_THAT(run.err.substr(next, run.err.find('\n', next) - next), HasSubstr("does not fit"));
 }
 
-// On a card that is too small for the policy of a large one, another is taken, which fits.
+// On a card that is too small for the policy of a large card, another policy is chosen, which fits.
 TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
   TempFolder folder;
   auto plan = [&](const std::string& target) {

@@ -1,5 +1,5 @@
-// scripts/check_plugin_libraries lists the libraries that a plugin loads and this machine lacks. Also tests what `make
-// test` downloads.
+// scripts/check_plugin_libraries lists libraries that a plugin loads and that are missing on this machine. Other tests
+// check what `make test` downloads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -59,7 +59,8 @@ TEST(PluginLibraries, WithoutAPluginThereIsNothingToCheck) {
   EXPECT_THAT(run.text, HasSubstr("make plugins"));
 }
 
-// scripts/plugins.txt has the wheels of exactly these libraries. A plugin that opens others needs other wheels.
+// scripts/plugins.txt has the wheels of exactly these libraries. A plugin that opens other libraries needs other
+// wheels.
 TEST(PluginLibraries, NvidiasPluginOpensExactlyTheseLibraries) {
   require_gpu_plugin("cuda");
   if (IsSkipped() || HasFatalFailure()) return;

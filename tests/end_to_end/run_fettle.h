@@ -1,4 +1,4 @@
-// Defines run_fettle, which runs the program like a user, and recipes for the reference models.
+// Defines run_fettle, which runs the program as a user does, and recipes for the reference models.
 #pragma once
 
 #include <signal.h>
@@ -95,7 +95,7 @@ inline std::vector<std::string> with(std::vector<std::string> words, const std::
   return words;
 }
 
-// Returns the losses of trainer_log.jsonl as written, by step.
+// Returns the losses in trainer_log.jsonl by step, as text.
 inline std::vector<std::string> logged_losses(const std::filesystem::path& output) {
   std::vector<std::string> losses;
   std::ifstream in(output / "trainer_log.jsonl");

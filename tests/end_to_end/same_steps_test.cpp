@@ -15,7 +15,7 @@ struct Case {
   std::vector<std::string> words;
 };
 
-// Every stage on several devices, and what else changes the layout of batches.
+// Every stage on several devices, and other settings that change the layout of batches.
 std::vector<Case> cases() {
   const Stage* sft = &stage_named("sft", "");
   std::vector<Case> out{{"AutoMesh", sft, {"mesh=auto", "device_count=2", "per_device_eval_batch_size=3"}},
@@ -36,7 +36,7 @@ std::string after(const std::string& text, const std::string& start) {
   return text.substr(first, text.find('\n', first) - first);
 }
 
-// `eval` of a stage with a reference model and without an adapter needs that model.
+// If a stage has a reference model and there is no adapter, `eval` must be given that model.
 std::vector<std::string> measure_words(const Stage& stage) {
   if (stage.compares == nullptr) return {};
   return {"ref_model=" + reference_model("llama").string()};

@@ -1,4 +1,5 @@
-// `fettle serve` over real sockets: whole and streamed answers, clients that leave or send nonsense, and its end.
+// `fettle serve` over real sockets: whole and streamed answers, clients that disconnect or send invalid requests, and
+// how the server ends.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ class Socket {
   void send_text(const std::string& text) const {
     EXPECT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
   }
-  // Reads until the text has come, or to the end when it is empty.
+  // Reads until the text has arrived; if the text is empty, reads to the end.
   std::string read_until(const std::string& wanted) const {
     std::string out;
     char block[4096];
@@ -74,7 +75,7 @@ Answer answer_of(const std::string& text) {
   return out;
 }
 
-// A server of a small model with a template, that ends with this object.
+// Runs a server of a small model with a template. The server ends when this object is destroyed.
 class Served {
  public:
   explicit Served(const std::vector<std::string>& flags = {}) {

@@ -1,5 +1,5 @@
-// Training by several processes of this machine, started as launchers start them. The plugin several_cpu_plugin
-// computes what one process with all devices computes, so results are compared to the bit.
+// Training by several processes on this machine, which are started in the way of launchers. The plugin
+// several_cpu_plugin computes the same as one process with all devices, so results must be equal to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,14 +25,14 @@ class SeveralProcesses : public testing::Test {
   // Compiling takes most of the time.
   const Environment quick_{"XLA_FLAGS", "--xla_backend_optimization_level=0"};
 
-  // The words of a run with four devices and dropout, which all processes together or one alone execute.
+  // The words of a run with four devices and dropout, which all processes together or a single process can execute.
   std::vector<std::string> words(const std::string& output, const std::vector<std::string>& more = {}) const {
     return with(train_words(folder_ / output),
                 with({"device_count=4", "per_device_train_batch_size=1", "packing=true", "lora_dropout=0.1"}, more));
   }
 
-  // Starts `count` processes as torchrun does. `own`: words of one process only, by rank. `apart`: each runs in a
-  // folder of its own.
+  // Starts `count` processes as torchrun does. `own` has additional words for single processes, by rank. With `apart`,
+  // each process runs in its own folder.
   std::vector<Running> start(int count, const std::vector<std::string>& words,
                              const std::map<int, std::vector<std::string>>& own = {}, bool apart = false) {
     const std::string port = std::to_string(free_port());
@@ -89,7 +89,7 @@ TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
   }
 }
 
-// Four processes write a checkpoint; one process and two processes continue from it, and the reverse.
+// Four processes write a checkpoint, from which one process and two processes continue; then the reverse.
 TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
   const std::string weights = "adapter_model.safetensors";

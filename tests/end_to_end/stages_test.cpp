@@ -1,5 +1,5 @@
-// Every stage of the table trains and is evaluated: the loss and the figures of the training step are those of the
-// evaluation over the same rows and weights.
+// Every stage of the table trains and is evaluated: the loss and the metrics of the training step equal those of an
+// evaluation of the same rows and weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class StageRuns : public testing::TestWithParam<const Stage*> {
         {"stage=" + std::string(stage_.name), "dataset=" + rows, "eval_dataset=" + rows, "template=none",
          "cutoff_len=128", "per_device_train_batch_size=8", "max_steps=1", "eval_strategy=steps", "eval_steps=1"});
   }
-  // Returns the first record of the log that has this figure.
+  // Returns the first record of the log that has this metric.
   json logged(const std::string& figure) const {
     const json state = json::parse(read_text(folder_ / "out/trainer_state.json"));
     for (const json& record : state["log_history"])
@@ -62,7 +62,7 @@ TEST_P(StageRuns, Learns) {
   EXPECT_LT(logged("eval_loss")["eval_loss"].get<double>(), 0.95 * logged("loss")["loss"].get<double>());
 }
 
-// `eval` of the trained adapter finds what the training's last evaluation found.
+// `eval` of the trained adapter gives the same results as the last evaluation of the training.
 TEST_P(StageRuns, EvalFindsTheSameFigures) {
   ASSERT_EQ(run_fettle(folder_, with(words(), {"learning_rate=0.005", "max_steps=3", "eval_steps=3"})).code, 0);
   const json wanted = logged("eval_loss");

@@ -1,5 +1,5 @@
-// Defines StandInHip, for tests that run AMD's real plugin on a stand-in HIP runtime (tests/stand_in_hip). It uses host
-// memory, and its kernels compute nothing.
+// Defines StandInHip, for tests that run AMD's real plugin on a stand-in for the HIP runtime (tests/stand_in_hip). The
+// stand-in uses host memory, and its kernels compute nothing.
 #pragma once
 
 #include <gtest/gtest.h>

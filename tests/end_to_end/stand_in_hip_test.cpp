@@ -93,12 +93,13 @@ TEST_F(StandInHip, WithOffloadTheLayersStayInTheHostsMemory) {
   EXPECT_EQ(read_text(folder_ / "out/adapter_model.safetensors"), initial_adapter(folder_));
 }
 
-// The plan takes every row as long as cutoff_len; these rows are shorter, so their step needs less than planned.
+// The plan assumes that every row has cutoff_len tokens. These rows are shorter, so their step needs less memory than
+// planned.
 TEST_F(StandInHip, AStepThatIsTooLargeIsRefusedWithItsNumbers) {
   const std::vector<std::string> large = {"per_device_train_batch_size=64", "gradient_checkpointing=false"};
   const Outcome planned = run(with(planning({"--json"}), large));
   EXPECT_EQ(planned.code, 0) << planned.err;
-  set("STAND_IN_BYTES", 800 * kMB + 4 * kMB);  // 0.8 GB are left to libraries
+  set("STAND_IN_BYTES", 800 * kMB + 4 * kMB);  // 0.8 GB are reserved for libraries
   const Outcome trained = run(words("out", large));
   EXPECT_EQ(trained.code, 3) << trained.err;
   EXPECT_THAT(trained.err, ContainsRegex("the step needs [0-9.]+ MB on each"));

@@ -1,4 +1,4 @@
-// fettle tokenize and fettle render as a user runs them: their output, and their messages for bad input.
+// Runs fettle tokenize and fettle render as a user does: their output, and their messages for bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +81,8 @@ TEST_F(TextCommands, MissingFilesAndFoldersAreRefused) {
       EXPECT_THAT(outcome.err, HasSubstr(none + ": cannot be read"));
     }
   }
-  EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err, HasSubstr("there is no tokenizer here"));
+  EXPECT_THAT(run({"tokenize", folder.path().string(), file("x", "a")}).err,
+              HasSubstr("there is no tokenizer in this folder"));
 }
 
 TEST_F(TextCommands, RenderTakesAModelFolder) {

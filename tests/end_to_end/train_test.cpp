@@ -1,4 +1,4 @@
-// A training run as a user runs it: the files that it writes, how it stops and how it continues.
+// Runs trainings as a user does: the files that they write, how they stop and how they continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,8 @@ TEST(Resume, LossesAreBitIdenticalToTheUninterruptedRun) {
   }
 }
 
-// Without the key, a resumed run saves what the run before it saved, and repeats its losses.
+// Without the key, a resumed run saves the same values for the backward pass as the run before it, and repeats its
+// losses.
 TEST(Resume, KeepsWhatTheLayersSave) {
   TempFolder folder;
   const std::string key = "gradient_checkpointing=linear";

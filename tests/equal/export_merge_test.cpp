@@ -1,5 +1,5 @@
-// The exported model does not depend on the devices that check it, nor on whether several adapters are merged at once
-// or one by one.
+// The exported model does not depend on the devices that check it, and not on whether several adapters are merged at
+// once or one by one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,7 +86,8 @@ std::map<std::string, Value> tensors(const std::filesystem::path& folder) {
   return out;
 }
 
-// An adapter that saves a module whole replaces the changes of earlier adapters; later LoRA weights are added to it.
+// An adapter that trained a module in full replaces the changes of earlier adapters; later LoRA weights are added to
+// it.
 TEST(Export, AdaptersMergedAtOnceEqualAdaptersMergedOneByOne) {
   const std::string llama = source_folder().string() + "/tests/reference/models/llama";
   const Model model = make_model(nlohmann::json::parse(read_text(llama + "/config.json")), "config.json");
@@ -126,8 +127,8 @@ struct MergeCase {
 };
 class OneMerge : public testing::TestWithParam<MergeCase> {};
 
-// A run that merges adapters before its start trains on the same weights, bit for bit, as an export of the merge
-// contains, whatever the mesh.
+// A run that first merges adapters trains on the same weights, bit for bit, as an export of the merged model contains.
+// This holds for any mesh.
 TEST_P(OneMerge, LoadedWeightsEqualTheExportedOnes) {
   const auto& [name, options] = GetParam();
   const std::filesystem::path folder_of_model = reference_model(name);

@@ -1,4 +1,5 @@
-// Several sequences decoded at once equal each decoded alone, whenever they join and leave.
+// Several sequences that are decoded at the same time give the same as each sequence alone, for all times at which they
+// join and leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +54,7 @@ TEST_P(Batch, RowsThatComeAndGoEqualSequencesAlone) {
   Fed fed(model, 3);
   fed.join(2, sequence(3, 17));
   fed.step();
-  fed.join(0, sequence(90, 40));  // the one before it is not touched
+  fed.join(0, sequence(90, 40));  // the sequence before it does not change
   fed.step();
   fed.rows.erase(2);  // leaves
   fed.join(1, sequence(90, 30));

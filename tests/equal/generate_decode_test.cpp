@@ -1,4 +1,5 @@
-// The cache changes nothing: pieces, growth, going back, further turns and any mesh give the same as a fresh prefill.
+// The cache changes nothing: with pieces, growth, going back, further turns and any mesh, the results equal those of a
+// fresh prefill.
 #include <gtest/gtest.h>
 
 #include "correct/generate_models.h"
@@ -65,7 +66,7 @@ TEST_P(Cache, EveryDivisionIntoPiecesIsTheSame) {
   Loaded model(reference_recipe(GetParam()));
   const std::vector<int32_t> ids = long_sequence(GetParam());
   const std::vector<float> wanted = uncached(model, ids);
-  // Stops where padding to the next length would not fit.
+  // Stops at lengths for which padding to the next length would not fit.
   for (const std::vector<size_t>& stops :
        {std::vector<size_t>{128}, {100, 128}, {120, 125, 128}, {5, 6, 111, 127, 128}}) {
     Generator generator(model.devices, model.run, model.state);

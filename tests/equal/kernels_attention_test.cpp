@@ -21,7 +21,7 @@ struct Setting {
   std::string name;
   int64_t rows = 2, length = 40, heads = 4, key_heads = 2, width = 8;
   int64_t window = 0;
-  bool window_of_layer = false;  // each layer has another one
+  bool window_of_layer = false;  // each layer has another window
   double softcap = 0;
   bool causal = true, slopes = false;
   MeshAxes mesh = {};
@@ -121,7 +121,7 @@ TEST_P(CpuAttention, EqualsTheBody) {
     SCOPED_TRACE(static_cast<int>(remat));
     const Ran kernel = run_layers(s, DType::kF32, remat, choose);
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    // A layer's forward and backward, and with full rematerialisation the forward once more.
+    // Each layer calls forward and backward, and with full rematerialisation the forward once more.
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
     expect_near(kernel, body, 1e-5);
   }

@@ -81,7 +81,7 @@ TEST_P(CpuLinear, EqualsTheBody) {
     const Ran body = run_layers(s, remat, {}), kernel = run_layers(s, remat, chooser(s.mesh.size()));
     EXPECT_TRUE(body.kernels.empty());
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    // Two products of a layer, forward and for dx, and for each trained weight; the forward pass again.
+    // Each layer computes two products forward and two for dx, one for each trained weight, and the forward pass again.
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (4 + (s.trained ? 2 : 0) + (remat == Remat::kFull ? 2 : 0)));
     expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
   }
@@ -112,7 +112,7 @@ TEST(CpuLinear, TheSameBitsEachTime) {
   }
 }
 
-// Tensor parallelism splits weights, and few rows do not pay for packing the weight.
+// Tensor parallelism splits weights, and for few rows, packing the weight takes longer than it saves.
 TEST(CpuLinear, LeavesOthersToTheBody) {
   const Setting split{.name = "tp", .mesh = {{{"fsdp", 4}, {"tp", 2}}}};
   EXPECT_TRUE(run_layers(split, Remat::kFull, chooser(8)).kernels.empty());

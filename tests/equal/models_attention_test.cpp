@@ -29,7 +29,7 @@ Value segments_of(int64_t t) {
   return out;
 }
 
-// The definition in double: softmax over the keys that a query may see.
+// Computes the definition in double: a softmax over the keys that a query may see.
 std::vector<double> reference(const Setting& s, const Value& q, const Value& k, const Value& v, const Value& segments,
                               double scale) {
   const int64_t h = 4, group = s.query_heads / s.key_heads;
@@ -89,7 +89,8 @@ TEST_P(Blockwise, EqualsAttentionAtOnce) {
   for (size_t e = 0; e < wanted.size(); ++e) ASSERT_NEAR(got.at("once/out").elements[e], wanted[e], 2e-6) << e;
 }
 
-// 40 positions in blocks of 8 are one group, 48 two and 32 four; 21 and 37 leave a partial block.
+// With blocks of 8, the blocks of 40 positions are computed in one group, of 48 in two, and of 32 in four; 21 and 37
+// positions leave a partial block.
 INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                          testing::Values(Setting{"grouped", 40, 8, 4, 2, 0}, Setting{"plain", 32, 8, 2, 2, 0},
                                          Setting{"window", 48, 8, 4, 2, 7}, Setting{"wide_window", 32, 4, 4, 1, 20},
@@ -113,7 +114,7 @@ int64_t largest_array(const std::string& text) {
   return largest;
 }
 
-// For any length, the largest array has the scores of one block of queries (or of the rest) for two heads.
+// For any length, the largest array has the scores of one block of queries (or of the remaining queries) for two heads.
 TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
   const ModelConfig config;
   const Weights none;
@@ -132,7 +133,7 @@ TEST(BlockwiseMemory, NoWholeScoresWhateverTheLength) {
       const Tensor out = attention(f, inputs[0], inputs[1], inputs[2], {.causal = causal}, nullptr);
       const Tensors grads = grad(reduce_sum(out, {0, 1, 2, 3}), inputs);
       for (size_t i = 0; i < grads.size(); ++i) program.output(std::to_string(i), grads[i]);
-      // With a causal mask, queries of whole blocks see no key of the rest.
+      // With a causal mask, queries of whole blocks do not see the remaining keys.
       const int64_t rest = length % block, seen = causal ? length - rest : length;
       EXPECT_EQ(largest_array(program.text()), 2 * std::max(block * seen, rest * length))
           << length << (causal ? " causal" : " both ways");

@@ -1,5 +1,5 @@
 // The gated delta rule in chunks equals its definition token by token, with documents and padding in a row and with a
-// state from earlier tokens; so does the short convolution.
+// state from earlier tokens. The same is tested for the short convolution.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -109,7 +109,7 @@ TEST(DeltaRule, ChunksEqualTheDefinition) {
     }
 }
 
-// Equal keys and full rates: the powers of the triangular matrix would grow beyond f32.
+// With equal keys and full rates, the powers of the triangular matrix would grow beyond f32.
 TEST(DeltaRule, RepeatedKeysStayExact) {
   constexpr int64_t kLength = 64;
   Inputs in(kLength);

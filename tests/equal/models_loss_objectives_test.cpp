@@ -1,4 +1,4 @@
-// Losses of supervised tuning other than cross-entropy: against PyTorch's values and against finite differences.
+// Losses of supervised tuning other than cross-entropy, compared with PyTorch's values and with finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ struct Got {
   std::vector<double> slope;  // by the logits, [place, word]
 };
 
-// Chunks of `bytes` of logits.
+// Computes the objective in chunks of `bytes` of logits.
 Got objective_of(const TokenObjective& wanted, int64_t bytes) {
   const ModelConfig config;
   const Weights none;
@@ -73,7 +73,8 @@ struct Recorded {
 
 const std::vector<std::pair<int64_t, int64_t>> kShown = {{0, 3}, {0, 4}, {2, 24}, {3, 1}, {4, 0}, {1, 5}};
 
-// From PyTorch in f64, with the functions of LLaMA-Factory for these losses times the number of trained tokens.
+// These values are from PyTorch in f64. LLaMA-Factory's functions for these losses were used, and the results
+// multiplied by the number of trained tokens.
 const std::vector<Recorded>& recorded() {
   static const std::vector<Recorded> all = {
       {"dft",
@@ -113,7 +114,7 @@ double log_total(const std::vector<double>& x) {
   return std::log(total);
 }
 
-// The objective in double by its definition, with the weights of the tokens given.
+// Computes the objective in double by its definition, with given weights of the tokens.
 double defined(const std::vector<std::vector<double>>& x, const std::vector<double>& weights, double near) {
   double sum = 0;
   for (int64_t t = 0; t < kPlaces; ++t) {
@@ -167,7 +168,7 @@ TEST(TokenObjective, SlopesAreTheFiniteDifferencesWithFixedWeights) {
   }
 }
 
-// Of equal logits, the entropy counts as many as there is room for.
+// If several logits are equal, the entropy counts only as many of them as are needed.
 TEST(TokenObjective, EqualLogitsCountOneByOne) {
   const ModelConfig config;
   const Weights none;

@@ -1,4 +1,4 @@
-// The loss in chunks equals the loss at once and the plain definition, forward and backward.
+// The loss that is computed in chunks equals the loss computed at once and the plain definition, forward and backward.
 #include <gtest/gtest.h>
 
 #include "graph/autodiff/grad.h"
@@ -32,7 +32,7 @@ std::pair<double, int64_t> reference(int64_t position, int64_t target) {
   return {std::log(total) - logits[target], std::max_element(logits.begin(), logits.end()) - logits.begin()};
 }
 
-// The definition as a graph, differentiated like any graph.
+// The definition as a graph, which is differentiated like any graph.
 Tensor plain_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
   const Tensor scores = dot_general(hidden, head, {.lhs_contracting = {2}, .rhs_contracting = {1}});
   const Tensor log_total = log(reduce_sum(exp(scores), {-1}));
@@ -56,7 +56,7 @@ TEST(TokenLoss, ChunksEqualTheWhole) {
     run.output(name + "/dhead", grads[1]);
   };
   give("plain", plain_loss(hidden, head, wanted));
-  // Bytes of 24, 6 and 1 positions of both rows.
+  // The bytes of the logits of 24, 6 and 1 positions of both rows.
   const std::vector<std::pair<std::string, int64_t>> budgets{{"whole", 1 << 20}, {"six", kB * 6 * kV * 4}, {"one", 1}};
   for (const auto& [name, bytes] : budgets) {
     const TokenLoss loss =

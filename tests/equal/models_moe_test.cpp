@@ -29,7 +29,7 @@ ModelConfig config_of(bool normalised) {
   return config;
 }
 
-// Router weights that add `favour` to the scores of experts; the first element of each token is 1.
+// Returns router weights that add `favour` to the scores of experts; the first element of each token is 1.
 Value router_of(const std::vector<double>& favour) {
   Value out = random_value({DType::kF32, {kExperts, kWidth}}, 5, -0.5, 0.5);
   for (int64_t e = 0; e < kExperts; ++e) out.elements[static_cast<size_t>(e * kWidth)] = favour[static_cast<size_t>(e)];
@@ -42,7 +42,7 @@ Value tokens_of(int64_t rows, int64_t length) {
   return out;
 }
 
-// The definition, with the router of moe.cpp: the k largest of a softmax.
+// Computes the definition, with the router of moe.cpp: the k largest values of a softmax.
 Tensor every_expert(const ModelConfig& c, const Layer& layer, const Tensor& x) {
   const Tensor scores = dot_general(x, layer["gate.weight"], {.lhs_contracting = {2}, .rhs_contracting = {1}});
   const Tensor powers = exp(scores);
@@ -120,7 +120,8 @@ TEST_P(Mixture, EqualsEveryExpert) {
 
 const std::vector<double> kBalanced(kExperts, 0), kToTwo{9, 0, 0, 0, 0, 7, 0, 0}, kIdle{1, -9, 1, -9, 1, 1, -9, -9};
 
-// The last but one has rows and positions that no axis divides. The last has fewer tokens than experts.
+// In the second-last case, no axis divides the numbers of rows and positions. The last case has fewer tokens than
+// experts.
 INSTANTIATE_TEST_SUITE_P(Routings, Mixture,
                          testing::Values(Routing{"balanced", kBalanced, {}}, Routing{"to_two", kToTwo, {}},
                                          Routing{"idle", kIdle, {}}, Routing{"not_normalised", kIdle, {}, 4, 24, false},

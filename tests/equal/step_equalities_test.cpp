@@ -79,7 +79,7 @@ RowLosses evaluate(const std::string& model, const std::vector<Example>& example
 
 class Rows : public testing::TestWithParam<const char*> {};
 
-// Two documents in a row do not see each other, and each counts positions from its own start.
+// Two documents in one line do not see each other, and each counts positions from its own start.
 TEST_P(Rows, PackedRowsEqualRowsApart) {
   const std::vector<Example> rows = reference_rows();
   const std::vector<Example> pair{rows[6], rows[10]};  // 12 and 22 ids
@@ -90,7 +90,7 @@ TEST_P(Rows, PackedRowsEqualRowsApart) {
   EXPECT_EQ(packed.tokens, apart.tokens);
   EXPECT_EQ(packed.correct, apart.correct);
   EXPECT_GT(apart.tokens[0], 0);
-  // A row gives the same in a batch as alone.
+  // A row gives the same losses in a batch as alone.
   const RowLosses first = evaluate(GetParam(), {pair[0]}, 1, false);
   EXPECT_NEAR(first.loss[0], apart.loss[0], 1e-6 * first.loss[0]);
 }

@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainingWithKernels,
                          testing::Values("llama", "mistral", "gemma2", "gemma3", "gpt2", "baichuan13b", "mixtral"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Returns the distance of the first moments from the wanted ones, relative to the wanted ones.
+// Returns the distance of the first moments from the wanted ones, divided by the norm of the wanted ones.
 double distance(const TrainResult& got, const TrainResult& wanted) {
   double error = 0, length = 0;
   for (const auto& [name, value] : wanted.moments)
@@ -78,7 +78,7 @@ TEST(TrainingWithKernelsAlike, RematPoliciesAgree) {
 
 TEST(TrainingWithKernelsAlike, PackedEqualsApart) {
   Recipe recipe = recipe_of("llama", "full");
-  // 8 rows, once packed with at most four per row, once each alone.
+  // 8 rows: once packed with at most four per line, once each in its own line.
   const std::vector<Example> rows = reference_rows(0, 8);
   TrainOptions packed{.steps = 1, .packing = true, .kernels = true, .rows = rows},
       apart{.steps = 1, .kernels = true, .rows = rows};

@@ -1,4 +1,4 @@
-// Rows that share lines give the losses and gradients of rows in lines of their own, in every stage.
+// Rows that share lines give the same losses and gradients as rows in their own lines, in every stage.
 #include <gtest/gtest.h>
 
 #include "class_rows.h"
@@ -59,11 +59,11 @@ TEST_P(SharedLines, EqualLinesOfTheirOwn) {
   const TrainResult own = train(recipe, options);
   options.laid = true;
   const TrainResult laid = train(recipe, options);
-  // A micro-batch that keeps its rows may have no room to gain.
+  // If a micro-batch must keep its rows, sharing lines may gain nothing.
   EXPECT_LE(laid.positions, own.positions);
   if (setting.lines == Lines::kRegrouped) EXPECT_LT(laid.positions, own.positions);
   EXPECT_LE(laid.shapes.size(), kMostShapes);
-  // The first loss has no rounding of earlier steps in it.
+  // The first loss has no rounding errors of earlier steps.
   EXPECT_NEAR(laid.losses[0], own.losses[0], 2e-6 * std::abs(own.losses[0]));
   expect_equal_lists(laid.losses, own.losses, 1e-5, "loss");
   expect_equal_lists(laid.norms, own.norms, 1e-4, "norm");
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"cls_last", "llama_classifier", "cls", "full", Lines::kShared, 6, 1, kMulti}),
     [](const auto& test) { return test.param.name; });
 
-// Eight devices lay the same rows into other lines.
+// With eight devices, the same rows are laid into other lines.
 class SharedLinesOnDevices : public testing::TestWithParam<Setting> {};
 
 TEST_P(SharedLinesOnDevices, EightTrainAsOne) {
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                                          Setting{"cls", "llama_classifier", "cls", "lora", {}, 8, 1, kSingle}),
                          [](const auto& test) { return test.param.name; });
 
-// `plan` counts the step whose micro-batches are the largest; the loop over them adds up gradients.
+// `plan` counts the memory of the step with the largest micro-batches, whose loop adds up gradients.
 TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {
   Recipe recipe = reference_recipe("llama");
   recipe.cutoff_len = 40;
@@ -129,7 +129,7 @@ TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {
   EXPECT_LE(needed.peak - needed.batch, planned.peak - planned.batch + planned.gradients);
 }
 
-// An evaluation lays its rows as training does.
+// An evaluation lays its rows into lines in the same way as training.
 TEST(SharedLines, GiveEachRowItsLoss) {
   Recipe recipe = reference_recipe("llama");
   recipe.cutoff_len = 40;

@@ -1,4 +1,5 @@
-// Adapters that are merged before the start take effect, whatever the new run does with the weight.
+// Adapters that are merged before the start take effect in every case: if the new run trains the weight, adds an
+// adapter to it or freezes it.
 #include <gtest/gtest.h>
 
 #include "made_adapter.h"

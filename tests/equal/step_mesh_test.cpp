@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshTest,
                                          Mesh{{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, Mesh{{"fsdp", 2}, {"sp", 4}}),
                          [](const auto& info) { return name_of(info.param); });
 
-// Packed rows that are long enough for attention in blocks, on meshes that split everything at once.
+// Packed rows that are long enough for attention in blocks, on meshes with several axes at once.
 TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   const std::vector<std::pair<std::string, Mesh>> runs{{"gpt2", {{"dp", 2}, {"tp", 2}, {"sp", 2}}},
                                                        {"mistral", {{"fsdp", 2}, {"tp", 2}, {"sp", 2}}}};
@@ -71,7 +71,7 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
-// One loop over the layers computes everything again, the other attention's scores alone.
+// One loop over the layers recomputes everything, the other only attention's scores.
 TEST(Mesh, PartsOfTheLayersComputedAgainEqualOneDevice) {
   const Mesh mesh{{"fsdp", 2}, {"tp", 2}, {"sp", 2}};
   Recipe one = recipe_of({}, "full"), eight = recipe_of(mesh, "full");
@@ -88,7 +88,7 @@ struct FamilyMesh {
 
 class FamilyMeshTest : public testing::TestWithParam<FamilyMesh> {};
 
-// Weights, heads, mlp, vocabulary and positions are split at once; LoRA weights are split like their base.
+// Weights, heads, mlp, vocabulary and positions are split at the same time; LoRA weights are split like their base.
 TEST_P(FamilyMeshTest, EightDevicesEqualOne) {
   const auto& [model, type, mesh] = GetParam();
   const TrainOptions options{.steps = 3, .rate = type == "full" ? 5e-4 : 5e-3};
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyMeshTest,
                            return info.param.model + "_" + info.param.type + "_" + name_of(info.param.mesh);
                          });
 
-// GPT-2's own vocabulary size, 50257, does not divide by 2 or 4 either.
+// GPT-2's own vocabulary size, 50257, is not divisible by 2 or 4 either.
 TEST(Mesh, AVocabularyThatDoesNotDivideStaysWhole) {
   TempFolder folder;
   nlohmann::json config = nlohmann::json::parse(read_text(reference_model("gpt2") / "config.json"));

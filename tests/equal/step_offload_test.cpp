@@ -1,4 +1,4 @@
-// Steps whose weights, gradients and optimizer state lie in host memory equal steps that keep them on the device.
+// Steps whose weights, gradients and optimizer state are in host memory equal steps that keep them on the device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,9 @@ TEST(Offload, LoraEqualsTheDevices) {
   expect_equal_runs(recipe, offloaded(recipe), 1e-6);
 }
 
-// The same masks: others would change the losses by a hundredth. Weights are not compared, because Adam's first steps
-// make rounding noise in small gradients as large as a step, and these masks leave some gradients small.
+// Checks that the dropout masks are the same, because other masks would change the losses by a hundredth. Weights are
+// not compared: dropout makes some gradients small, and Adam's first steps turn rounding noise in small gradients into
+// whole steps.
 TEST(Offload, DropoutHasTheSameMasks) {
   Recipe recipe = reference_recipe("llama");
   recipe.lora_dropout = 0.1;
@@ -50,7 +51,7 @@ TEST(Offload, FullTuningWithMicroBatchesEqualsTheDevices) {
   expect_equal_runs(recipe, offloaded(recipe), 1e-6);
 }
 
-// Two segments of layers, one of them trained; only the optimizer state is offloaded.
+// Two parts of the layers, one of which is trained; only the optimizer state is offloaded.
 TEST(Offload, StateAloneEqualsTheDevices) {
   Recipe recipe = reference_recipe("qwen3");
   recipe.finetuning_type = "freeze";

@@ -1,4 +1,4 @@
-// Each update rule on eight devices equals one device. Its state is split like its weights where the sizes divide.
+// Each update rule on eight devices equals one device. Its state is split like its weights if the sizes are divisible.
 #include <gtest/gtest.h>
 
 #include "optim/optimizer.h"
@@ -13,7 +13,7 @@ struct MeshCase {
 };
 class OptimizerMesh : public testing::TestWithParam<MeshCase> {};
 
-// Every rule, and those that depend on rows and columns also on a model with fused modules.
+// Every rule is tested. Rules that depend on rows and columns are also tested on a model with fused modules.
 std::vector<MeshCase> mesh_cases() {
   std::vector<MeshCase> cases{{"adafactor", "gpt2"}, {"muon", "gpt2"}};
   for (const UpdateRule& rule : update_rules()) cases.push_back({std::string(rule.name)});

@@ -1,4 +1,4 @@
-// Steps of preferences are equal with one large batch and accumulated, on one device and eight, with and without
+// Steps on preferences are equal with one large batch and with accumulation, on one device and eight, with and without
 // rematerialisation.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
-// QLoRA equals training with the dequantised weights as the checkpoint, on any mesh, and whatever is saved for the
-// reverse loop.
+// QLoRA equals training on a checkpoint with the dequantised weights, on any mesh and with any rematerialisation.
 #include <gtest/gtest.h>
 
 #include "adapters/block_codes.h"
@@ -14,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Rows of 2 and 5 blocks: the first divide over two devices, the second do not.
+// Rows of 2 and 5 blocks: 2 blocks can be split over two devices, 5 blocks cannot.
 nlohmann::json wide_config() {
   nlohmann::json config = nlohmann::json::parse(std::ifstream(reference_model("llama") / "config.json"));
   config.update({{"hidden_size", 128},
@@ -124,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"nf4_dora", {"quantization_bit=4", "use_dora=true"}, {kNf4, true}, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// No array of the step contains the linear layers in full precision: only activations are saved for the reverse loop.
+// No array of the step contains all linear layers in full precision: only activations are saved for the reverse loop.
 TEST(QuantisedBase, NothingOfTheStepHoldsAllWeights) {
   Recipe recipe = reference_recipe("llama");
   recipe.quantization_bit = 4;

@@ -1,5 +1,5 @@
-// A classifier's files: resuming, writing and exporting give the trained classifier, for all names that checkpoints use
-// for its weights.
+// Resuming, writing and exporting a classifier gives the trained classifier, for all names that checkpoints use for its
+// weights.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -39,7 +39,7 @@ TEST(ClassifierFiles, AResumedRunWithAHeadContinuesBitForBit) {
   EXPECT_EQ(adapter["modules_to_save"], Json({"classifier", "pooler"}));
 }
 
-// bert: LoRA, exported. The result is a complete classifier.
+// Exports a LoRA adapter of bert. The result is a complete classifier.
 TEST(ClassifierFiles, AnAdapterMergedIsAClassifier) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "lora");
@@ -132,8 +132,8 @@ void rename_tensors(const std::string& model, const std::filesystem::path& folde
   write_text(folder / "config.json", config.dump());
 }
 
-// The names of an encoder that was saved alone, and of old checkpoints, without the head: it starts with random values
-// from the seed.
+// Tests the names in a checkpoint of only an encoder and in old checkpoints. They have no head, so it starts with
+// random values from the seed.
 TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   const TempFolder folder;
   Recipe recipe = class_recipe("bert", kSingle, "full");
@@ -163,7 +163,7 @@ TEST(ClassifierFiles, OtherNamesOfAnEncodersWeights) {
   }
 }
 
-// XLM-RoBERTa is RoBERTa under another name, also in Transformers.
+// XLM-RoBERTa is RoBERTa with another name, also in Transformers.
 TEST(ClassifierFiles, XlmRobertaIsReadAsRoberta) {
   const Json config = ModelRepository::open(reference_model("roberta")).config();
   Json other = config;

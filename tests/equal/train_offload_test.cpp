@@ -17,7 +17,7 @@ Recipe offloaded(Recipe recipe) {
   return recipe;
 }
 
-// Runs with and without offload can continue each other's checkpoints.
+// Runs with and without offload can continue from each other's checkpoints.
 TEST(Offload, CheckpointsGoBothWays) {
   TempFolder folder;
   Recipe plain = run_recipe(folder / "out", "full");

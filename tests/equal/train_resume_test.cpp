@@ -1,4 +1,4 @@
-// A run that moves from mesh to mesh through checkpoints equals one that stays on its mesh.
+// A run that moves from mesh to mesh through checkpoints equals a run that stays on its mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
     CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
-  // The first part is also the beginning of the run that stays.
+  // The first part is also the beginning of the run that stays on its mesh.
   TrainingRun whole(on_devices(8, folder / "out", GetParam()));
   take_leg(whole);
   wanted = got;

@@ -17,7 +17,7 @@ TEST(Lora, ATargetThatNamesNoLinearLayerListsThem) {
               }),
               testing::AllOf(testing::HasSubstr("lora_target: 'q_proj'"), testing::HasSubstr("gpt2"),
                              testing::HasSubstr("attn.c_attn")));
-  // A part of a name is not its end after a dot.
+  // "fc" is a part of a name, but not a whole name and not the part after a dot.
   EXPECT_THAT(user_error([&] { lora_modules(model, {"fc"}); }), testing::HasSubstr("'fc'"));
 }
 

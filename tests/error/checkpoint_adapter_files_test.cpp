@@ -114,7 +114,7 @@ TEST_F(BadAdapter, AModuleWithLoraWeightsThatIsAlsoSaved) {
                             {kKey + "lora_B.weight", kB},
                             {"base_model.model.q.weight", {DType::kF32, {5, 3}}}},
                            R"(,"modules_to_save":["q"])"),
-              AllOf(HasSubstr("'q' has LoRA weights and is also saved whole"), HasSubstr("modules_to_save")));
+              AllOf(HasSubstr("'q' has LoRA weights and is also in modules_to_save"), HasSubstr("modules_to_save")));
 }
 
 TEST_F(BadAdapter, MagnitudesGoWithDora) {

@@ -115,7 +115,8 @@ TEST(BadGguf, WhatFettleDoesNotReadIsNamed) {
               AllOf(HasSubstr("does not read the architecture 'mamba' from GGUF"), HasSubstr("llama, ")));
   EXPECT_THAT(folder_error(replaced("blk.1.ffn_up", "blk.1.ffn_xp")),
               HasSubstr("the tensor 'blk.1.ffn_xp.weight' is unknown"));
-  EXPECT_THAT(folder_error(replaced("gpt-2", "gpt-9")), HasSubstr("cuts words as 'gpt-9' (tokenizer.ggml.pre)"));
+  EXPECT_THAT(folder_error(replaced("gpt-2", "gpt-9")),
+              HasSubstr("cuts texts into words by the method 'gpt-9' (tokenizer.ggml.pre)"));
   EXPECT_THAT(folder_error(replaced(text("gpt2"), text("ugm2"))), HasSubstr("its tokenizer is of the kind 'ugm2'"));
   EXPECT_THAT(folder_error(replaced("llama.block_count", "llama.block_xount")),
               HasSubstr("'llama.block_count' is missing"));
@@ -148,7 +149,7 @@ TEST(BadGguf, AMissingPartIsNamed) {
   EXPECT_THAT(user_error([&] { open_gguf(folder / "x-00001-of-00002.gguf"); }),
               HasSubstr("x-00002-of-00002.gguf is missing"));
   write_text(folder / "x.gguf", bytes);
-  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }), HasSubstr("give the first one"));
+  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }), HasSubstr("name the first one"));
 }
 
 }  // namespace

@@ -40,14 +40,14 @@ TEST(ModelFolder, Missing) {
 TEST(ModelFolder, IsAFile) {
   TempFolder folder;
   write_text(folder / "model.safetensors", "");
-  EXPECT_THAT(open_error(folder / "model.safetensors"), HasSubstr("is a file; give the folder"));
+  EXPECT_THAT(open_error(folder / "model.safetensors"), HasSubstr("is a file; name the folder"));
 }
 
 TEST(ModelFolder, WithoutConfig) {
   TempFolder folder;
   EXPECT_THAT(open_error(folder.path()), HasSubstr("config.json is missing"));
   write_text(folder / "adapter_config.json", "{}");
-  EXPECT_THAT(open_error(folder.path()), HasSubstr("is an adapter, not a model; give it as adapter_name_or_path"));
+  EXPECT_THAT(open_error(folder.path()), HasSubstr("is an adapter, not a model; name it in adapter_name_or_path"));
 }
 
 TEST_F(BadModel, BrokenConfigGivesLineAndColumn) {
@@ -87,7 +87,7 @@ TEST_F(BadModel, TensorNotWhereTheIndexSays) {
   write_shard("1.safetensors", "a");
   write_shard("2.safetensors", "b");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors","c":"2.safetensors"})");
-  EXPECT_THAT(error(), HasSubstr("'c' should be in 2.safetensors, but that file lacks it"));
+  EXPECT_THAT(error(), HasSubstr("'c' should be in 2.safetensors, but that file does not have it"));
   write_index(R"({"a":"2.safetensors","b":"1.safetensors"})");
   EXPECT_THAT(error(), HasSubstr("'a' should be in 2.safetensors"));
 }

@@ -37,7 +37,7 @@ std::string one_tensor(int64_t elements, int64_t offset, const std::vector<int64
   return Pickle().dict().raw("(").text("w").tensor("0", elements, offset, dims, strides).raw("u").stop();
 }
 
-// Calls with which a pickle can harm whoever executes it.
+// Calls with which a pickle can do harm when it is executed.
 TEST(HostilePickle, CallsAreRefusedByName) {
   const std::string command = "touch /tmp/fettle-was-here";
   for (const auto& [module, name] : {std::pair<const char*, const char*>{"os", "system"},
@@ -67,7 +67,7 @@ TEST(HostilePickle, InstructionsThatCheckpointsDoNotNeed) {
         << static_cast<int>(op[0]);
   EXPECT_THAT(pickle_error(Pickle().global("torch", "FloatStorage").raw("(").number(1 << 30).raw("tR").stop()),
               HasSubstr("it calls 'torch.FloatStorage'"));
-  // BUILD sets attributes: only with a dict, and only of a dict.
+  // BUILD sets attributes. Its argument must be a dict, and so must the object.
   EXPECT_THAT(pickle_error(Pickle().global("collections", "OrderedDict").raw("}b").stop()),
               HasSubstr("it lacks a dict"));
   EXPECT_THAT(pickle_error(Pickle().dict().text("state").raw("b").stop()),
@@ -96,7 +96,7 @@ TEST(HostilePickle, StackAndMemo) {
               HasSubstr("a name in it is too long"));
 }
 
-// A dict that contains itself, lists a million deep, tuples that double with each line, a great many values.
+// A dict that contains itself, a million nested lists, tuples that double in size with each line, and very many values.
 TEST(HostilePickle, BombsStaySmall) {
   EXPECT_THAT(pickle_error(Pickle().raw("}q\x01").text("me").raw("h\x01s").stop()), HasSubstr("'me' is a dict"));
   std::string deep;
@@ -171,7 +171,7 @@ TEST(TorchFileErrors, BrokenZip) {
   for (size_t length = 4; length < good.size(); length += 7)
     EXPECT_THAT(file_error(good.substr(0, length)), HasSubstr("download it again")) << length;
   EXPECT_THAT(file_error(zip_of({{"x/data.pkl", ""}}, 8)), HasSubstr("'x/data.pkl' in it is compressed"));
-  // Changes each byte of the directory: a clear error or a consistent file.
+  // Changes each byte of the directory. The result must be a clear error or a consistent file.
   for (size_t at = good.size() - 140; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0xff);
@@ -196,7 +196,7 @@ TEST(TorchFileErrors, Repository) {
   write_text(folder / "absent.bin", checkpoint(one_tensor(2, 0, {2}, {1})));
   EXPECT_EQ(error(), "no error");
   write_text(folder / "pytorch_model.bin.index.json", R"({"weight_map": {"v": "absent.bin"}})");
-  EXPECT_THAT(error(), HasSubstr("'v' should be in absent.bin, but that file lacks it"));
+  EXPECT_THAT(error(), HasSubstr("'v' should be in absent.bin, but that file does not have it"));
 }
 
 }  // namespace

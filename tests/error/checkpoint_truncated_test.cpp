@@ -54,7 +54,7 @@ TEST_F(Truncated, ReadingNamesTheFile) {
   EXPECT_THAT(read_error("a"), says_so) << "the next read fails, too";
 }
 
-// The kernel raises no signal for the rest of a file's last page: it reads as zeros.
+// After the end of a file, the rest of its last page reads as zeros, and the kernel raises no signal.
 TEST_F(Truncated, AFewBytesLessAreNoticed) {
   cut_off(5);
   EXPECT_THAT(read_error("b"), HasSubstr(path_.string() + ": the file became shorter"));
@@ -68,7 +68,7 @@ TEST_F(Truncated, OtherFilesStayReadable) {
   EXPECT_NE(read_error("a"), "no error");
   const HostArray values = intact.read(*intact.find("b"));
   EXPECT_EQ(std::count(values.data(), values.data() + values.bytes(), std::byte{1}), values.bytes());
-  // A new mapping in the place of the lost one has no error.
+  // A new mapping at the address of the lost one has no error.
   file_.reset();
   fs::copy_file(other, path_, fs::copy_options::overwrite_existing);
   file_.emplace(SafetensorsFile::open(path_));

@@ -21,8 +21,8 @@ class BadRecipe : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(path_); }
 
-  // Returns the message of the UserError that reading throws, with the file's path replaced by FILE; empty when there
-  // is none.
+  // Returns the message of the UserError that reading throws, with the file's path replaced by FILE; "" when reading
+  // throws nothing.
   std::string message(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
     std::ofstream(path_, std::ios::binary) << yaml;
     return message_of(path_, overrides);

@@ -233,7 +233,8 @@ TEST_F(DataErrors, ToolsOfAWrongType) {
 
 TEST_F(DataErrors, ValidationSplitThatLeavesNoTrainingRows) {
   spec.val_size = 1;
-  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"), "val_size: 1 leaves nothing to train of 1 examples");
+  expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"),
+              "val_size: 1 leaves no rows to train on, out of 1 examples");
 }
 
 TEST_F(DataErrors, ConversationsInStagePt) {

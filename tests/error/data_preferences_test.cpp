@@ -34,7 +34,7 @@ struct PreferenceErrors : ::testing::Test {
 TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
-  expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt beside it");
+  expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt;");
   expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
@@ -48,7 +48,7 @@ TEST_F(PreferenceErrors, RowsThatAreNotJudged) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing: true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
          "'label' must be true or false, but it is \"maybe\"");
-  expect(R"({"text": "q", "label": true})", "preferences want a prompt and a reply");
+  expect(R"({"text": "q", "label": true})", "this stage needs a prompt and a reply");
 }
 
 TEST_F(PreferenceErrors, PairsInStageSft) {
@@ -70,10 +70,10 @@ TEST_F(PreferenceErrors, ASingleJudgedRow) {
     const Batches batches(one, {.sequences = 4, .grouping = RowGrouping::kWithMismatched});
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "rows.jsonl:1: the loss also needs each prompt with the reply of another row, but this row is the only "
-        "one of its set; add rows");
+    EXPECT_STREQ(error.what(),
+                 "rows.jsonl:1: the loss also needs each prompt with the reply of another row, but this data set has "
+                 "only one row; "
+                 "add rows");
   }
 }
 

@@ -31,7 +31,7 @@ TEST(TokenWriter, NamesAFolderThatCannotBeCreated) {
     TokenWriter writer(file / "store");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("cannot be made"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("cannot be created"), std::string::npos) << error.what();
   }
 }
 
@@ -115,7 +115,7 @@ TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   EXPECT_EQ(code, 130);
 }
 
-// Exceptions of the pipeline's threads are rethrown here, and the threads end.
+// Exceptions in the pipeline's threads are rethrown here, and the threads end.
 TEST_F(Filling, ExceptionsOfThreadsAreRethrown) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) text += "{\"text\": \"" + std::string(100, 'x') + "\"}\n";

@@ -1,4 +1,4 @@
-// Refused exports: the message, and that no files are left.
+// Tests exports that are refused: the message, and that no files remain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -161,7 +161,7 @@ TEST_F(ExportError, AHeadThatIsNotAMatrix) {
 TEST_F(ExportError, AnotherModelsAdapter) {
   EXPECT_THAT(refused(merge_recipe(kModels / "llama", kModels / "gpt2/adapter_final", folder_ / "out")),
               HasSubstr("another model's adapter"));
-  // Same module names, other sizes.
+  // The module names are the same, but the sizes differ.
   write_text(folder_ / "wide/config.json", read_text(kModels / "llama/config.json"));
   fs::copy_file(kModels / "llama/model.safetensors", folder_ / "wide/model.safetensors");
   fs::create_directories(folder_ / "narrow");

@@ -1,4 +1,4 @@
-// What is said when a hub refuses, lies or cannot be reached.
+// Tests the messages when a hub refuses a request, sends wrong data or cannot be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class HubRefusals : public testing::Test {
       Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
-  // No name in the cache has a part of a file or a wrong content.
+  // In the cache, no file under its final name is incomplete or has wrong content.
   void expect_no_weights() {
     for (const auto& entry : fs::recursive_directory_iterator(hub.cache())) {
       EXPECT_NE(entry.path().filename(), "model.safetensors");
@@ -51,12 +51,12 @@ class HubRefusals : public testing::Test {
 
 TEST_F(HubRefusals, NoSuchModel) {
   EXPECT_THAT(open_error("org/smal-model"),
-              AllOf(HasSubstr("'org/smal-model' is neither a folder here nor a model of http://127.0.0.1"),
+              AllOf(HasSubstr("'org/smal-model' is neither a folder on this machine nor a model of http://127.0.0.1"),
                     HasSubstr("(did you mean org/small-model?)"), HasSubstr("if it is private, make a token at"),
                     HasSubstr("set HF_TOKEN")));
   EXPECT_THAT(open_error("nobody/nothing", "good"), HasSubstr("your token must belong to someone who may read it"));
   hub.put("models/org/small-model/.private", "");
-  EXPECT_THAT(open_error("org/small-model", "other"), HasSubstr("neither a folder here nor a model"));
+  EXPECT_THAT(open_error("org/small-model", "other"), HasSubstr("neither a folder on this machine nor a model"));
 }
 
 TEST_F(HubRefusals, Gated) {
@@ -105,16 +105,18 @@ TEST_F(HubRefusals, NoNetwork) {
 
 TEST_F(HubRefusals, WrongContent) {
   hub.set_faults({{{"kind", "wrong"}, {"match", "model.safetensors"}, {"times", 9}}});
-  EXPECT_THAT(fetch_error(),
-              AllOf(HasSubstr("model.safetensors: the content that 127.0.0.1 sends does not have the listed checksum"),
-                    HasSubstr("twice"), HasSubstr("check HF_ENDPOINT")));
+  EXPECT_THAT(
+      fetch_error(),
+      AllOf(HasSubstr("model.safetensors: the content that 127.0.0.1 sends does not have the checksum in the listing"),
+            HasSubstr("twice"), HasSubstr("check HF_ENDPOINT")));
   expect_no_weights();
 }
 
 TEST_F(HubRefusals, MoreThanWasAnnounced) {
   hub.set_faults({{{"kind", "longer"}, {"match", "model.safetensors"}, {"times", 99}}});
-  EXPECT_THAT(fetch_error(), HasSubstr("model.safetensors: the content that 127.0.0.1 sends is longer than listed, or "
-                                       "a different part of the file"));
+  EXPECT_THAT(fetch_error(),
+              HasSubstr("model.safetensors: the content that 127.0.0.1 sends is longer than the listing says, or "
+                        "another part of the file"));
   expect_no_weights();
 }
 
@@ -145,7 +147,7 @@ TEST_F(HubRefusals, RedirectsToOtherSchemes) {
 
 TEST_F(HubRefusals, EndlessRedirects) {
   hub.set_faults({{{"kind", "redirect"}, {"to", "/api/models/again"}, {"match", "/api/models"}, {"times", 99}}});
-  EXPECT_THAT(open_error("org/small-model"), HasSubstr("redirects without end"));
+  EXPECT_THAT(open_error("org/small-model"), HasSubstr("redirects again and again"));
 }
 
 TEST_F(HubRefusals, ListingsThatLeaveTheFolder) {
@@ -192,7 +194,7 @@ TEST_F(HubRefusals, AFileThatDoesNotFitOnTheDisk) {
   }
 }
 
-// The first signal ends the download, keeps the part and leaves the locks to others.
+// The first signal ends the download. The partial file stays, and the locks are released.
 TEST_F(HubRefusals, AnInterruptKeepsThePart) {
   hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 20000}}});
   const pid_t child = fork();

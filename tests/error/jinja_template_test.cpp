@@ -62,7 +62,7 @@ void expect_stopped(std::initializer_list<std::string> sources) {
   }
 }
 
-// `name` doubled n times: a value of 2^n parts that share memory.
+// Returns a template that doubles `name` n times, which gives a value of 2^n parts that share memory.
 std::string doubled(const std::string& name, const std::string& start, int times) {
   std::string loop = "{% set ns." + name + " = " + start + " %}{% for i in range(" + std::to_string(times) + ") %}";
   return loop + "{% set ns." + name + " = [ns." + name + ", ns." + name + "] %}{% endfor %}";

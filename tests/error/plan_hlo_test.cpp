@@ -41,7 +41,7 @@ void expect_error(const HloBuilder& build, const std::string& words) {
   }
 }
 
-// All bytes are either refused or can be walked.
+// All bytes must be either refused or read without harm.
 void expect_no_harm(std::string_view bytes) {
   try {
     const HloModule module = read_hlo(bytes);

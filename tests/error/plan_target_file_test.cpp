@@ -49,11 +49,11 @@ TEST_F(TargetFileErrors, KeysAndValues) {
   expect_error("like: mi300x\nchip: {cores: 3}\nconfig: text\n", "remove one of them");
   expect_error("like: mi301x\n", "did you mean mi300x?");
   expect_error("like: [mi300x]\n", "is not known");
-  expect_error("like: mi300x\nplugin: cpu\n", "mine.yaml:2: plugin is 'cpu', wanted one that compiles");
+  expect_error("like: mi300x\nplugin: cpu\n", "mine.yaml:2: plugin is 'cpu', wanted a plugin that can compile");
 }
 
 TEST_F(TargetFileErrors, WithoutLikeAllKeysAreRequired) {
-  expect_error("name: mine\n", "mine.yaml:1: plugin is missing; give it, or set `like: mi300x`");
+  expect_error("name: mine\n", "mine.yaml:1: plugin is missing; add it, or set `like: mi300x`");
   const std::string figures =
       "plugin: cuda\nmemory_gib: 8\nbf16_tflops: 10\nf32_tflops: 5\nmemory_gb_per_s: 100\nlink_gb_per_s: 8\n"
       "network_gb_per_s: 1\n";

@@ -1,4 +1,4 @@
-// A plot that cannot be written is a user error.
+// If a plot cannot be written, this is a user error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -91,7 +91,7 @@ TEST_F(PluginError, CachedPluginsThatOthersMayWriteAreNotLoaded) {
   fs::permissions(place, fs::perms::others_write, fs::perm_options::add);
   refused(place);
   fs::permissions(place, fs::perms::owner_all);
-  std::ofstream(place / "libhelper.so").close();  // what is installed with a plugin may be loaded, too
+  std::ofstream(place / "libhelper.so").close();  // files that are installed with a plugin may be loaded, too
   fs::permissions(place / "libhelper.so", fs::perms::all);
   expect_contains(device_error([] { Plugin::load("abacus"); }),
                   "Fettle does not load " + (place / "libhelper.so").string());

@@ -44,14 +44,14 @@ TEST(StageKeys, StagesThatDoNotExistYet) {
 
 TEST(StageKeys, SomeAreRefused) {
   for (const char* stage : {"dpo", "kto", "rm"}) {
-    const std::string word = std::string("stage=") + stage, named = std::string("does not go with stage: ") + stage;
+    const std::string word = std::string("stage=") + stage, named = std::string("cannot be used with stage: ") + stage;
     EXPECT_THAT(message({word, "packing=true"}), AllOf(HasSubstr("packing " + named), HasSubstr("whole rows")));
     EXPECT_THAT(message({word, "train_on_prompt=true"}), HasSubstr("train_on_prompt " + named));
     EXPECT_THAT(message({word, "train_from_scratch=true", "finetuning_type=full"}),
                 HasSubstr("train_from_scratch " + named));
   }
   for (const char* key : {"packing=true", "train_on_prompt=true", "mask_history=true"})
-    EXPECT_THAT(message({"stage=cls", key}), HasSubstr("does not go with stage: cls: each row trains one label"))
+    EXPECT_THAT(message({"stage=cls", key}), HasSubstr("cannot be used with stage: cls: each row trains one label"))
         << key;
 }
 

@@ -1,4 +1,4 @@
-// Checkpoints that cannot be written, and checkpoints that a run cannot continue from.
+// Checkpoints that cannot be written, and checkpoints from which a run cannot continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(Retry, AFailingFileIteratorIsTriedAgainAndNamesItsFolder) {
 class FailedSave : public testing::Test {
  protected:
   FailedSave() : run_(run_recipe(folder_ / "out", "lora")) {
-    // Puts a file in the place of step 2's checkpoint.
+    // Puts a file at the path of the checkpoint of step 2.
     write_text(folder_ / "out/checkpoint-2", "");
   }
   TempFolder folder_;
@@ -145,7 +145,7 @@ TEST_F(OtherRun, AnotherGlobalBatchIsRefusedWithWhatToSet) {
   other.per_device_train_batch_size = 2;
   EXPECT_THAT(error(other), HasSubstr("set gradient_accumulation_steps: 2,"));
   other.mesh = {{"dp", 3}};
-  EXPECT_THAT(error(other), HasSubstr("16 rows do not divide over 3 devices"));
+  EXPECT_THAT(error(other), HasSubstr("16 rows cannot be divided evenly over 3 devices"));
 }
 
 TEST_F(OtherRun, AnotherAdapterShapeNamesTheWeight) {

@@ -1,4 +1,5 @@
-// FAULT_CALL=allocate: large allocations that Fettle itself makes. faults.cpp has the other settings.
+// Implements FAULT_CALL=allocate, which makes large allocations of Fettle itself fail. faults.cpp has the other
+// settings.
 //
 //   FAULT_MIN  allocations of fewer bytes always go through (1000000)
 //

@@ -8,9 +8,8 @@
 //   FAULT_ERRNO   how they fail: a name (ENOSPC, EIO, ESTALE, EACCES, ...), or
 //                 KILL: the process gets SIGKILL in place of the call; KILL_AFTER: right after the call
 //   FAULT_LOG     a file that gets a line for each of these calls: "NUMBER CALL PATH", with " !" when it failed
-//   FAULT_BUDGET  the disk holds this many bytes: once the writes under FAULT_PATH have taken them, each further one
-//   fails
-//                 with ENOSPC, FAULT_COUNT of them. Deleting files frees nothing. The log then has lines with "fits"
+//   FAULT_BUDGET  the number of bytes that the disk holds. When the writes under FAULT_PATH have used them, the next
+//                 FAULT_COUNT writes fail with ENOSPC. Deleting files frees nothing. The log then has lines with "fits"
 //                 (NUMBER is the bytes so far) and "full"
 //   FAULT_CLOCK   EPOCH+STEP: time() gives EPOCH seconds at first and STEP seconds more with every call
 //
@@ -97,7 +96,7 @@ void log_call(long number, const char* call, const std::string& path, bool fails
   syscall(SYS_close, fd);
 }
 
-// Whether the disk is too full for a write of so many bytes.
+// Returns whether the disk is too full to write so many bytes.
 bool is_full(const std::string& path, size_t bytes) {
   Plan& chosen = plan();
   if (!chosen.limited || path.find(chosen.path) == std::string::npos) return false;
@@ -118,7 +117,7 @@ Function* real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Makes the call unless it is to fail. `failed` is what the call then returns.
+// Makes the call unless it must fail. `failed` is the value that a failing call returns.
 template <typename Result, typename Call>
 Result meet(const char* call, const std::string& path, Result failed, Call go) {
   const int error = verdict(call, path);
@@ -140,7 +139,7 @@ int at_path(const char* call, const char* name, const std::string& path, Args...
   return meet(call, path, -1, [&] { return real<Function>(name)(args...); });
 }
 
-// Writes `bytes` bytes unless the disk is full or the call is to fail.
+// Writes `bytes` bytes unless the disk is full or the call must fail.
 template <typename Result, typename Call>
 Result meet_write(const std::string& path, size_t bytes, Result failed, Call go) {
   if (is_full(path, bytes)) {
@@ -247,7 +246,7 @@ int fdatasync(int fd) {
   return at_path<int(int)>("fsync", "fdatasync", path_of(fd), fd);
 }
 
-// For a rename both names count.
+// For a rename, FAULT_PATH may be in either name.
 int rename(const char* from, const char* to) {
   return at_path<int(const char*, const char*)>("rename", "rename", std::string(from) + " -> " + to, from, to);
 }

@@ -1,4 +1,4 @@
-// Defines take_input, which gives a reader of files the fuzzer's input.
+// Defines take_input, which passes the fuzzer's input to a function that reads files.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Takes any text as a listing of a repository in the cache: it is read, or not taken. What is read names only files
-// inside the repository.
+// Takes any text as a listing of a repository in the cache: it is read or rejected. A listing that is read names only
+// files inside the repository.
 #include "fuzz/fuzzed.h"
 #include "hub/listing.h"
 #include "hub/repo_name.h"

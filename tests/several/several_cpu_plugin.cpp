@@ -1,9 +1,10 @@
 // A PJRT plugin that lets several processes train together on the CPU. Only for tests: it is slow.
 //
 // It passes all calls to the CPU plugin in $FETTLE_INNER_PLUGIN, whose client has the devices of all processes. Each
-// process sees the first devices of its own only. At a launch, the processes exchange the bytes of all arguments that
-// they uploaded, through the store of the run, and each runs the whole program on its devices. So the results are those
-// of one process with all devices, to the bit. A process that uploads wrong bytes spoils all, as in a real run.
+// process sees only its own devices as local. At a launch, the processes exchange the bytes of all arguments that they
+// uploaded, through the store of the run. Then each process runs the whole program on all devices of its client. So the
+// results are those of one process with all devices, to the bit. If a process uploads wrong bytes, the results of all
+// processes are wrong, as in a real run.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -47,7 +48,7 @@ void check(PJRT_Error* error, const char* what) {
 }
 
 PJRT_Error* store_error(PJRT_Error_Code, const char* message, size_t size) {
-  // The store is gone because the run ends; the watching thread then ends this process.
+  // The store is gone because the run ends. The watching thread then ends this process.
   std::this_thread::sleep_for(std::chrono::seconds(30));
   die("the store: " + std::string(message, size));
 }
@@ -91,7 +92,8 @@ void destroy(PJRT_Event* event) {
   check(inner->PJRT_Event_Destroy(&args), "PJRT_Event_Destroy");
 }
 
-// The buffers of one array on all devices, in the order of the inner client's devices. Owns those of other processes.
+// The buffers of one array on all devices, in the order of the inner client's devices. Owns the buffers of other
+// processes.
 struct Array {
   std::vector<PJRT_Buffer*> buffers;
   ~Array() {
@@ -128,7 +130,7 @@ PJRT_Error* create(PJRT_Client_Create_Args* args) {
   if (error != nullptr) return error;
   const std::vector<PJRT_Device*> all = inner_devices();
   own_devices.assign(all.begin() + rank * each, all.begin() + (rank + 1) * each);
-  // As real plugins do: a process that is missing is noticed here.
+  // Like in real plugins, a missing process is noticed here.
   put("topology/" + std::to_string(rank), "here");
   for (int64_t other = 0; processes > 1 && other < processes; ++other) get("topology/" + std::to_string(other));
   return nullptr;
@@ -153,7 +155,7 @@ PJRT_Error* process_of_device(PJRT_DeviceDescription_ProcessIndex_Args* args) {
   return nullptr;
 }
 
-// The inner program's devices, in the order of its arguments, as positions in inner_devices().
+// Returns the devices of the inner program in the order of its arguments, as positions in inner_devices().
 std::vector<size_t> positions_of(PJRT_LoadedExecutable* executable) {
   ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, args);
   args.executable = executable;
@@ -225,7 +227,7 @@ PJRT_Buffer* upload(const Bytes& like, const std::string& data, PJRT_Device* dev
   return args.buffer;
 }
 
-// Returns the array on all devices that `own` are this process's part of.
+// Returns the array on all devices. `own` is this process's part of it.
 std::shared_ptr<Array> complete(const std::vector<PJRT_Buffer*>& own, const std::string& key) {
   if (const auto known = arrays.find(own[0]); known != arrays.end()) return known->second;
   const std::vector<PJRT_Device*> all = inner_devices();

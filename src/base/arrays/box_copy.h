@@ -13,7 +13,8 @@ namespace fettle {
 bool is_inside(const Box& box, const Dims& dims);
 // True when the elements of `box` are contiguous in a dense array of `dims`.
 bool is_one_run(const Box& box, const Dims& dims);
-// The common part. Some size[d] is 0 when the boxes do not overlap. Both boxes must have the same rank.
+// Returns the part that both boxes share. Some size[d] is 0 when the boxes do not overlap. Both boxes must have the
+// same rank.
 Box intersect(const Box& a, const Box& b);
 
 // Calls run(source element, target element, number of elements) for each longest stretch of `box` that is contiguous in

@@ -28,7 +28,7 @@ constexpr const char* kOptional[] = {"adapter_config.json",   "added_tokens.json
                                      "chat_template.json",    "generation_config.json",  "model.safetensors",
                                      "processor_config.json", "special_tokens_map.json", "tokenizer.model"};
 
-// The paths in the repository, subfolders included.
+// Returns the paths in the repository for which the predicate is true, including paths in subfolders.
 Names files_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
   Names out;
   for (const HubFile& file : snapshot.files())
@@ -36,7 +36,7 @@ Names files_where(const Snapshot& snapshot, const std::function<bool(const std::
   return out;
 }
 
-// The names in the repository's own folder, without subfolders.
+// Returns the names in the top folder of the repository for which the predicate is true, without subfolders.
 Names names_where(const Snapshot& snapshot, const std::function<bool(const std::string&)>& wanted) {
   return files_where(snapshot,
                      [&](const std::string& path) { return path.find('/') == std::string::npos && wanted(path); });
@@ -46,7 +46,7 @@ std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// The GGUF models, without files for images and parts after the first.
+// Returns the GGUF models, without image projectors (mmproj) and without parts after the first.
 Names gguf_models(const Snapshot& snapshot) {
   return files_where(snapshot, [](const std::string& path) {
     const std::string name = file_name(path);
@@ -61,7 +61,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Whether the file's name has `word` between '-', '.' or '/', in any case: "Q4_K" is no word of "x-Q4_K_M.gguf".
+// Returns whether the file's name has `word` between '-', '.' or '/', in any case. For example, "x-Q4_K_M.gguf" has the
+// word "Q4_K_M", but not "Q4_K".
 bool contains_word(const std::string& path, const std::string& word) {
   const std::string in = "." + lower(file_name(path)) + ".", wanted = lower(word);
   auto ends = [](char c) { return c == '-' || c == '.'; };
@@ -139,7 +140,7 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
     if (name == file.wanted || contains_word(name, file.wanted)) found.push_back(name);
   if (std::find(all.begin(), all.end(), file.wanted) != all.end()) found = {file.wanted};
   if (found.size() != 1)
-    throw UserError("{}: {} of its GGUF files fit{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
+    throw UserError("{}: {} of its GGUF files match{}; it has {}; name one as {}/FILE.gguf", file.repo.id, found.size(),
                     file.wanted.empty() ? "" : fmt::format(" '{}'", file.wanted), fmt::join(all, ", "), file.repo.id);
   const std::string& first = found[0];
   Names parts{first};

@@ -11,23 +11,24 @@
 
 namespace fettle {
 
-// A GGUF file of a repository, which has several of them: "ORG/NAME:Q4_K_M" or "ORG/NAME/FILE.gguf".
+// A GGUF file in a repository with several of them: "ORG/NAME:Q4_K_M" or "ORG/NAME/FILE.gguf".
 struct HubGguf {
   RepoName repo;
   std::string wanted;  // the file's path, or a part of its name
 };
 
-// Returns nothing when the text has neither form.
+// Returns nothing when the text has neither of the two forms.
 std::optional<HubGguf> read_hub_gguf(const std::string& text);
 
 // Fetches the file, or all parts of it, and returns the (first) file. `wanted` may be empty when the repository has
-// only one. Throws UserError that lists the files when there is none that fits, or several.
+// only one. Throws UserError, which lists the files, when no file or more than one matches.
 std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& file);
 
-// Fetches config.json, the tokenizer's files, code that auto_map names and, if required, the weights, in one form only:
-// model.safetensors, the shards of its index, pytorch_model.bin, or the shards of its index. Returns the folder. Of a
-// repository with only GGUF files, fetches and returns the file, which has all of this. Throws UserError as Snapshot
-// and fetch_gguf, and when the repository lacks weights or a shard.
+// Fetches config.json, the tokenizer's files, code that auto_map names and, if required, the weights, in the first of
+// these forms that exists: model.safetensors, the shards of model.safetensors.index.json, pytorch_model.bin, or the
+// shards of pytorch_model.bin.index.json. Returns the folder. If a repository has only GGUF files, fetches and returns
+// the GGUF file, which contains all of this. Throws UserError like Snapshot and fetch_gguf, and when the repository
+// lacks weights or a shard.
 std::filesystem::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights);
 
 // Fetches an adapter's configuration, weights and labels.

@@ -31,7 +31,7 @@ void decode_bf16(const uint8_t* block, float* out) {
   *out = bf16_to_f32(bits);
 }
 
-// The low halves of the bytes are the first 16 elements, the high halves the others.
+// The low halves of the bytes are the first 16 elements, the high halves are the other 16.
 void decode_q4_0(const uint8_t* block, float* out) {
   const float scale = half_at(block);
   for (int i = 0; i < kSmallBlock / 2; ++i) {
@@ -73,7 +73,8 @@ void decode_q8_0(const uint8_t* block, float* out) {
   for (int i = 0; i < kSmallBlock; ++i) out[i] = static_cast<float>(static_cast<int8_t>(block[2 + i])) * scale;
 }
 
-// 16 scales and offsets of 4 bits, 256 elements of 2 bits, then the scale of the scales and that of the offsets.
+// A block: 16 scales and offsets of 4 bits, 256 elements of 2 bits, the scale of the scales, and the scale of the
+// offsets.
 void decode_q2_k(const uint8_t* block, float* out) {
   const uint8_t *scales = block, *codes = block + 16;
   const float scale = half_at(block + 80), least = half_at(block + 82);
@@ -86,8 +87,8 @@ void decode_q2_k(const uint8_t* block, float* out) {
   }
 }
 
-// The third bits, two bits of each element, 16 scales of 6 bits, the scale of the scales. An element is 4 less where
-// its third bit is 0.
+// A block: the third bit of each element, two bits of each element, 16 scales of 6 bits, and the scale of the scales.
+// An element is 4 less if its third bit is 0.
 void decode_q3_k(const uint8_t* block, float* out) {
   const uint8_t *high = block, *codes = block + 32, *packed = block + 96;
   const float scale = half_at(block + 108);

@@ -1,4 +1,4 @@
-// Defines BlockType, a type in which a GGUF file stores a tensor's elements, and their decoding.
+// Defines BlockType, a format in which a GGUF file stores a tensor's elements, and functions that decode it.
 //
 // Elements are stored in blocks of consecutive elements of a row, each with its own scale. Source of the layouts:
 // ggml-quants.c and gguf-py's quants.py of llama.cpp. The decoded values equal those of gguf-py bit for bit.
@@ -11,7 +11,7 @@
 namespace fettle {
 
 struct BlockType {
-  uint32_t number;                                   // in the file
+  uint32_t number;                                   // as the file numbers the types
   std::string_view name;                             // "Q4_K"
   int64_t elements;                                  // of one block
   int64_t bytes;                                     // of one block

@@ -28,8 +28,8 @@ void set_partial_rotary(const GgufFields& fields, Json& config) {
     config["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(head);
 }
 
-// Llama 3.1 scales frequencies by a formula of which the file has only the factors. Returns the settings of the formula
-// that give these factors, else longrope with the same factors for every length.
+// Llama 3.1 scales frequencies by a formula, but the file has only the resulting factors. Returns the settings of the
+// formula that give these factors. If there are none, returns longrope with the same factors for every length.
 Json llama3_rope(const GgufFields& fields, const Json& config, const std::vector<double>& factors) {
   const double theta = config["rope_theta"];
   double factor = 1;
@@ -77,8 +77,8 @@ Json rope_scaling(const GgufFields& fields) {
   throw UserError("{}: rope.scaling.type is '{}', which Fettle does not support", fields.file(), type);
 }
 
-// Sets layer_types from the layers that have a window, when the file lists them, else sliding_window_pattern: every
-// `pattern`-th layer sees everything.
+// If the file lists the layers that have a window, sets layer_types. Otherwise sets sliding_window_pattern: every
+// `pattern`-th layer has no window.
 void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   if (fields.has(".attention.sliding_window")) config["sliding_window"] = fields.integer(".attention.sliding_window");
   const Json* listed = fields.find(".attention.sliding_window_pattern");
@@ -92,7 +92,7 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
-// Replaces the names of the fields that all families share by GPT's.
+// Replaces the names of the fields that all families share with the names that GPT's config uses.
 void rename_for_gpt(const GgufFields& fields, Json& config) {
   for (const auto& [from, to] : {std::pair{"hidden_size", "n_embd"},
                                  {"intermediate_size", "n_inner"},
@@ -105,11 +105,12 @@ void rename_for_gpt(const GgufFields& fields, Json& config) {
   for (const char* other : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "hidden_act"})
     config.erase(other);
   config["layer_norm_epsilon"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
-  // llama.cpp's conversion always writes 4 n_embd as the MLP's size.
+  // Reads the MLP's size from a tensor, because llama.cpp's conversion always writes 4 n_embd as this size.
   if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.weight")) config["n_inner"] = up->dims.front();
 }
 
-// The query's scale in Gemma 2 and 3: by the head's size, in the 27B models by the width of one head's share.
+// Sets the scale of queries in Gemma 2 and 3. It depends on the head's size; in the 27B models, on hidden_size / number
+// of heads.
 void set_query_scale(const GgufFields& fields, Json& config, int64_t layers_of_27b) {
   const int64_t heads = fields.integer(".attention.head_count");
   const bool large = fields.integer(".block_count") == layers_of_27b;

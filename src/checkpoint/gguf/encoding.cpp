@@ -21,13 +21,13 @@ Dims dense_strides(const Dims& dims) {
   return strides;
 }
 
-// The dims of a view in the order of their strides, so that the last one follows the stored elements.
+// The dims of a view, sorted by stride, so that the last dim follows the order of the stored elements.
 struct CopyLoop {
   int64_t size, source_stride, target_stride;
 };
 
 // Decodes the stored elements [first, first + count), which lie in one row of `columns` elements, and writes them to
-// `out` with a distance of `stride` elements.
+// `out`, `stride` elements apart.
 void write_run(const Encoding& encoding, const std::byte* data, int64_t first, int64_t count, int64_t columns,
                int64_t stride, DType to, std::byte* out) {
   float values[kMostOfRun];

@@ -32,8 +32,8 @@ struct Encoding {
   explicit operator bool() const { return type != nullptr; }
 };
 
-// Writes box.elements() elements, dense, of the entry whose first byte is `data`, to `out` as the float dtype `to`.
-// Values are computed in f32 and rounded to nearest even. Reads only the rows of the box.
+// Writes the elements of `box` to `out`, dense, as the float dtype `to`. The entry's first byte is `data`. Values are
+// computed in f32 and rounded to nearest even. Reads only the rows of the box.
 void read_encoded(const TensorEntry& entry, const std::byte* data, const Box& box, DType to, std::byte* out);
 
 }  // namespace fettle

@@ -18,7 +18,7 @@ Names operator+(Names a, const Names& b) {
   return a;
 }
 
-// Adds the prefixes of a layer to both names.
+// Adds the prefix of a layer to both the GGUF name and Hugging Face's name.
 Names layer(const std::string& prefix, const Names& names) {
   Names out;
   for (const GgufName& name : names) out.push_back({"blk.{}." + name.gguf, prefix + name.hf});
@@ -133,8 +133,8 @@ const GgufFamily& gguf_family_of(const GgufFields& fields) {
     known.insert(family.architecture);
   }
   throw UserError(
-      "{}: Fettle does not read the architecture '{}' from GGUF; it reads {}. Take the model's safetensors, if Fettle "
-      "supports its family",
+      "{}: Fettle does not read the architecture '{}' from GGUF; it reads {}. Use the model's safetensors files, if "
+      "Fettle supports its family",
       fields.file(), architecture, fmt::join(known, ", "));
 }
 

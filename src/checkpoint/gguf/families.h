@@ -1,4 +1,5 @@
-// Defines GgufFamily: how GGUF names and stores the weights of a model family, and its config.json.
+// Defines GgufFamily: how a GGUF file names and stores the weights of a model family, and how its config.json is made
+// from the file.
 //
 // Source: the conversion of Hugging Face's models in llama.cpp (conversion/, gguf-py/gguf/tensor_mapping.py).
 #pragma once
@@ -13,22 +14,23 @@
 namespace fettle {
 
 // The names of a module, without ".weight" and ".bias": "blk.{}.attn_q" and "model.layers.{}.self_attn.q_proj". {} is
-// the layer's number. A second {} in Hugging Face's name is the expert's; the file has all experts in one tensor.
+// the layer's number. A second {} in Hugging Face's name is the expert's number; a GGUF file has all experts in one
+// tensor.
 struct GgufName {
   std::string gguf, hf;
 };
 
-// How the file stores weights otherwise than Hugging Face does.
+// The differences between how the file stores weights and how Hugging Face does.
 struct GgufStorage {
-  bool pairs_rows = false;   // q and k have the two rows that turn together side by side
-  bool parts_first = false;  // q|k|v is ordered by parts and then heads, not by heads and then parts
+  bool pairs_rows = false;   // in q and k, the two rows that rope turns together are neighbours
+  bool parts_first = false;  // q|k|v: all heads of q, then of k, then of v; else q, k, v of each head in turn
   bool adds_one = false;     // norms are stored as 1 + w
   bool transposes = false;   // Hugging Face's linear weights are [in, out] (Conv1D)
 };
 
 struct GgufFamily {
   std::string_view architecture;  // general.architecture
-  std::string_view model_type;    // Hugging Face's
+  std::string_view model_type;    // Hugging Face's model_type
   std::string_view class_name;
   std::vector<GgufName> names;
   // Adds the fields of config.json that not all families share.
@@ -39,10 +41,10 @@ struct GgufFamily {
 // All families, one for each pair of architecture and model_type.
 const std::vector<GgufFamily>& gguf_families();
 
-// Returns the family of the file. Throws UserError that names the supported architectures when there is none.
+// Returns the family of the file. Throws UserError, which names the supported architectures, when there is none.
 const GgufFamily& gguf_family_of(const GgufFields& fields);
 
-// Returns the file's config.json. Throws UserError when a key is missing or wrong.
+// Returns the config.json for the file. Throws UserError when a key is missing or wrong.
 nlohmann::json gguf_config(const GgufFamily& family, const GgufFields& fields);
 
 }  // namespace fettle

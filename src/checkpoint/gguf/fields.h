@@ -15,7 +15,7 @@ namespace fettle {
 // "llama.block_count".
 class GgufFields {
  public:
-  // `bytes` are the file's. Throws UserError when the file does not name its architecture.
+  // `bytes` is the content of the file. Throws UserError when the file does not name its architecture.
   GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file);
 
   const std::string& file() const { return file_; }
@@ -24,16 +24,18 @@ class GgufFields {
 
   bool has(const std::string& key) const { return find(key) != nullptr; }
   const nlohmann::json* find(const std::string& key) const;  // nullptr when there is no such key
-  // Each throws UserError when the value has another type. Those without `otherwise` also throw when it is missing.
+  // Each throws UserError when the value has another type. The functions without `otherwise` also throw when the key is
+  // missing.
   int64_t integer(const std::string& key) const;  // >= 0; a list must have equal elements, of which it takes one
   int64_t integer(const std::string& key, int64_t otherwise) const;
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;
-  std::optional<int64_t> id(const std::string& key) const;  // of a token
+  std::optional<int64_t> id(const std::string& key) const;  // the id of a token
 
   const GgufTensor* tensor(std::string_view name) const;  // nullptr when there is none
-  // The elements of a small f32 tensor, as the shortest decimals; empty when there is none.
+  // Returns the elements of a small f32 tensor as the doubles with the shortest decimals; empty when there is no such
+  // tensor.
   std::vector<double> floats(std::string_view tensor) const;
 
  private:

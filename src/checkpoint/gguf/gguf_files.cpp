@@ -19,7 +19,7 @@ class OpenedGguf : public TensorFile {
   OpenedGguf(MappedFile map, std::vector<TensorEntry> entries) : TensorFile(std::move(map), std::move(entries)) {}
 };
 
-// "blk.12.attn_q" becomes "blk.{}.attn_q" and 12.
+// The parts of a tensor's name: "blk.12.attn_q.weight" becomes "blk.{}.attn_q", 12 and ".weight".
 struct ModuleName {
   std::string module;
   std::optional<int64_t> layer;
@@ -74,8 +74,7 @@ class Places {
           tensor.name, family_.architecture, family_.model_type);
     if (tensor.type->decode == nullptr)
       throw UserError(
-          "{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type F32, F16, BF16, Q8_0, "
-          "Q6_K, "
+          "{}: tensor '{}' has the type {}, which Fettle does not read; use a file of type F32, F16, BF16, Q8_0, Q6_K, "
           "Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1 or Q4_0",
           file_, tensor.name, tensor.type->name);
     const std::string layer_name = name.layer ? with_number(found->second, *name.layer) : found->second;
@@ -113,7 +112,7 @@ class Places {
     return entry;
   }
 
-  // Each head's rows: the file has (pair, part), Hugging Face (part, pair).
+  // Returns how each head's rows are reordered: the file has the order (pair, part), Hugging Face (part, pair).
   RowSwap swap(const GgufTensor& tensor, int64_t heads, int64_t parts) const {
     const int64_t rows = tensor.dims.front();
     if (heads <= 0 || rows % (heads * parts) != 0)
@@ -139,8 +138,8 @@ std::vector<fs::path> parts_of(const fs::path& first, int64_t count) {
   if (count <= 1) return {first};
   const std::string name = first.filename().string(), ending = fmt::format("-00001-of-{:05}.gguf", count);
   if (!name.ends_with(ending))
-    throw UserError("{}: it is a part of a model in {} files; give the first one, whose name ends with {}",
-                    first.string(), count, ending);
+    throw UserError("{}: it is a part of a model in {} files; name the first one, which ends with {}", first.string(),
+                    count, ending);
   std::vector<fs::path> parts;
   for (int64_t part = 1; part <= count; ++part) {
     parts.push_back(first.parent_path() /

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVersion = "1";  // of the folder's files; changes when Fettle writes others
+constexpr const char* kFolderVersion = "1";  // of the folder's files; changes when Fettle writes other files
 
 bool is_later_part(const std::string& name) {
   constexpr size_t kEnding = 20;  // "-00002-of-00003.gguf"
@@ -48,7 +48,7 @@ std::optional<fs::path> find_gguf(const fs::path& model) {
   std::vector<std::string> names;
   for (const fs::path& path : found) names.push_back(path.filename().string());
   std::sort(names.begin(), names.end());
-  throw UserError("{} has {} GGUF models: {}; give one of these files as model_name_or_path", model.string(),
+  throw UserError("{} has {} GGUF models: {}; name one of these files in model_name_or_path", model.string(),
                   names.size(), fmt::join(names, ", "));
 }
 

@@ -144,7 +144,7 @@ int64_t alignment_of(const GgufHeader& header, const std::string& file) {
   return alignment;
 }
 
-// Checks that the tensors lie in the file, in the order of their offsets and apart from each other.
+// Checks that the tensors lie inside the file, in the order of their offsets, and do not overlap.
 void place_tensors(GgufHeader& header, size_t end_of_header, size_t file_bytes, const std::string& file) {
   const int64_t alignment = alignment_of(header, file);
   const int64_t size = static_cast<int64_t>(file_bytes);

@@ -17,25 +17,25 @@ namespace fettle {
 
 struct GgufTensor {
   std::string name;
-  Dims dims;  // row-major, as Hugging Face's: the reverse of the file's order
+  Dims dims;  // row-major, like Hugging Face: the reverse of the file's order
   const BlockType* type;
-  int64_t offset;  // of its first byte in the file
+  int64_t offset;  // position of its first byte in the file
   int64_t bytes;
 };
 
 struct GgufHeader {
-  // By key. A 32-bit float is stored as the shortest decimal that rounds to it, so that 1e-05 stays 1e-05. Strings may
-  // hold any bytes.
+  // The metadata by key. A 32-bit float is stored as the shortest decimal that rounds to it, so that 1e-05 stays 1e-05.
+  // Strings may contain any bytes.
   std::map<std::string, nlohmann::json> values;
   std::vector<GgufTensor> tensors;  // in the order of their offsets
 };
 
-// The double with the shortest decimal that rounds to `value` as a float.
+// Returns the double whose decimal is the shortest one that rounds to `value` as a float.
 double shortest_double(float value);
 
-// Reads and checks the header of `file`, whose name `name` is for messages. Throws UserError when the file is not GGUF,
-// is of version 1 or big-endian, ends too early, has a key or a tensor twice, a size that overflows, an unknown type,
-// or tensors that overlap or lie outside of the file.
+// Reads and checks the header of a file with the bytes `file`. `name` is its name in messages. Throws UserError when
+// the file is not GGUF, is of version 1 or big-endian, ends too early, has a key or a tensor twice, a size that
+// overflows, an unknown type, or tensors that overlap or lie outside of the file.
 GgufHeader read_gguf_header(std::span<const std::byte> file, const std::string& name);
 
 }  // namespace fettle

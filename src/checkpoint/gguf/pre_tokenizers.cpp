@@ -59,8 +59,8 @@ const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::st
   const auto found = kNamed.find(name);
   if (found == kNamed.end())
     throw UserError(
-        "{}: its tokenizer cuts words as '{}' (tokenizer.ggml.pre), which Fettle does not know; take the model's own "
-        "folder with tokenizer.json",
+        "{}: its tokenizer cuts texts into words by the method '{}' (tokenizer.ggml.pre), which Fettle does not know; "
+        "use the model's own folder with tokenizer.json",
         file, name);
   return *found->second;
 }

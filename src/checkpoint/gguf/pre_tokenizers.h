@@ -1,4 +1,5 @@
-// Defines pre_tokenizer_of: how byte-level BPE cuts texts into words, by the name in tokenizer.ggml.pre.
+// Defines pre_tokenizer_of, which tells how a byte-level BPE tokenizer cuts texts into words. GGUF files name the
+// method in tokenizer.ggml.pre.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,14 +9,14 @@ namespace fettle {
 
 // The entries of tokenizer.json that depend on the name.
 struct NamedPreTokenizer {
-  const char* pattern;        // of words; null: GPT-2's
+  const char* pattern;        // matches a word; null: GPT-2's pattern
   bool digits_alone = false;  // each digit is a word
   bool composes = false;      // texts are brought into Unicode's form NFC
   bool ignore_merges = false;
-  bool adds_bos = false;  // where tokenizer.ggml.add_bos_token is missing
+  bool adds_bos = false;  // used when tokenizer.ggml.add_bos_token is missing
 };
 
-// Throws UserError that names `file` when the name is unknown.
+// Throws UserError, which names `file`, when the name is unknown.
 const NamedPreTokenizer& pre_tokenizer_of(const std::string& name, const std::string& file);
 
 nlohmann::json normalizer_json(const NamedPreTokenizer& pre);

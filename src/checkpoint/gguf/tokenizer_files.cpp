@@ -16,16 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// The types of tokens in tokenizer.ggml.token_type, which are SentencePiece's.
+// The types of tokens in tokenizer.ggml.token_type. They have SentencePiece's numbers.
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-// Tokens with which models end a turn, whatever their file calls the end of a text.
+// Tokens with which models end a turn. A file may name another token as the end of a text.
 constexpr const char* kEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>",       "<end_of_turn>",
                                  "<|eom_id|>", "<|eot|>",    "<|endoftext|>", "<|end_of_text|>"};
 
 struct GgufTokens {
   std::vector<std::string> text;
-  std::vector<int64_t> type;  // all kNormal when the file does not say
+  std::vector<int64_t> type;  // all kNormal when the file has no types
 
   std::optional<int64_t> id(std::string_view wanted) const {
     const auto found = std::find(text.begin(), text.end(), wanted);
@@ -36,14 +36,14 @@ struct GgufTokens {
 const Json& list(const GgufFields& fields, const std::string& key) {
   const Json* value = fields.find(key);
   if (value == nullptr || !value->is_array())
-    throw UserError("{}: it has no list '{}'; it is no complete model, or it has no tokenizer", fields.file(), key);
+    throw UserError("{}: it has no list '{}'; the model is not complete, or it has no tokenizer", fields.file(), key);
   return *value;
 }
 
 GgufTokens read_tokens(const GgufFields& fields) {
   GgufTokens tokens;
   for (const Json& text : list(fields, "tokenizer.ggml.tokens")) {
-    if (!text.is_string()) throw UserError("{}: tokenizer.ggml.tokens is no list of strings", fields.file());
+    if (!text.is_string()) throw UserError("{}: tokenizer.ggml.tokens is not a list of strings", fields.file());
     tokens.text.push_back(text.get<std::string>());
   }
   if (!fields.has("tokenizer.ggml.token_type")) {
@@ -52,15 +52,17 @@ GgufTokens read_tokens(const GgufFields& fields) {
   }
   for (const Json& type : list(fields, "tokenizer.ggml.token_type")) {
     if (!type.is_number_integer())
-      throw UserError("{}: tokenizer.ggml.token_type is no list of integers", fields.file());
+      throw UserError("{}: tokenizer.ggml.token_type is not a list of integers", fields.file());
     tokens.type.push_back(type.get<int64_t>());
   }
   if (tokens.type.size() != tokens.text.size())
-    throw UserError("{}: it has {} tokens, but the types of {}", fields.file(), tokens.text.size(), tokens.type.size());
+    throw UserError("{}: it has {} tokens, but types for {} tokens", fields.file(), tokens.text.size(),
+                    tokens.type.size());
   return tokens;
 }
 
-// A SentencePiece tokenizer without ids has those that llama.cpp assumes.
+// If a file with a SentencePiece tokenizer does not give the ids of special tokens, they are the ids that llama.cpp
+// assumes.
 std::optional<int64_t> special_id(const GgufFields& fields, const GgufTokens& tokens, const std::string& name) {
   static const std::map<std::string, int64_t> kOfPieces = {{"unknown", 0}, {"bos", 1}, {"eos", 2}};
   const std::string key = "tokenizer.ggml." + name + "_token_id";
@@ -84,7 +86,7 @@ bool is_added(int64_t type) {
   return type == kControl || type == kUserDefined;
 }
 
-// A text's tokens between bos and eos, where the file asks for them.
+// Returns the post-processor, which puts a text's tokens between bos and eos if the file asks for it.
 Json post_processor(const GgufTokens& tokens, std::optional<int64_t> bos, std::optional<int64_t> eos) {
   Json single = Json::array(), pair = Json::array(), used = Json::object();
   auto add = [&](std::optional<int64_t> id, Json& to, int64_t type) {
@@ -113,7 +115,7 @@ void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const 
       token["id"] = id;
       added.push_back(token);
     }
-    // The tokenizers library renumbers added tokens that the vocabulary lacks.
+    // Leaves out unused tokens only: the tokenizers library renumbers added tokens that are not in the vocabulary.
     if (tokens.type[id] != kUnused) vocabulary.emplace(text, id);
   }
   for (const Json& merge : list(fields, "tokenizer.ggml.merges")) {
@@ -156,7 +158,7 @@ void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const 
 void write_sentencepiece(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
   const Json& scores = list(fields, "tokenizer.ggml.scores");
   if (scores.size() != tokens.text.size())
-    throw UserError("{}: it has {} tokens, but the scores of {}", fields.file(), tokens.text.size(), scores.size());
+    throw UserError("{}: it has {} tokens, but scores for {} tokens", fields.file(), tokens.text.size(), scores.size());
   sentencepiece::ModelProto model;
   bool bytes = false;
   for (size_t id = 0; id < tokens.text.size(); ++id) {

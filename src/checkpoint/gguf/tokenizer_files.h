@@ -8,8 +8,8 @@
 namespace fettle {
 
 // Writes tokenizer.json (byte-level BPE) or tokenizer.model (SentencePiece), tokenizer_config.json,
-// generation_config.json and the chat templates. Throws UserError when the file has no tokenizer, a damaged one, or one
-// of a kind that Fettle does not read.
+// generation_config.json and the chat templates. Throws UserError when the file has no tokenizer, a damaged tokenizer,
+// or a tokenizer of a kind that Fettle does not read.
 void write_gguf_tokenizer(const GgufFields& fields, const std::filesystem::path& folder);
 
 }  // namespace fettle

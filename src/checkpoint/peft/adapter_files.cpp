@@ -187,9 +187,8 @@ void check_module(const AdapterFolder& adapter, const std::string& module) {
                     a == nullptr ? "lora_A" : "lora_B");
   if (adapter.find(module + ".weight", AdapterPart::kSaved) != nullptr)
     throw UserError(
-        "{}: '{}' has LoRA weights and is also saved whole, but PEFT applies only one of them; remove it from "
-        "modules_to_save or "
-        "target_modules and train the adapter again",
+        "{}: '{}' has LoRA weights and is also in modules_to_save, but PEFT applies only one of them; remove it from "
+        "modules_to_save or target_modules and train the adapter again",
         path, module);
   const int64_t rank = adapter.config.rank(module);
   const bool both = a->shape.rank() == 2 && b->shape.rank() == 2 && a->shape.dims[0] == b->shape.dims[1];

@@ -2,8 +2,8 @@
 //
 // Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (also for a Conv1D base).
 // DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E r, in] and lora_B [out, r E] under
-// <module>; the first of two parameters of a module has them under <module>.base_layer. modules_to_save keep their
-// parameters' names after base_model.model.
+// <module>; the first of two parameters of a module has them under <module>.base_layer. The parameters of
+// modules_to_save have their own names after "base_model.model.".
 #pragma once
 
 #include <filesystem>
@@ -29,17 +29,17 @@ struct AdapterConfig {
   // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules, but the tensors already name
   // the chosen ones, so Fettle only writes them back.
   nlohmann::json selection = nlohmann::json::object();
-  // Module name, path or regular expression -> its own rank or alpha. The first match counts.
+  // Module name, path or regular expression -> rank or alpha of the modules that match. The first match counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::vector<std::string> modules_to_save;    // modules that are trained whole
+  std::vector<std::string> modules_to_save;    // modules that are trained in full
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
 
   // These return the values of the module at `path` ("model.layers.0.self_attn.q_proj"). As in PEFT, a pattern matches
-  // the whole path or all that follows one of its dots. scale is alpha / rank; with rsLoRA alpha / sqrt(rank).
+  // the whole path or everything after one of its dots. scale() is alpha / rank; with rsLoRA, alpha / sqrt(rank).
   int64_t rank(std::string_view path) const;
   double alpha(std::string_view path) const;
   double scale(std::string_view path) const;
@@ -72,21 +72,21 @@ struct AdapterFolder {
   const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
 };
 
-// The PEFT features besides plain LoRA that the caller supports. Others are refused by name.
+// The PEFT features that the caller supports, besides plain LoRA. Other features are refused by name.
 struct AdapterSupport {
   bool dora = false;
   bool modules_to_save = false;
   bool target_parameters = false;
 };
 
-// Throws UserError that names file and field when a field changes results but is not in AdapterConfig (bias, another
+// Throws UserError, which names file and field, when a field changes results but is not in AdapterConfig (bias, another
 // PEFT method, PiSSA, ...) or not in `support`. Such fields are never ignored.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSupport support = {});
 // Also checks the tensors: known keys, float dtypes, both A and B for each module, ranks equal to the config's, and
 // magnitudes if and only if use_dora is set.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
-// Returns the text of adapter_config.json, with fields that both old and new PEFT know.
+// Returns the text of adapter_config.json. It has fields for both old and new versions of PEFT.
 std::string to_json(const AdapterConfig& config);
 // Writes the config and opens adapter_model.safetensors for `tensors` (keys from adapter_key). The caller writes the
 // tensors and calls finish().

@@ -67,7 +67,7 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   const int64_t rows = dims[0], columns = dims[1];
   std::vector<double> square(static_cast<size_t>(change.by_column ? columns : rows), 0);
   const int64_t step = std::max<int64_t>(1, kNormBlockBytes / (4 * columns));
-  // When outputs are columns, a column's sum runs over all blocks in order, so a single thread computes it.
+  // If outputs are columns, the sum of a column runs over all blocks in order, so only one thread computes it.
   parallel_for((rows + step - 1) / step, change.by_column ? 1 : copy_threads(), [&](int64_t block) {
     const Box box{{block * step, 0}, {std::min(step, rows - block * step), columns}};
     std::vector<float> values(static_cast<size_t>(box.elements()));
@@ -85,7 +85,7 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   change.factor = std::move(factor);
 }
 
-// A [E r, in] and B [out, r E] become a matrix for each expert: [out, in] or, with `in_first`, [in, out].
+// Turns A [E r, in] and B [out, r E] into one matrix for each expert: [out, in] or, with `in_first`, [in, out].
 TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostArray& b, int64_t experts,
                                                  bool in_first) {
   const int64_t rank = a.shape().dims[0] / experts, in = a.shape().dims[1], out = b.shape().dims[0];
@@ -96,7 +96,7 @@ TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostA
   change.right = HostArray({DType::kF32, {experts * rank, columns}});
   float *of_a = (in_first ? change.left : change.right).as<float>().data(),
         *of_b = (in_first ? change.right : change.left).as<float>().data();
-  // A value of `left` lies at [expert, row, k], of `right` at [expert, k, column].
+  // A value of `left` is at [expert, row, k]; a value of `right` is at [expert, k, column].
   auto place = [&](bool left, int64_t expert, int64_t at, int64_t k) {
     return left ? (expert * rows + at) * rank + k : (expert * rank + k) * columns + at;
   };
@@ -125,8 +125,10 @@ AdapterMerge::AdapterMerge(const Model& model, std::vector<AdapterFolder> adapte
 void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& options) const {
   const std::string file = adapter.file.path().string();
   auto refuse = [&](const std::string& name, const Dims& dims, const Dims& wanted) {
-    throw UserError("{}: its LoRA weights for {} fit a weight {}, but the base's is {}; it is another model's adapter",
-                    file, name, to_string(dims), to_string(wanted));
+    throw UserError(
+        "{}: its LoRA weights for {} belong to a weight {}, but the base's weight is {}; this is the adapter of "
+        "another model",
+        file, name, to_string(dims), to_string(wanted));
   };
   for (const auto& [name, place] : places_) {
     const Dims wanted = place.param->stored_dims();
@@ -189,7 +191,7 @@ TensorMerge AdapterMerge::merge_of(const std::string& name, const ReadValues& re
     } else if (param->of_experts()) {
       const int64_t experts = param->dims[0], expert = index % experts, rank = lora->rank;
       const int64_t out_dim = param->dims[1], in = param->dims[2];
-      const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // up's outputs follow the gate's
+      const int64_t first = param->role == Role::kExpertUp ? out_dim : 0;  // the outputs of up follow those of the gate
       TensorEntry by_expert = *lora->b;
       by_expert.shape.dims = {lora->b->shape.dims[0], rank, experts};
       change.left = read_box(adapter, by_expert, {{first, 0, expert}, {out_dim, rank, 1}}, {out_dim, rank});

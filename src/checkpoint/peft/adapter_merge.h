@@ -1,7 +1,7 @@
 // Defines AdapterMerge, which applies adapters, one after another, to the tensors of a base.
 //
-// It works on the host, on any box of a tensor, while weights stream from the files. Loading and exporting therefore
-// share it, nothing needs to fit on a device, and values are the same on any mesh.
+// It works on the host, on any box (rectangular part) of a tensor, while weights stream from the files. So loading and
+// exporting share this code, no whole model needs to fit on a device, and the values are the same on any mesh.
 #pragma once
 
 #include <functional>
@@ -20,19 +20,19 @@ namespace fettle {
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
 // The changes of all adapters to one tensor, a matrix [rows, columns] in the checkpoint: W + scale B A, and with DoRA
-// each output is scaled to its magnitude. A tensor of all experts is a matrix for each expert, one below the other.
-// Computes in f32, in the order of the adapters.
+// each output is scaled to its magnitude. A tensor with all experts is treated as one matrix for each expert, one below
+// the other. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
-  // Changes the values of a box (f32, dense) of the tensor. `dims` are the checkpoint's, or those with a fused dim
-  // split into its parts.
+  // Changes the values of a box (f32, dense) of the tensor. `dims` are the dims in the checkpoint, or these dims with a
+  // fused dim split into its parts.
   void apply(const Box& box, const Dims& dims, float* values) const;
 
  private:
   friend class AdapterMerge;
   struct Change {
-    HostArray left, right;  // f32 [rows, r], [r, columns]; of all experts: [E rows, r], [E r, columns]
+    HostArray left, right;  // f32 [rows, r], [r, columns]; for all experts: [E rows, r], [E r, columns]
     int64_t experts = 1;
     float scale = 1;
     std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
@@ -46,26 +46,27 @@ class TensorMerge {
 
 class AdapterMerge {
  public:
-  // Takes the adapters in the order in which they apply; `model` must outlive this object. Throws UserError for another
-  // model's adapter.
+  // Takes the adapters in the order in which they apply; `model` must outlive this object. Throws UserError for an
+  // adapter of another model.
   AdapterMerge(const Model& model, std::vector<AdapterFolder> adapters);
 
   bool empty() const { return adapters_.empty(); }
   std::string names() const;  // the adapters' files
 
-  // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor that an adapter
-  // saved whole. It replaces the base's tensor and all changes of earlier adapters.
+  // In these functions, `name` is the name of a tensor (Param::stored_name). saved() returns the tensor of a module
+  // that an adapter trained in full (modules_to_save). It replaces the base's tensor and all changes of earlier
+  // adapters.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;
-  // Returns the changes of the tensor. `read` gives the values before the changes, with the checkpoint's dims; DoRA's
-  // norms are computed from them.
+  // Returns the changes of the tensor. `read` returns the values before the changes, with the dims in the checkpoint.
+  // DoRA's norms are computed from these values.
   TensorMerge merge_of(const std::string& name, const ReadValues& read) const;
 
  private:
   struct Place {
     const Param* param;
-    int64_t index;  // which of the parameter's stored tensors
+    int64_t index;  // the index of the tensor among the parameter's stored tensors
   };
   struct LoraPair {
     const TensorEntry *a = nullptr, *b = nullptr, *magnitude = nullptr;  // magnitude is null without DoRA
@@ -76,7 +77,7 @@ class AdapterMerge {
   bool in_first(const Param& param) const;
   void check(const AdapterFolder& adapter, const LoraOptions& options) const;
   // Returns the index of the first adapter whose LoRA weights change the tensor: the one after the last adapter that
-  // saved it whole.
+  // replaced it (modules_to_save).
   size_t first_lora(const std::string& name) const;
   // Returns nullopt when the adapter does not change the tensor.
   std::optional<LoraPair> lora_of(const AdapterFolder& adapter, const LoraOptions& options, const Place& place) const;

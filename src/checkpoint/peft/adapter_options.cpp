@@ -75,8 +75,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       if (gate_up) options.gate_up_factor = factor;
       if (config.rank(path) != factor * config.r ||
           config.alpha(path) != static_cast<double>(factor) * config.lora_alpha || (factor != 1 && !gate_up))
-        throw UserError("{}: '{}' has a rank or alpha of its own that is not supported; merge the adapter with PEFT",
-                        file, parameter);
+        throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file,
+                        parameter);
     }
     if (!options.layers.empty())
       throw UserError(

@@ -1,4 +1,4 @@
-// Defines adapter_options: the LoRA options of an adapter folder.
+// Defines adapter_options, which reads the LoRA options of an adapter folder.
 #pragma once
 
 #include <filesystem>

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// The changes of each layer. They are computed when the layer's first box is read and freed after its last.
+// The changes of each layer. They are computed when the layer's first box is read and freed after its last box.
 class LayerMerges {
  public:
   LayerMerges(const Param& param, const AdapterMerge& merge, const FindTensor& find)

@@ -1,4 +1,4 @@
-// Defines the load of a parameter that merges adapters into it.
+// Defines load_merged, which loads a parameter and merges adapters into it.
 #pragma once
 
 #include "checkpoint/load.h"
@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// Like load_param, but applies the adapters' changes in f32 and rounds once to `dtype`. A tensor that an adapter saved
-// replaces the one that `find` returns. LoRA weights of a few layers at a time are in memory. Throws UserError when the
-// result is not finite.
+// Does the same as load_param, but applies the adapters' changes in f32 and rounds once to `dtype`. A tensor that an
+// adapter saved replaces the one that `find` returns. Only the LoRA weights of a few layers are in memory at a time.
+// Throws UserError when the result is not finite.
 DeviceBuffer load_merged(const Client& client, const Param& param, DType dtype, const Layout& layout,
                          const AdapterMerge& merge, const FindTensor& find, const LoadProgress& progress,
                          const std::string& memory_kind = "");

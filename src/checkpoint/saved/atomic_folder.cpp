@@ -53,8 +53,8 @@ void move(const fs::path& from, const fs::path& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_file_error("create", to, errno);
 }
 
-// A process writes small files without a presence in the folder. So a recent file may belong to a process that is still
-// writing it.
+// A process may write small files in a folder without having a presence there. So a recent file may belong to a process
+// that is still writing it.
 bool may_be_written(const fs::path& entry) {
   std::error_code code;
   const fs::path now = presence_file(entry.parent_path(), process_name());  // the file server sets both times
@@ -62,8 +62,8 @@ bool may_be_written(const fs::path& entry) {
          fs::last_write_time(now, code) - fs::last_write_time(entry, code) < std::chrono::hours(1);
 }
 
-// Removes the leftovers in `folder` that `meant` selects and whose process has ended. When an old folder was moved
-// aside but not replaced, it gets its name back.
+// Removes the leftovers in `folder` that `meant` selects, if their process has ended. If an old folder was moved aside
+// but not replaced, gives it its name back.
 template <typename Meant>
 std::vector<fs::path> clean(const fs::path& folder, Meant meant) {
   std::vector<fs::path> removed;
@@ -141,7 +141,8 @@ void AtomicFolder::replace() {
   } else if (renameat2(AT_FDCWD, working_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
     move(working_, old);
   } else {
-    // This file system cannot exchange two names. If the process dies in between, clean_leftovers restores `old`.
+    // This file system cannot exchange two names. If the process dies between the two renames, clean_leftovers restores
+    // `old`.
     move(target_, old);
     move(working_, target_);
   }

@@ -1,4 +1,4 @@
-// Defines AtomicFolder: a folder that appears complete, by one rename, or not at all.
+// Defines AtomicFolder, which makes a folder appear complete, by one rename, or not at all.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// The caller writes to path(), a sibling of NAME named NAME.tmp-PROCESS (process_name.h). commit() renames it to NAME.
-// Only one process may write NAME at a time.
+// The target folder is called NAME here. The caller writes to path(), which is the folder NAME.tmp-PROCESS
+// (process_name.h) beside it. commit() renames it to NAME. Only one process may write NAME at a time.
 class AtomicFolder {
  public:
   enum class Existing {
@@ -26,7 +26,8 @@ class AtomicFolder {
   ~AtomicFolder();  // removes the working folder unless committed
 
   const std::filesystem::path& path() const { return working_; }
-  // Flushes all files and folders to the disk, then renames. Throws UserError, also when Presence::check does.
+  // Flushes all files and folders to the disk, then renames the working folder. Throws UserError, also if
+  // Presence::check throws.
   void commit();
 
  private:
@@ -41,7 +42,7 @@ class AtomicFolder {
 // Removes the working folders of `target` that ended processes (presence.h) left. Restores the old folder when a
 // process died between the two renames.
 void clean_leftovers(const std::filesystem::path& target);
-// The same for everything in `folder`, including files with temporary names. Returns what was removed.
+// Does the same for everything in `folder`, including files with temporary names. Returns what was removed.
 std::vector<std::filesystem::path> clean_folder(const std::filesystem::path& folder);
 
 // Renames a folder before deleting it, so that a half-deleted folder never has the original name.

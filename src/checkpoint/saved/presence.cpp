@@ -35,7 +35,7 @@ std::string first_line(const char* file) {
   return line;
 }
 
-// When the process started, in ticks since the boot; 0 when there is no such process.
+// Returns when the process started, in ticks since the boot; 0 when there is no such process.
 int64_t start_of(int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
   const size_t name_end = stat.rfind(')');  // the process's name before it may contain any character
@@ -66,8 +66,8 @@ Lock lock_on(const fs::path& file) {
   return result != 0 ? Lock::kUnknown : lock.l_type == F_UNLCK ? Lock::kFree : Lock::kHeld;
 }
 
-// Sets `seconds` to the time of the file's last change; for a network file system, the server is asked. False when the
-// file is gone.
+// Sets `seconds` to the time of the file's last change; on a network file system, asks the server for it. Returns false
+// when the file no longer exists.
 bool changed_at(const fs::path& file, double& seconds) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno != ENOENT;
@@ -239,8 +239,8 @@ void Presence::write() {
   throw_file_error("write", file_, error_number);
 }
 
-// Every run first creates its own file and then looks for others. So when two runs begin together, at least one sees
-// the other. When both do, the one with the smaller id continues.
+// Every run first creates its own file and then looks for others. So if two runs begin at the same time, at least one
+// sees the other. If both do, the run with the smaller id continues.
 void Presence::become_alone() {
   Owner other;
   if (found_another(true, other))
@@ -278,8 +278,8 @@ bool Presence::found_another(bool wait, Owner& other) {
   }
 }
 
-// Returns whether the process `id` is alive; nothing if its file is gone. When life_of() cannot tell, a changed
-// heartbeat shows that it is alive.
+// Returns whether the process `id` is alive; nothing if its file is gone. If life_of() cannot decide, a changed
+// heartbeat shows that the process is alive.
 std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
   const Life life = life_of(folder_, id, pace_.dead_after);
   double sign = 0;
@@ -288,9 +288,9 @@ std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartb
   return life;
 }
 
-// Returns whether the other living run goes first. It does when it already has the folder; otherwise the run with the
-// smaller id goes first. A run whose file does not settle this in time also goes first: its file may be incomplete, or
-// its host slow.
+// Returns whether the other living run goes first. If it already has the folder, it goes first; otherwise the run with
+// the smaller id does. A run whose file does not decide this in time also goes first, because its file may be
+// incomplete or its host slow.
 bool Presence::goes_first(const Owner& other, const std::string& id, double waited) const {
   constexpr double kHalfWritten = 5;  // seconds
   if (other.settled) return true;
@@ -308,7 +308,7 @@ void Presence::remove_dead(const Owner& dead, const std::string& id, bool waits)
   removed_.insert(id);
 }
 
-// When the file is missing, another run considered this run dead, or somebody removed the file.
+// If the file is missing, another run has considered this run dead, or somebody has removed the file.
 void Presence::renew() {
   if (utimensat(AT_FDCWD, file_.c_str(), nullptr, 0) == 0 || errno != ENOENT) return;
   try {
@@ -318,7 +318,7 @@ void Presence::renew() {
     else
       create();
   } catch (const Error&) {
-    // The folder is gone or cannot be written now; the next beat tries again.
+    // The folder is gone or cannot be written now. The next heartbeat tries again.
   }
 }
 
@@ -336,7 +336,7 @@ void Presence::check() {
   if (lost_)
     throw UserError(
         "output_dir: another run took over {} because this one sent no heartbeat for {} s (stopped, or cut off from "
-        "the file server); this one ends without touching it",
+        "the file server); this run ends and changes nothing there",
         folder_.string(), pace_.dead_after);
 }
 

@@ -3,12 +3,12 @@
 //
 // The file is FOLDER/.fettle-ID, where ID is the process's name (process_name.h). It contains the owner's host, process
 // id and start time. Its modification time is the owner's last heartbeat; a thread renews it. The names of unfinished
-// files and folders contain the ID too, which shows whether they are leftovers.
+// files and folders also contain the ID. It shows whether they are leftovers.
 //
-// When owner and reader run on the same kernel, also in different containers, the owner's lock on its file decides: it
-// ends with the owner. Where the file system has no locks, the owner is alive when a process with its id and start time
-// exists. On different machines, a lock shows that the owner is alive. Without a lock, it counts as dead when its last
-// heartbeat is older than Pace::dead_after.
+// If owner and reader run on the same kernel, also in different containers, the owner's lock on its file decides,
+// because the lock ends with the owner. If the file system has no locks, the owner is alive if a process with its id
+// and start time exists. On different machines, a lock shows that the owner is alive. Without a lock, the owner counts
+// as dead when its last heartbeat is older than Pace::dead_after.
 #pragma once
 
 #include <sys/types.h>
@@ -34,22 +34,22 @@ struct Owner {
   std::string boot;       // boot id of the owner's kernel; empty: not known
   std::string pid_space;  // PID namespace of the owner; containers have their own
   int64_t pid = 0;
-  int64_t started = 0;   // ticks from the boot to its start: distinguishes it from a later process with the same id
-  std::string since;     // when it began to work in the folder, for messages
-  bool locks = false;    // it holds a lock on its file
-  bool run = false;      // a training run, which needs the folder exclusively
-  bool settled = false;  // it has the folder for itself
+  int64_t started = 0;   // ticks from the boot to its start; a later process with the same id has another value
+  std::string since;     // when the owner began to work in the folder, for messages
+  bool locks = false;    // the owner holds a lock on its file
+  bool run = false;      // the owner is a training run, which needs the folder exclusively
+  bool settled = false;  // the owner has the folder for itself
 
   static Owner own();  // this process
   nlohmann::json json() const;
-  // "the run on HOST (process PID, since MOMENT)".
+  // Returns "the run on HOST (process PID, since MOMENT)".
   std::string text() const;
 };
 
-// Reads a file that json() was written to. Fields that are missing or broken stay empty.
+// Reads a file that contains json(). Fields that are missing or broken stay empty.
 Owner read_owner(const std::filesystem::path& file);
 
-// Seconds.
+// Times of heartbeats, in seconds.
 struct Pace {
   double heartbeat = 10, dead_after = 120;
 };
@@ -61,17 +61,18 @@ class Presence {
   // Returns the presence of this process in `folder`. All callers share it. Throws UserError or DoesNotFit when the
   // folder cannot be written.
   static std::shared_ptr<Presence> in(const std::filesystem::path& folder);
-  // The same for a training run, which uses the folder exclusively. Throws UserError that names another live run in the
-  // folder. Removes the files of dead runs and prints a message. When only a missing heartbeat can show that a run on
-  // another machine is dead, it waits up to Pace::dead_after; InterruptScope may end the wait.
+  // Does the same for a training run, which uses the folder exclusively. Throws UserError, which names the other run,
+  // when another live run is in the folder. Removes the files of dead runs and prints a message. If only a missing
+  // heartbeat can show that a run on another machine is dead, waits up to Pace::dead_after for one. InterruptScope may
+  // end the wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;
 
-  // Throws UserError when another run took the folder over, because this process sent no heartbeat for a while or its
+  // Throws UserError when another run took over the folder because this process sent no heartbeat for a while or its
   // file was removed.
   void check();
-  // Whether this run found the process `id` dead and removed its file.
+  // Returns whether this run found the process `id` dead and removed its file.
   bool has_removed(const std::string& id) const;
 
  private:
@@ -100,14 +101,14 @@ class Presence {
   std::thread heart_;
 };
 
-// Returns whether the process called `id` still works in `folder`; dead when it has no file there. This process must
-// have a presence in the folder: its file is renewed and the two modification times are compared, because the file
-// server sets both.
+// Returns whether the process called `id` still works in `folder`; the process is dead when it has no file there. This
+// process must have a presence in the folder: life_of renews its file and compares the modification times of the two
+// files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
 // Removes the files of dead processes. This process must have a presence in the folder.
 void remove_dead_presences(const std::filesystem::path& folder);
 
-// FOLDER/.fettle-ID
+// Returns FOLDER/.fettle-ID.
 std::filesystem::path presence_file(const std::filesystem::path& folder, const std::string& id);
 
 }  // namespace fettle

@@ -15,7 +15,7 @@ namespace {
 
 const char* const kComplete = ".result";
 const char* const kDrops = ".drops.json";
-// Programs recognise a model or adapter folder by these files.
+// Other programs recognise a model or adapter folder by these files.
 constexpr const char* kEntries[] = {"config.json", "adapter_config.json"};
 
 bool is_entry(const std::string& name) {
@@ -40,7 +40,7 @@ ResultFolder::ResultFolder(const fs::path& output_dir)
     : output_dir_(output_dir),
       working_(output_dir / (std::string(kComplete) + ".tmp-" + process_name())),
       presence_(Presence::in(output_dir)) {
-  finish_result(output_dir);  // an earlier attempt's
+  finish_result(output_dir);  // the result of an earlier attempt
   std::error_code code;
   fs::remove_all(working_, code);
   fs::create_directories(working_, code);
@@ -73,7 +73,7 @@ bool has_cut_off_result(const fs::path& output_dir) {
 void require_whole_result(const fs::path& output_dir) {
   if (has_cut_off_result(output_dir))
     throw UserError(
-        "{}: a run was interrupted while it moved its result there; start the run again with "
+        "{}: a run was interrupted while it moved its result to this folder; start the run again with "
         "resume_from_checkpoint=true, which completes the move, or move the files of {}/{} yourself",
         output_dir.string(), output_dir.string(), kComplete);
 }

@@ -1,7 +1,7 @@
 // Defines StateWriter and StateReader: the training state of checkpoint-N/state/. It is exact to the bit and does not
 // depend on the mesh.
 //
-// Several processes may write parts of one state; each writes the boxes that it owns.
+// Several processes may write parts of one state; each writes the boxes (rectangular parts of arrays) that it owns.
 //
 // manifest.json names each tensor's global shape and its shards (box, file, offset, XXH3-128). shards-*.bin contain
 // their bytes, dense and row-major. A reader can read any box, whatever boxes were written.
@@ -33,8 +33,8 @@ std::string xxh3_128(std::span<const std::byte> bytes);
 
 class StateWriter {
  public:
-  // Creates the folder. `part`: the number of the process, when several write this state. Throws UserError when the
-  // folder is not writable.
+  // Creates the folder. `part` is the number of the process if several processes write this state. Throws UserError
+  // when the folder is not writable.
   explicit StateWriter(std::filesystem::path folder, int part = 0);
   StateWriter(const StateWriter&) = delete;
   StateWriter& operator=(const StateWriter&) = delete;
@@ -45,9 +45,10 @@ class StateWriter {
   // Writes the manifest with `meta` (step, seed, data position, fingerprints, ...) and flushes. Throws InternalError
   // when a tensor's shards do not cover it exactly.
   void finish(const nlohmann::json& meta);
-  // Writes what this part has, for add_parts() of part 0. Call it instead of finish() for the other parts.
+  // Writes the list of this part's shards, which add_parts() of part 0 reads. Call it instead of finish() in parts
+  // other than 0.
   void finish_part();
-  // Adds parts 1 to count - 1, which are finished. Throws UserError when one is missing.
+  // Adds the shards of parts 1 to count - 1, which must be finished. Throws UserError when a part is missing.
   void add_parts(int count);
 
  private:
@@ -94,7 +95,7 @@ class StateReader {
   // tensor. Several threads may call it for boxes that were verified before.
   void read_slice(const std::string& name, const Box& box, std::byte* out);
   HostArray read(const std::string& name);
-  // Returns the memory of the tensor's files to the system.
+  // Lets the system free the memory that holds the tensor's files.
   void release(const std::string& name);
 
  private:

@@ -131,7 +131,7 @@ class Machine {
     return kNames[static_cast<size_t>(kind)];
   }
 
-  // These read the bytes of the pickle.
+  // The next functions read the bytes of the pickle.
   std::string_view take(uint64_t count) {
     if (count > pickle_.size() - at_) refuse("it ends too early");
     at_ += count;
@@ -150,7 +150,7 @@ class Machine {
     return {reinterpret_cast<const char*>(pickle_.data()) + start, at_ - start - 1};
   }
 
-  // These change the stack of values.
+  // The next functions change the stack of values.
   void push(Id id) { stack_.push_back(id); }
   void make(Value value) {
     if (values_.size() >= kMostValues) refuse("it has more than {} values", kMostValues);
@@ -266,7 +266,7 @@ class Machine {
     return out;
   }
 
-  // (storage, offset, size, stride, requires_grad, hooks[, metadata])
+  // The arguments are (storage, offset, size, stride, requires_grad, hooks[, metadata]).
   void rebuild_tensor(const std::vector<Id>& args) {
     if (args.size() != 6 && args.size() != 7) refuse("a tensor has {} arguments", args.size());
     const Storage& storage = storages_[static_cast<size_t>(value(args[0], Kind::kStorage).number)];

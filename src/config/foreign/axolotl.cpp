@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Chat templates by name that are the families' own: the model's own template has the same form.
+// Returns whether Axolotl's name `name` stands for a model family's usual chat template. The template in the model
+// folder then has the same form.
 bool is_own_template(std::string_view name) {
   static constexpr std::string_view kNames[] = {"tokenizer_default",
                                                 "gemma3",
@@ -102,7 +103,7 @@ class AxolotlReader {
     return entry.size() == 1 ? entry.begin().value().get<std::string>() : entry.dump();
   }
 
-  // One data set as an entry of dataset_info.json.
+  // Returns one data set as an entry of dataset_info.json.
   ordered_json entry_of(const YAML::Node& set) {
     auto value = [&](const char* key) {
       const YAML::Node node = set[key];
@@ -205,7 +206,7 @@ class AxolotlReader {
         tags[ours] = roles[theirs][0].Scalar();
   }
 
-  // Steps between checkpoints and evaluations as shares of the run.
+  // Translates saves_per_epoch and evals_per_epoch into steps, as shares of the run.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
@@ -260,7 +261,7 @@ class AxolotlReader {
     if (is_own_template(name)) {
       handle("chat_template");
       if (name != "tokenizer_default")
-        info("{}: chat_template: {} is the family's own form, so the model's own template is used",
+        info("{}: chat_template: {} is the usual form of a model family, so the model's own template is used",
              where(at("chat_template")), name);
     } else if (name == "phi_3" || name == "phi_35") {
       handle("chat_template");
@@ -276,8 +277,8 @@ class AxolotlReader {
       const std::string name = item.IsScalar() ? item.Scalar() : "?";
       const auto is = [&](const char* word) { return name.find(word) != std::string::npos; };
       if (is("cut_cross_entropy") || is("liger") || is("kernels") || is("expert_parallel"))
-        continue;  // the same results, computed otherwise
-      throw UserError("{}: the plugin '{}' is not available; remove it if the run does not need what it does",
+        continue;  // another computation with the same results
+      throw UserError("{}: the plugin '{}' is not available; remove it if the run does not need its feature",
                       where(item), name);
     }
   }
@@ -288,7 +289,7 @@ class AxolotlReader {
     const YAML::Node map = at("special_tokens");
     if (map.IsDefined() && map.IsMap() && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
       mean("eos_token", map["eos_token"].Scalar());
-    handle("eot_tokens");  // the chat template's end-of-turn tokens are found
+    handle("eot_tokens");  // Fettle finds the chat template's end-of-turn tokens
   }
 
   void read_usual() {

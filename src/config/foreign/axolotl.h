@@ -1,4 +1,4 @@
-// Defines read_axolotl: what Axolotl means by a recipe, as keys of Fettle's.
+// Defines read_axolotl, which translates a recipe of Axolotl into Fettle's keys.
 #pragma once
 
 #include "config/foreign/dialect.h"

@@ -1,7 +1,7 @@
-// Defines read_dialect: a recipe of another tool's, recognised by its keys, with what that tool means by them.
+// Defines read_dialect, which recognises a recipe of another tool by its keys and translates it.
 //
-// Keys that only have another name are rows of the tables (foreign.h, keys.h). Here is the rest: other defaults, and
-// keys that have to be read together.
+// Keys that differ only in their name are rows of the tables in foreign.h and keys.h. read_dialect handles the rest:
+// other defaults, and keys that must be read together.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -21,11 +21,11 @@ struct Dialect {
   std::set<std::string> handled;                          // the file's keys that `meant` stands for
 };
 
-// `root` is the recipe as a map. Returns nullopt for recipes of LLaMA-Factory's first form and of Fettle's own.
-// Throws UserError for values that cannot be read, "FILE:LINE: ..." as `where` says of a node.
+// `root` is the recipe as a map. Returns nullopt for recipes in LLaMA-Factory's first format or in Fettle's own. Throws
+// UserError for values that cannot be read; the message begins with "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file);
 
-// The data sets that a file of LLaMA-Factory v1 lists, each as an entry of dataset_info.json, as JSON.
+// Returns the data sets that a file of LLaMA-Factory v1 lists. Each is the JSON text of an entry of dataset_info.json.
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file);
 
 }  // namespace fettle

@@ -16,7 +16,7 @@ bool is_on(const YAML::Node& node) {
   return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
 }
 
-// The entry `name` of a map; undefined for anything else.
+// Returns the entry `name` of a map. The result is undefined if `node` is no map or lacks the entry.
 YAML::Node inner(const YAML::Node& node, const char* name) {
   return node.IsDefined() && node.IsMap() ? node[name] : YAML::Node(YAML::NodeType::Undefined);
 }
@@ -85,7 +85,8 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   return out;
 }
 
-// Also a whole configuration of accelerate, which has the FSDP or DeepSpeed settings as one of its keys.
+// Reads an FSDP configuration, or a configuration of accelerate that has the FSDP or DeepSpeed settings as one of its
+// keys.
 Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
   const YAML::Node whole = content(given, recipe, out.unread);

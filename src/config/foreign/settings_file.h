@@ -1,4 +1,4 @@
-// Defines read_settings: what a DeepSpeed, FSDP or accelerate setting of another tool's recipe asks for.
+// Defines read_settings, which reads the DeepSpeed, FSDP or accelerate settings of another tool's recipe.
 #pragma once
 
 #include <filesystem>

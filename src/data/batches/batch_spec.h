@@ -18,7 +18,7 @@ constexpr int64_t sequences_per_group(RowGrouping grouping) {
   return grouping == RowGrouping::kNone ? 1 : 2;
 }
 
-// How the sequences of a step are placed in its arrays.
+// How the sequences of a step are placed in its arrays. A line is one row of a micro-batch's arrays (layout.h).
 enum class Lines {
   kOwn,        // each sequence has a line of its own, in micro-batches of `sequences` lines
   kShared,     // sequences share lines, in micro-batches that have the same sequences as with kOwn

@@ -43,7 +43,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
     const int64_t length = examples_.length(i);
     trained = trained || examples_.trained_tokens(i) > 0;
     if (length > spec_.lengths.back())
-      throw UserError("{}: a row of {} tokens does not fit the longest batch length {}; raise cutoff_len",
+      throw UserError("{}: a row of {} tokens does not fit into the longest batch length {}; raise cutoff_len",
                       examples_.source(i), length, spec_.lengths.back());
     longest = std::max(longest, length);
   }
@@ -53,7 +53,7 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
   const bool mismatched = spec_.grouping == RowGrouping::kWithMismatched;
   internal_check(spec_.sequences % spec_.shards == 0 && spec_.sequences % sequences_per_group(spec_.grouping) == 0 &&
                      this->examples() % (spec_.grouping == RowGrouping::kPairs ? 2 : 1) == 0,
-                 "Batches: {} sequences, {} examples, two of which stay together", spec_.sequences, this->examples());
+                 "Batches: {} sequences, {} examples; pairs need even numbers", spec_.sequences, this->examples());
   if (spec_.packing && grouped)
     throw UserError("packing: preference pairs and rated replies cannot be packed; leave `packing` out");
   if (spec_.packing && examples_.classes_per_row() > 0)
@@ -64,8 +64,8 @@ Batches::Batches(Examples examples, BatchSpec spec) : examples_(std::move(exampl
         "step must have at least 2 rows; raise it (or per_device_eval_batch_size for an evaluation)");
   if (mismatched && groups() == 1)
     throw UserError(
-        "{}: the loss also needs each prompt with the reply of another row, but this row is the only one of its set; "
-        "add rows",
+        "{}: the loss also needs each prompt with the reply of another row, but this data set has only one row; add "
+        "rows",
         examples_.source(0));
   if (spec_.packing) pack();
   skip_rows();
@@ -145,7 +145,7 @@ const BatchShape& Batches::fullest() const {
   return *std::ranges::max_element(shapes_, {}, [](const BatchShape& shape) { return shape.lines * shape.length; });
 }
 
-// The samples are steps of the first epoch, evenly spread.
+// Chooses the shapes from sample steps, which are spread evenly over the first epoch.
 void Batches::choose_shapes() {
   if (spec_.lines == Lines::kOwn) {
     for (const int64_t length : spec_.lengths) shapes_.push_back(padded_shape(spec_, length));
@@ -182,7 +182,7 @@ int64_t Batches::group_length(int64_t group) const {
   return length;
 }
 
-// The prompt of `example` with the reply of `other`, cut to the longest length.
+// Returns the prompt of `example` with the reply of `other`, cut to the longest length.
 Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
   auto reply_at = [&](int64_t i) {
     const std::span<const Token> tokens = examples_.tokens(i);
@@ -346,7 +346,7 @@ Batch Batches::at(int64_t step) const {
       if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[number] += kOtherReply;
     }
   }
-  // Documents of a line are numbered as they stand in it.
+  // Documents are numbered in the order in which they stand in their line.
   for (size_t line = 0; line < rows.size(); line += static_cast<size_t>(T)) {
     int32_t segment = 0;
     for (size_t t = line; t < line + static_cast<size_t>(T); ++t) {

@@ -25,8 +25,8 @@
 namespace fettle {
 
 // One optimizer step's rows: A micro-batches of B lines of T positions, int32 arrays [A, B, T]. Sequences are numbered
-// from 1 to S in the step's order; the number depends on the step alone, not on the layout. When the examples run out,
-// the last numbers are not used.
+// from 1 to S in the step's order; the number depends on the step alone, not on the layout. When an epoch has no
+// examples left for a step, the step's last numbers are not used.
 struct Batch {
   BatchShape shape;            // shape.sequences is S; with packing, those that the step packs
   int64_t used = 1;            // number of micro-batches with documents; those after them are padding
@@ -43,7 +43,7 @@ struct Batch {
   std::vector<std::string> sources;  // [S] where each document came from; "" for filler
 };
 
-// The remark in Batch::sources after a prompt with another row's reply.
+// Batch::sources adds this remark to a prompt that has another row's reply.
 inline constexpr std::string_view kOtherReply = " with another row's reply";
 
 // Two runs with equal identities and batch specifications have the same rows at the same step.
@@ -118,8 +118,8 @@ class Batches {
   std::vector<int64_t> packed_starts_, packed_;
 };
 
-// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions": the text with which `train`, `eval` and `data`
-// report batches. `per` is " an epoch" or "".
+// "8 steps an epoch of 4 rows, laid into 1 x 16, 2 x 32 positions": the text that `train`, `eval` and `data` print
+// about batches. `per` is " an epoch" or "".
 std::string format_batches(const Batches& batches, std::string_view per);
 
 // Prefetches batches in the order of training: while the device works on one, another thread makes the next.

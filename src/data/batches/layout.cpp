@@ -11,12 +11,13 @@
 namespace fettle {
 namespace {
 
-// The fixed cost of a micro-batch, in positions of one device, because it reads the weights once more.
+// The fixed cost of a micro-batch, in positions of one device: each micro-batch reads the weights once more.
 constexpr int64_t kMicroBatchCost = 32;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 1024;
 constexpr int64_t kLeastGain = 100;  // another shape must save at least 1 / kLeastGain of the positions
 
-// Lines with the room that is left in each. A tree of maxima finds the first line with enough room.
+// Lines with the number of positions that are free in each. A tree of maxima finds the first line with enough free
+// positions.
 class OpenLines {
  public:
   OpenLines(int64_t lines, int64_t length)

@@ -24,7 +24,7 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// The shape with a line for each sequence of a step of `spec`.
+// Returns the shape that has one line for each sequence of a step of `spec`.
 BatchShape padded_shape(const BatchSpec& spec, int64_t length);
 // The shape of a step whose rows all have the largest length. No other shape has larger micro-batches.
 BatchShape fullest_shape(const BatchSpec& spec);
@@ -39,18 +39,18 @@ struct LineLayout {
   std::vector<Place> places;  // of each sequence
 };
 
-// Places sequences of these lengths into arrays of this shape, longest first, each where it first fits. With a
-// grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when they do not fit. The result is a
-// pure function of the arguments; sequences of length 0 take no room.
+// Places sequences of these lengths into arrays of this shape, longest first, each in the first line with enough free
+// positions. With a grouping, sequences 2k and 2k + 1 are in the same micro-batch. Returns nullopt when they do not
+// fit. The result is a pure function of the arguments; sequences of length 0 take no positions.
 std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec);
 
 // The largest number of shapes that choose_shapes returns.
 inline constexpr size_t kMostShapes = 4;
 
-// Chooses the shapes with which the steps in `samples` (each the lengths of its sequences) take the fewest positions.
-// No micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds any step
-// whose sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple. spec.lines is
-// not kOwn.
+// Chooses the shapes with which the steps in `samples` take the fewest positions. A sample is the lengths of one step's
+// sequences. No micro-batch has more positions than `spec.sequences` lines of `most` positions. One of the shapes holds
+// any step whose sequences are at most `longest` long. `longest` is at most `most`, a multiple of spec.multiple.
+// spec.lines is not kOwn.
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,
                                       int64_t longest, int64_t most);
 // Returns what a step with this layout costs, in positions of one device.

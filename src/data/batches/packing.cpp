@@ -17,7 +17,7 @@ class Stock {
   }
   bool empty() const { return present_.empty(); }
   int64_t shortest() const { return present_.front(); }
-  // The longest length that is at most `room`; 0 when there is none.
+  // Returns the longest length that is at most `room` (free positions), or 0 when there is none.
   int64_t longest(int64_t room) const {
     const auto above = std::upper_bound(present_.begin(), present_.end(), room);
     return above == present_.begin() ? 0 : *(above - 1);
@@ -33,7 +33,7 @@ class Stock {
     return index;
   }
 
-  // The length nearest to `wanted`.
+  // Returns the length nearest to `wanted`.
   int64_t nearest(int64_t wanted) const {
     const auto above = std::lower_bound(present_.begin(), present_.end(), wanted);
     if (above == present_.end()) return present_.back();
@@ -41,8 +41,9 @@ class Stock {
     return *(above - 1);
   }
 
-  // Up to three lengths with the largest sum that fits into `room`; among equal sums the fewest lengths. The search
-  // starts at similar lengths, so that the shortest documents, which fill gaps best, are left for later sequences.
+  // Returns up to three lengths with the largest sum that fits into `room`; among equal sums, the fewest lengths. The
+  // search starts at similar lengths, so that the shortest documents, which fill gaps best, are left for later
+  // sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;

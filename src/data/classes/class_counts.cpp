@@ -62,7 +62,8 @@ std::string format_classes(const ClassCounts& counts, const LabelSet& labels) {
   std::string out =
       fmt::format("{}, {} per row: {}{}", labels.size(), single ? "one" : "several", fmt::join(shown, ", "), without);
   if (single && counts.labelled > 0)
-    out += fmt::format("; always saying {} is right in {:.1f} %", labels.name(counts.most()), 100 * counts.majority());
+    out +=
+        fmt::format("; always predicting {} is right in {:.1f} %", labels.name(counts.most()), 100 * counts.majority());
   return out;
 }
 

@@ -23,7 +23,7 @@ struct ClassCounts {
 };
 ClassCounts count_classes(const Examples& examples, const LabelSet& labels);
 
-// One line: "2, one per row: y 2, x 1; always saying y is right in 66.7 %".
+// One line: "2, one per row: y 2, x 1; always predicting y is right in 66.7 %".
 std::string format_classes(const ClassCounts& counts, const LabelSet& labels);
 nlohmann::ordered_json classes_json(const ClassCounts& counts, const LabelSet& labels);
 

@@ -24,16 +24,17 @@ struct ClassTexts {
 // sentence, ...; or text, sentence, content, instruction (with input), prompt, ... Throws BadRow.
 ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource& source);
 
-// The label column: the source's `label`, else the first of label, labels, class, category, score that the row has; ""
-// when it has none.
+// Returns the label column: the one that the source names as `label`, else the first of label, labels, class, category,
+// score that the row has. Returns "" when the row has none of them.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Returns whether the file of "file:line" is csv or tsv. Its cells have no types, so a cell that is spelled like a
 // number is a number. In other files a text is a name.
 bool has_cells(const std::string& where);
 
-// The value of the label column. A text that is a JSON array becomes that array; spaces around a cell are removed. Null
-// when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is not trained).
+// Returns the value of the label column. A text that is a JSON array becomes that array; spaces around a cell are
+// removed. Null when the row has no label: the column is absent, null, empty, or -100 (Hugging Face's value for what is
+// not trained).
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One value of a label.

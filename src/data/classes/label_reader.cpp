@@ -20,7 +20,7 @@ std::string shown(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace).substr(0, 80);
 }
 
-// The first names, and how many more there are.
+// Returns the first names, and how many more there are.
 std::string list_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   const std::vector<std::string> some(names.begin(),

@@ -1,4 +1,4 @@
-// Defines LabelReader: a row's label becomes the numbers that are trained.
+// Defines LabelReader, which turns a row's label into the numbers that are trained.
 #pragma once
 
 #include <map>
@@ -17,9 +17,9 @@ class LabelReader {
   // `yes_or_no`: a list in the label column holds one 0 or 1 for each label; else it holds names or numbers of labels.
   LabelReader(LabelSet labels, bool yes_or_no);
 
-  // The label of the row at `where` ("file:line") as Example::classes; empty when the row has none. A label is a name;
-  // a number that is not itself a name is a label number; several labels are a list. Throws BadRow when the value is
-  // not one of the labels, or when its kind does not fit the problem type.
+  // Returns the label of the row at `where` ("file:line") as Example::classes, which is empty when the row has no
+  // label. A label is a name; a number that is not itself a name is a label number; several labels are a list. Throws
+  // BadRow when the value is not one of the labels, or when its kind does not fit the problem type.
   std::vector<float> classes(const nlohmann::ordered_json& row, const DataSource& source,
                              const std::string& where) const;
 

@@ -26,17 +26,18 @@ struct LabelScan {
   Kind wrong;      // not a label; `example` says why. Not counted in `rows`
   int64_t rows = 0;
   int64_t list_size = -1;       // the size of all lists; -2 when sizes differ, -1 when there is no list
-  bool reals_in_lists = false;  // other than 0 and 1
+  bool reals_in_lists = false;  // some list holds a real number other than 0 and 1
   bool names_in_lists = false;
   std::set<std::string>
       words;  // the spelled names and numbers, also those in lists; a number with a fraction only when it is a text
   std::set<int64_t> numbers;  // whole numbers, also those spelled like 2.0
 
-  // Whether each list holds one 0 or 1 for each of `labels` labels. Else lists hold label numbers or names.
+  // Returns whether each list holds one 0 or 1 for each of `labels` labels. Otherwise the lists hold label numbers or
+  // names.
   bool yes_or_no(int64_t labels) const;
 
   static constexpr size_t kMostWords = 20'000;
-  // The scan stopped collecting words and numbers.
+  // Returns whether the scan stopped collecting words and numbers because there were too many.
   bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }
 };
 

@@ -13,7 +13,7 @@ enum class Problem { kSingleLabel, kMultiLabel, kRegression };
 
 // Hugging Face's problem_type: single_label_classification, multi_label_classification, regression.
 std::string_view name_of(Problem problem);
-// None when the name is not one of these.
+// Returns nothing when no problem type has this name.
 std::optional<Problem> problem_named(std::string_view name);
 
 struct LabelSet {
@@ -27,7 +27,8 @@ struct LabelSet {
   const std::string& name(int64_t k) const { return id2label[static_cast<size_t>(k)]; }
   // Returns how many numbers Example::classes has for a row.
   int64_t classes_per_row() const { return problem == Problem::kSingleLabel ? 1 : size(); }
-  // The names of a row's labels, as "admin" or "admin, net" ("none" for no label); for a regression its numbers.
+  // Returns the names of a row's labels, such as "admin" or "admin, net" ("none" for no label), or the numbers of a
+  // regression.
   std::string describe(const std::vector<float>& classes) const;
 
   bool operator==(const LabelSet&) const = default;

@@ -62,7 +62,7 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
                   scan.largest.example, count, asked.count_at, count - 1, remedy);
 }
 
-// The names of the labels that the rows have, by number.
+// Returns the names of the labels that the rows have, by number.
 std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, const DataSpec& data) {
   if (problem == Problem::kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
   if (scan.too_many())
@@ -81,7 +81,7 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
   return names;
 }
 
-// The names that the rows give, completed to num_labels when the recipe sets it.
+// Returns the names that the rows give. If the recipe sets num_labels, names for the missing numbers are added.
 std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest& asked, Problem problem,
                                       const DataSpec& data) {
   std::vector<std::string> names = names_of_rows(scan, problem, data);
@@ -138,8 +138,8 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   if (names.empty() || (!problem && !data.sets.empty())) {
     if (data.sets.empty())
       throw UserError(
-          "num_labels: is missing: there is no dataset to read the labels from, and {} is not a classifier's; give "
-          "num_labels or id2label",
+          "num_labels: is missing: there is no dataset to read the labels from, and {} is not the folder of a "
+          "classifier; give num_labels or id2label",
           taught.file);
     const LabelScan scan = scan_sets(data);
     check_scan(scan, !names.empty(), problem, data.on_bad_row);
@@ -152,10 +152,10 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
     if (names.empty()) names = settle_names(scan, asked, *problem, data);
   }
   const auto count = static_cast<int64_t>(names.size());
-  // Transformers' choice when config.json has no problem_type.
+  // Transformers makes the same choice when config.json has no problem_type.
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
   if (problem == Problem::kSingleLabel && count < 2)
-    throw UserError("{}: the rows have one label only, '{}', so there is nothing to learn; add rows with other labels",
+    throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",
                     fmt::join(data.sets, ", "), names[0]);
   LabelSet out{.problem = *problem, .id2label = std::move(names)};
   if (*problem == Problem::kMultiLabel && count <= 2) out.lists_are_yes_or_no = all_say_yes_or_no(data, count);

@@ -90,7 +90,7 @@ void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
   if (count != taught.count())
     throw UserError(
         "{}: {} has {} labels, but {} belongs to a classifier with {}, whose head would be lost; leave the key out, or "
-        "take the model that the classifier was trained from",
+        "name the model from which the classifier was trained",
         names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
         taught.count());
   if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))

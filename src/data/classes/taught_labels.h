@@ -23,11 +23,12 @@ struct TaughtLabels {
   int64_t count() const { return static_cast<int64_t>(id2label.size()); }
 };
 
-// A larger num_labels is taken for a mistake.
+// A larger num_labels is treated as a mistake.
 inline constexpr int64_t kMostLabels = 100'000;
 
-// Returns the labels in a config.json or classifier.json: id2label, else LABEL_0, ... by num_labels, else Transformers'
-// default of 2. Messages call the file `file`. Throws UserError when one of these keys is malformed.
+// Returns the labels in a config.json or classifier.json: those of id2label, else LABEL_0, ... as many as num_labels
+// says, else Transformers' default of 2 labels. Messages call the file `file`. Throws UserError when one of these keys
+// is malformed.
 TaughtLabels read_taught_labels(const nlohmann::json& config, const std::string& file);
 
 // Returns the labels in the classifier.json of the last of `adapters` (folders) that has one, else those of the model's

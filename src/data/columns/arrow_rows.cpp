@@ -100,7 +100,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i) {
   }
 }
 
-// The batches of a Parquet file. `file` is declared first since `batches` reads through it.
+// The batches of a Parquet file. `file` is declared first because `batches` reads through it.
 struct ParquetBatches {
   std::string name;
   std::shared_ptr<parquet::arrow::FileReader> file;

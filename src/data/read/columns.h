@@ -1,4 +1,4 @@
-// Defines how the columns of a row are read: absent and null columns, and numbers where a text is expected.
+// Defines how the columns of a row are read, including absent and null columns, and numbers where a text is expected.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// A row that cannot be used; the text says why. The caller adds file:line and follows on_bad_row.
+// A row that cannot be used; what() says why. The caller adds file:line and follows on_bad_row.
 class BadRow : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -69,7 +69,7 @@ std::string text_of(const std::string& where, const ordered_json& entry, const c
   return entry[key].get<std::string>();
 }
 
-// Where the entry's rows are on this machine; nothing when they are on a hub only.
+// Returns where the entry's rows are on this machine; nothing when they are only on a hub.
 std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
   bool named = false;
   for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
@@ -86,8 +86,8 @@ std::optional<fs::path> location(const std::string& where, const ordered_json& e
   return std::nullopt;
 }
 
-// The files of an entry that is on a hub. As in LLaMA-Factory, ms_hub_url counts when ModelScope is asked for, or when
-// there is no hf_hub_url.
+// Fetches and returns the files of an entry that is on a hub. As in LLaMA-Factory, ms_hub_url counts when ModelScope is
+// asked for, or when there is no hf_hub_url.
 std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& entry, const HubPart& part,
                                   const std::optional<HubSettings>& hub) {
   const std::string face = text_of(where, entry, "hf_hub_url"), scope = text_of(where, entry, "ms_hub_url");
@@ -102,7 +102,7 @@ std::vector<fs::path> fetch_entry(const std::string& where, const ordered_json& 
   return fetch_split(hub->hub == wanted ? *hub : read_hub_settings(wanted), *repo, part);
 }
 
-// Splits "train[:10%]" or "train[:500]" into the name and the part of the rows, which goes into `source`.
+// Returns the name of the split in "train[:10%]" or "train[:500]". Stores in `source` which part of the rows is wanted.
 std::string cut_slice(const std::string& where, const std::string& split, DataSource& source) {
   const size_t open = split.find('[');
   if (open == std::string::npos) return split;
@@ -168,8 +168,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   return source;
 }
 
-// The folder of a dataset_dir that is REMOTE:ORG/NAME: a folder of that name, else the data set on the hub, with its
-// dataset_info.json and the file of the entry `name`.
+// Returns the folder for a dataset_dir of the form REMOTE:ORG/NAME: a local folder of that name, or else the downloaded
+// data set, with its dataset_info.json and the file of the entry `name`.
 fs::path remote_folder(const std::string& repo_name, const std::string& name, const std::optional<HubSettings>& hub) {
   std::error_code none;
   if (fs::is_directory(repo_name, none)) return repo_name;

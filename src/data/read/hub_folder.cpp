@@ -32,7 +32,7 @@ std::string names_of(const Splits& splits) {
   return names.empty() ? "unknown (no file name shows one)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The files of one split. In `splits`, files that belong to no split are under "".
+// Returns the files of one split. In `splits`, files that belong to no split are under "".
 Names choose(const fs::path& folder, const Splits& splits, const std::string& split) {
   const bool one = splits.size() == 1;
   auto found = splits.find(split.empty() ? "train" : split);
@@ -67,7 +67,7 @@ std::string split_of_words(const std::string& path) {
   return "";
 }
 
-// Returns those of the files that are below the folder `within`; all when it is empty.
+// Returns the files that are below the folder `within`; all files when `within` is empty.
 Names files_below(const Names& files, const std::string& within) {
   Names out;
   for (const std::string& file : files)
@@ -75,7 +75,7 @@ Names files_below(const Names& files, const std::string& within) {
   return out;
 }
 
-// `files` are below the folder `within`, whose own name tells nothing about splits.
+// `files` are below the folder `within`, whose own name does not count as a split.
 Splits splits_by_name(const Names& files, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
@@ -95,7 +95,7 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// `pattern` is one of README.md: * matches within a folder, ** also across folders.
+// `pattern` comes from README.md: * matches within a folder, ** also across folders.
 bool matches(const std::string& pattern, const std::string& path) {
   std::string one_star = pattern;
   for (size_t at; (at = one_star.find("**/")) != std::string::npos;) one_star.replace(at, 3, "*");
@@ -136,7 +136,7 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
       fmt::join(names, ", "));
 }
 
-// The files that README.md names; none when it names none.
+// Returns the files that README.md names; nothing when it names none.
 std::optional<Names> by_readme(const DataFolder& folder, const std::string& subset, const std::string& split) {
   const YAML::Node head = readme_head(folder.path);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Defines choose_split: the files of one split, in a data set folder laid out as on the Hugging Face Hub.
+// Defines choose_split, which finds the files of one split in a data set folder laid out as on the Hugging Face Hub.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@ struct DataFolder {
   std::vector<std::string> files;  // inside the folder, sorted
 };
 
-// The files of `split` ("" means train, or the only split) and `subset` ("" means the default or only subset), in
-// order. The first of these rules that applies decides:
+// Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default or only subset),
+// in order. The first of these rules that applies decides:
 // - the `configs` in the head of the folder's README.md;
 // - names like train-00000-of-00002.parquet: the part before the numbers is the split;
 // - words in the names of files and subfolders (train, training; validation, valid, val, dev; test, testing, eval,
 //   evaluation);
 // - without any of these, all files.
-// A subset that README.md does not name is a subfolder. Throws UserError, listing the splits or subsets, when the
-// wanted one does not exist.
+// A subset that README.md does not name is a subfolder. Throws UserError, which lists the splits or subsets, when the
+// wanted split or subset does not exist.
 std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
-// The same for a folder with all of its files.
+// Does the same as choose_split for a folder whose files are all on disk.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& folder, const std::string& subset,
                                                const std::string& split);
 

@@ -60,7 +60,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// The branch on which the hub keeps the rows of data sets that a script makes.
+// Fetches the rows of a data set that a Python script makes. The hub keeps them on the branch kParquetBranch.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;
@@ -112,9 +112,8 @@ std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& r
     if (const std::optional<Snapshot> rows = converted(settings, repo)) return fetch_converted(*rows, repo, part);
     if (script && files.empty())
       throw UserError(
-          "{}: a Python script makes its rows. Fettle does not run scripts, and the hub has no branch {} with the "
-          "rows; "
-          "convert the data set with the datasets library and name the file in `dataset`",
+          "{}: a Python script makes the rows of this data set. Fettle does not run scripts, and the hub has no branch "
+          "{} with the rows; convert the data set with the datasets library and name the file in `dataset`",
           repo.id, kParquetBranch);
   }
   if (files.empty())

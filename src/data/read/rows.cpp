@@ -76,7 +76,7 @@ class Reader {
       return elements(number);
     }
     if (first != '{' && first >= 0)
-      throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this one begins with {}", name_, number,
+      throw UserError("{}:{}: a JSON file of rows must begin with [ or {{, but this file begins with {}", name_, number,
                       first > ' ' && first < 0x7f ? fmt::format("'{}'", static_cast<char>(first))
                                                   : fmt::format("the byte 0x{:02x}", first));
     // Reads objects that take one line each or several lines.
@@ -135,7 +135,7 @@ class Reader {
     }
   }
 
-  // Whether the object of this line is not closed on it, so that it has several lines.
+  // Returns whether an object begins on this line and does not end on it, so that it has several lines.
   static bool line_is_open(std::string_view line) {
     int depth = 0;
     bool quoted = false;
@@ -160,7 +160,7 @@ class Reader {
     return take_({.line = line, .text = std::exchange(text, {})});
   }
 
-  // Appends a byte, but not to a row that is already too long. Its length later shows that it was too long.
+  // Appends a byte, unless the row is already too long. The row's length later shows that it was too long.
   static void append(std::string& text, int byte) {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
@@ -209,7 +209,7 @@ class Reader {
     }
   }
 
-  // One record of comma-separated values: quotes may hold separators, line ends and doubled quotes.
+  // Reads one record of comma-separated values: quotes may hold separators, line ends and doubled quotes.
   bool record(char separator, std::vector<std::string>& cells, int64_t& number) {
     if (bytes_.peek() < 0) return false;
     const int64_t begin = number;
@@ -245,7 +245,7 @@ class Reader {
   const TakeRow& take_;
 };
 
-// The separator of a .csv file: a comma, or when the head line has none, a semicolon, tab or bar.
+// Returns the separator of a .csv file: a comma; or, when the head line has no comma, a semicolon, tab or bar.
 char separator_of(const std::filesystem::path& file) {
   std::string head;
   ByteStream(file).line(head, kLargestRow);
@@ -286,7 +286,7 @@ bool is_pattern(const std::filesystem::path& path) {
   return path.string().find_first_of("*?[") != std::string::npos;
 }
 
-// The data files of `folder` and its subfolders, without those that describe data sets.
+// Returns the data files of `folder` and its subfolders, without the files that describe data sets.
 std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> found;
   std::error_code error;

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// Parsing takes most of the time of reading JSON. The caller does it, perhaps on another thread.
+// One row. Parsing takes most of the time of reading JSON, so the caller parses a row, perhaps on another thread.
 struct Row {
   int64_t line = 0;              // where the row begins, from 1; in Parquet and Arrow files the number of the row
   std::string text;              // JSON that parse() must still read; "" when `value` is set
@@ -26,8 +26,8 @@ struct Row {
 // .ndjson; .csv (separated by commas, else by ; tab or | as in the head line) and .tsv, both with a head line and with
 // strings as values; .txt (each line that is not blank is a row {"text": line}); any of these with .gz or .zst;
 // .parquet, .arrow and .feather (Arrow's file and stream formats). Calls `take` for each row until it returns false. A
-// row that is wrong by itself, such as one of more than 256 MiB, has `bad` set. Throws UserError when the file cannot
-// be read, is cut off or broken, or holds no rows.
+// row that cannot be used, for example because it is larger than 256 MiB, has `bad` set. Throws UserError when the file
+// cannot be read, is cut off or broken, or holds no rows.
 void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
 
 // The files that `path` names, sorted: a file itself, the data files of a folder and its subfolders, or the files that
@@ -39,7 +39,7 @@ bool names_something(const std::filesystem::path& path);
 // Whether the name has the ending of a file of rows. False for files that describe a data set (dataset_info.json, ...).
 bool is_data_file(const std::filesystem::path& file);
 
-// How a file is read: its ending in lower case, without .gz or .zst (".jsonl" for rows.JSONL.gz).
+// Returns the lower-case ending that decides how the file is read, without .gz or .zst (".jsonl" for rows.JSONL.gz).
 std::string kind_of(const std::filesystem::path& file);
 
 }  // namespace fettle

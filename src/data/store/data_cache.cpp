@@ -70,7 +70,7 @@ DataCache::DataCache(const DataSpec& spec) : spec_(spec) {
   std::string made = (folder_ / "fettle-rows-XXXXXX").string();
   if (mkdtemp(made.data()) == nullptr)
     throw UserError(
-        "{} cannot be written: {}; the tokens of the rows are kept there: name another folder with data_cache",
+        "{} cannot be written: {}; it is the folder for tokenised rows: name another folder with data_cache",
         folder_.string(), std::strerror(errno));
   folder_ = made;
 }
@@ -117,7 +117,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
   std::shared_ptr<const TokenStore> store = TokenStore::open(place(key), &problem);
   std::error_code ignored;
   if (store) {
-    fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // marks it as used now
+    fs::last_write_time(place(key), fs::file_time_type::clock::now(), ignored);  // marks the store as used now
   } else if (!problem.empty()) {
     damaged = problem.ends_with("damaged");
     warn("data_cache: {}: {}; its rows are tokenised again", place(key).string(), problem);

@@ -31,8 +31,8 @@ class DataCache {
   // Null when there is no store or it cannot be used; `damaged` says whether there is one that must be replaced.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // draft() returns the folder in which a store of this key is made; its name is unique among all processes and
-  // machines. It also removes stores that no run used for 30 days. place() returns the folder that the draft is renamed
-  // to, or "" when the store is not kept.
+  // machines. It also removes stores that no run used for 30 days. place() returns the final folder, to which the
+  // caller renames the draft, or "" when the store is not kept.
   std::filesystem::path draft(const std::string& key) const;
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }
 

@@ -24,7 +24,7 @@ class Examples {
   bool empty() const { return size() == 0; }
   std::span<const Token> tokens(int64_t i) const;
   int64_t length(int64_t i) const { return static_cast<int64_t>(tokens(i).size()); }
-  int64_t trained_tokens(int64_t i) const;  // as Example::trained_tokens
+  int64_t trained_tokens(int64_t i) const;  // like Example::trained_tokens
   Preference preference(int64_t i) const;
   std::span<const float> classes(int64_t i) const;  // like Example::classes; empty when there is no label
   int64_t classes_per_row() const;                  // 0 except for labelled rows
@@ -41,7 +41,7 @@ class Examples {
 
  private:
   struct Part {
-    int64_t first;  // number of its first row in the list of all parts' rows
+    int64_t first;  // the number of this part's first row among the rows of all parts
     std::shared_ptr<const TokenStore> store;
     std::shared_ptr<const std::vector<std::string>> files;
   };

@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// Bytes that count for each row in addition to its text, and bytes for a Parquet or Arrow row, which has no text.
+// The limit on rows in memory counts these bytes for each row in addition to its text, and these bytes for a Parquet or
+// Arrow row, which has no text.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Rows of one file that one thread works on.
@@ -90,7 +91,7 @@ class Pipeline {
     fail();
   }
 
-  // Queues the chunk and starts another one of the same file; false when no more are wanted.
+  // Queues the chunk and starts another one of the same file. Returns false when no more chunks are wanted.
   bool hand_on(std::unique_ptr<Chunk>& chunk, const std::stop_token& stop) {
     auto fresh = std::make_unique<Chunk>();
     fresh->file = chunk->file;

@@ -1,4 +1,5 @@
-// Defines for_each_row: reads files, works on their rows on all cores, and hands over the results in the rows' order.
+// Defines for_each_row: reads files, works on their rows on all cores, and passes on the results in the order of the
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ using TakeOutcome = std::function<void(uint32_t file, int64_t line, Outcome& out
 
 // Calls `work` with each of the first `most` rows of `files`, in their order, and then `take` with the outcome, on the
 // calling thread. One thread reads ahead by at most 64 MiB of text, or some thousand Parquet or Arrow rows, so memory
-// does not grow with the files. Rethrows the first error, in the order of the rows, of reading, of `work`
-// (Outcome::failure) or of `take`.
+// does not grow with the files. Errors come from reading, from `work` (Outcome::failure) or from `take`; the first one
+// in the order of the rows is thrown.
 void for_each_row(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work,
                   const TakeOutcome& take);
 

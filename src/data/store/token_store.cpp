@@ -165,7 +165,7 @@ void TokenStore::check() const {
 void TokenStore::throw_lost() const {
   throw UserError(
       "{}: the stored tokens became shorter, or their disk failed, while Fettle was reading them; start again: Fettle "
-      "makes them anew (dmesg shows disk errors)",
+      "then tokenises the rows again (dmesg shows disk errors)",
       folder_.string());
 }
 
@@ -174,7 +174,7 @@ TokenWriter::TokenWriter(fs::path folder, int64_t classes_per_row)
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error)
-    throw UserError("{} cannot be made: {}; name another folder with data_cache", folder_.string(), error.message());
+    throw UserError("{} cannot be created: {}; name another folder with data_cache", folder_.string(), error.message());
   tokens_file_ = create("tokens");
   rows_file_ = create("rows");
   if (classes_per_row_ > 0) classes_file_ = create("classes");

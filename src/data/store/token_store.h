@@ -2,8 +2,8 @@
 //
 // A store is a folder of four files: `tokens` (one 32-bit word a token), `rows` (one StoredRow a row), `classes` (for
 // labelled rows: the same number of f32 for each row, NaN without a label) and `store.json` (the writer's `report`, the
-// XXH3 of the files and its own). It appears by a rename when it is complete, or not at all. Everything is in the order
-// of the rows and in this machine's byte order.
+// XXH3 hashes of the other files, and its own hash). It appears by a rename when it is complete, or not at all.
+// Everything is in the order of the rows and in this machine's byte order.
 #pragma once
 
 #include <xxhash.h>
@@ -54,7 +54,7 @@ class TokenStore {
   // Maps the store in `folder`, after reading its files once to check them. Null when there is no store, or it is
   // damaged or cannot be read; `problem` then says why, and is empty when there is no store.
   static std::shared_ptr<const TokenStore> open(const std::filesystem::path& folder, std::string* problem = nullptr);
-  // Rows kept in this process's memory.
+  // Returns a store of rows that this process's memory holds.
   static std::shared_ptr<const TokenStore> of(const std::vector<Example>& examples);
   TokenStore(const TokenStore&) = delete;
 
@@ -73,8 +73,8 @@ class TokenStore {
   int64_t classes_per_row() const { return classes_per_row_; }
   const nlohmann::json& report() const { return report_; }
 
-  // Throws UserError when rows that were read may be wrong because the store's files lost bytes meanwhile. Call it
-  // after reading rows and before using what was read.
+  // Throws UserError when rows that were read may be wrong because the store's files lost bytes during the read. Call
+  // it after reading rows and before using what was read.
   void check() const;
 
  private:
@@ -104,10 +104,10 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore.
   void add(const Example& example, uint32_t file, int64_t line);
-  // Closes the store, maps it and renames it to `place`; with an empty `place` it is not kept. If `place` already has a
-  // store, for example from a faster process, that store stays, unless `replace` is set and the file system can swap
-  // two folders. Returns the store that this writer made in both cases; its files may be unlinked. Throws UserError
-  // when the store cannot be read back.
+  // Closes the store, maps it and renames it to `place`; with an empty `place` the store is not kept. If `place`
+  // already has a store, for example from a faster process, that store stays, unless `replace` is set and the file
+  // system can swap two folders. Returns the store that this writer made in both cases; its files may be unlinked.
+  // Throws UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

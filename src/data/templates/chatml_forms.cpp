@@ -2,7 +2,7 @@
 
 namespace fettle {
 
-// ChatML, with other system texts, prefixes and thoughts.
+// Returns the forms of ChatML with other system texts, prefixes and thoughts.
 const std::vector<TurnForm>& chatml_forms() {
   static const std::vector<TurnForm> forms = {
       {.names = {"chatml_de"},

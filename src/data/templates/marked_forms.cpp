@@ -2,7 +2,7 @@
 
 namespace fettle {
 
-// Forms other than ChatML.
+// Returns the forms that are not ChatML.
 const std::vector<TurnForm>& marked_forms() {
   static const std::vector<TurnForm> forms = {
       {.names = {"aeva"},

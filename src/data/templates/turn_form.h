@@ -17,13 +17,13 @@ inline constexpr Around kThink = {"<think>\n", "\n</think>\n\n"};
 
 struct TurnForm {
   std::vector<std::string_view> names;
-  std::string_view prefix = "";  // once, before everything
+  std::string_view prefix = "";  // stands once, before the first turn
   Around system = {"<|im_start|>system\n", "<|im_end|>\n"};
   Around user = {"<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"};  // `after` opens the reply
   Around reply = {"", "<|im_end|>\n"};                                          // trained
   std::string_view default_system = "";
-  std::vector<std::string_view> stops = {"<|im_end|>"};  // as in BuiltInTemplate
-  Around thought = {"", ""};            // of models that think; a reply without a thought gets an empty one
+  std::vector<std::string_view> stops = {"<|im_end|>"};  // like BuiltInTemplate::stops
+  Around thought = {"", ""};            // for models that think; a reply without a thought gets an empty one
   std::string_view empty_thought = "";  // empty: thought.before + thought.after
   bool eos_at_end = false;              // replies end without a token of their own; eos_token ends the conversation
   bool system_in_user = false;          // the system text stands within the first user turn

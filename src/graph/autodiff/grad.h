@@ -1,4 +1,5 @@
-// Defines reverse-mode differentiation: one loop goes backwards over the nodes and calls the VJPs of the op table.
+// Defines reverse-mode differentiation: one loop goes backwards over the nodes and calls each op's VJP (vector-Jacobian
+// product) from the op table.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 namespace fettle {
 
 // Appends the gradients of the scalar `y` with respect to each of `wrt` to the current block and returns them. A
-// gradient has the shape and dtype of its tensor. It is zeros where y does not depend on the tensor.
+// gradient has the shape and dtype of its tensor. If y does not depend on a tensor, its gradient is zeros.
 std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 
 // Returns the cotangents of `wrt`, given those of `outputs`. All tensors are in the current block. Null stands for zero
@@ -17,8 +18,8 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
                              const std::vector<Tensor>& wrt);
 
 // Which operands and results of a scan are active, that is, depend on values whose gradient is wanted. `scan_activity`
-// starts from the operands that are active outside. Activity spreads from carry to carry in later trips. Only floats
-// can be active.
+// starts from the operands that are active outside. In later trips of the loop, activity spreads from one carry to
+// others. Only floats can be active.
 struct ScanActivity {
   std::vector<bool> operands, results;
 };

@@ -120,9 +120,9 @@ class ReverseLoop {
                      node.get<ResultDims>());
   }
 
-  // Returns the nodes of the copy that depend on the carries. The other nodes depend on the slices alone (for example,
+  // Returns the nodes of the copy that depend on the carries. The other nodes depend only on the slices (for example,
   // weights converted to another dtype). Saving such a value in every trip would store the whole stack a second time,
-  // so only matrix products among them are saved.
+  // so only those that are matrix products are saved.
   std::set<int32_t> made_of_carries() const {
     std::set<int32_t> out;
     for (int64_t c = 0; c < carries(); ++c) out.insert(copy_of_input(c).node());
@@ -248,7 +248,8 @@ class ReverseLoop {
     return grads;
   }
 
-  // Returns the gradient of operand `i` from that of the slices that the loop reads; that of the others is zero.
+  // Returns the gradient of the whole operand `i`. `read` is the gradient of the slices that the loop reads; the
+  // gradient of the other slices is zero.
   Tensor whole_gradient(const Tensor& read, int64_t i) const {
     const int64_t slices = args_.operands[i].dim(0);
     if (slices == at_.trips) return read;

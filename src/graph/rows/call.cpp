@@ -72,7 +72,7 @@ std::string cost_text(const CustomCall& call, int64_t shards) {
   return parts.empty() ? "" : fmt::format(", mhlo.frontend_attributes = {{{}}}", fmt::join(parts, ", "));
 }
 
-// Returns how many devices compute something different. Devices along an axis that no partition names do the same work.
+// Returns how many devices compute different parts. Devices along an axis that no partition names do the same work.
 int64_t shards_of(const CustomCall& call, const MeshAxes& mesh) {
   std::set<std::string> axes;
   for (const std::vector<Partition>& side : {call.in, call.out})

@@ -83,7 +83,8 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   d.rhs_contracting = other_free;
   const Tensor grad = times(d);
 
-  // grad's dims: batching, own free, then the other's remaining (contracting) dims in the order of its dims.
+  // The dims of `grad`: batching dims, free dims of the operand, then the contracting dims in the order that they have
+  // in `other`.
   Dims rest = other_contracting;
   std::sort(rest.begin(), rest.end());
   Dims permutation(operand.rank());
@@ -96,7 +97,7 @@ Tensor dot_operand_grad(const Tensor& operand, const Tensor& other, const Dims& 
   return transpose(grad, permutation);
 }
 
-// Returns the cotangents of the factors x and y; null for an unwanted one.
+// Returns the cotangents of the factors x and y. The cotangent of an unwanted factor is null.
 Tensors dot_grads(const DotDims& d, const Tensor& x, const Tensor& y, bool wants_x, bool wants_y,
                   const std::function<Tensor(const DotDims&)>& times_x,
                   const std::function<Tensor(const DotDims&)>& times_y) {

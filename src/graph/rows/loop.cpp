@@ -17,7 +17,7 @@ Shape stacked(const Shape& slice, int64_t trips) {
   return out;
 }
 
-// Returns whether `whole` has the slices that the loop reads, each of the shape `slice`.
+// Returns whether the loop can read slices of the shape `slice` from `whole`, and `whole` has enough of them.
 bool is_read_by(const Loop& loop, const Shape& whole, const Shape& slice) {
   if (whole.rank() == 0 || whole != stacked(slice, whole.dims[0])) return false;
   return whole.dims[0] == loop.trips || whole.dims[0] >= loop.first + loop.trips;
@@ -59,7 +59,8 @@ struct BodyNeeds {
   LiveValues live;             // values of the body
 };
 
-// Returns what the body must keep when `results` of the node are read. A carry that the body itself reads is also kept.
+// Returns what the body must keep if `results` of the node are read later. A carry that the body itself reads is also
+// kept.
 BodyNeeds body_needs(const Node& node, std::vector<bool> results) {
   const auto& loop = node.get<Loop>();
   const Block& body = *loop.body;

@@ -22,7 +22,7 @@ std::span<const OpRow> elementwise();  // arithmetic, comparison, choice, conver
 std::span<const OpRow> shape();        // broadcast, reshape, slices, padding
 std::span<const OpRow> dot();          // matrix products
 std::span<const OpRow> gather();       // reductions, reads and sums by id
-std::span<const OpRow> structure();    // markers of a value's place and of how its gradient is computed
+std::span<const OpRow> structure();    // markers: a value's memory and order, and how its gradient is computed
 std::span<const OpRow> call();         // custom calls
 std::span<const OpRow> loop();         // scan
 
@@ -42,7 +42,8 @@ constexpr OpRow simple_row(Op op, std::string_view name, Spell spell, ShapeRule 
           .saved = saved};
 }
 
-// Throws InternalError with `label`, the op and the constraint of the specification ("transpose_c2"), unless `ok`.
+// Unless `ok`, throws InternalError with `label`, which names the op and the constraint in the specification
+// ("transpose_c2").
 template <typename... Args>
 void check(bool ok, const char* label, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) throw InternalError("[{}] {}", label, fmt::format(format, std::forward<Args>(args)...));

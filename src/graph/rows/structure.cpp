@@ -61,7 +61,7 @@ std::vector<Shape> place_shape(Shapes o, const Attributes& a) {
   return {o[0]};
 }
 
-// The gradient goes to the memory where the operand lies.
+// The gradient goes to the memory in which the operand lies.
 Tensors place_vjp(const VjpArgs& a) {
   const auto& [memory, partition] = a.get<Placement>();
   const Tensor grad = sharding_constraint(ct(a), partition);

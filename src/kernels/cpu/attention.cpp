@@ -92,7 +92,7 @@ void attention(const AttentionProblem& p, void* o, float* log_sum, void* workspa
   parallel(p.rows * p.key_heads * s.blocks, [&](int64_t i) {
     pack(ops, p, packed, i / s.blocks / p.key_heads, i / s.blocks % p.key_heads, i % s.blocks);
   });
-  // The last blocks see most keys, and start first.
+  // The last blocks of queries see the most keys, so they start first.
   const int64_t all_heads = p.rows * p.heads;
   parallel(all_heads * s.blocks, [&](int64_t i) {
     const int64_t head = i % all_heads;

@@ -1,7 +1,7 @@
 // Defines attention on the CPU: forward and backward over blocks of queries and keys, without [T, S] arrays.
 //
-// The method is that of Dao, "FlashAttention-2". Blocks that the causal mask, the window or the segments hide are not
-// computed. Each element is a sum in a fixed order, whatever the number of threads.
+// Source of the method: Dao, "FlashAttention-2". Blocks that the causal mask, the window or the segments hide are not
+// computed. Each element is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace fettle::cpu {
 
 struct BlockOps;
 
-// The sizes and options of one attention, as models/blocks/attention.h defines it without a cache. Arrays are dense and
-// row-major.
+// The sizes and options of one call of attention, which models/blocks/attention.h defines (here without a cache).
+// Arrays are dense and row-major.
 struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
@@ -32,15 +32,16 @@ struct AttentionProblem {
 int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 
-// o [B, T, N, H] in the problem's dtype; log_sum [B, N, T]: log of the sum of exp(score) of the seen keys, in f32.
+// Computes o [B, T, N, H] in the problem's dtype, and log_sum [B, N, T]: the log of the sum of exp(score) over the seen
+// keys, in f32.
 void attention(const AttentionProblem& problem, void* o, float* log_sum, void* workspace, const ParallelFor& parallel);
 // Computes the gradients with respect to q, k and v from the forward pass's results and d_o [B, T, N, H].
 void attention_backward(const AttentionProblem& problem, const void* o, const float* log_sum, const void* d_o, void* dq,
                         void* dk, void* dv, void* workspace, const ParallelFor& parallel);
 
-// Returns the FLOPs of the forward pass's products (a multiplication and an addition count as two) over the blocks that
-// the causal mask and the window do not hide; segments are not known in advance. The forward pass has two products, the
-// backward pass five.
+// Returns the FLOPs of the forward pass's matrix products (a multiplication and an addition count as two). Counts the
+// blocks that the causal mask and the window do not hide; segments are not known in advance. The forward pass has two
+// products, the backward pass five.
 int64_t attention_flops(const AttentionProblem& problem);
 
 }  // namespace fettle::cpu

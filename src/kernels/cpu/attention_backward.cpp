@@ -1,5 +1,5 @@
-// A task computes one head and one range of key blocks (a "part"). It computes the gradients of its keys, and adds its
-// share of the queries' gradients to an array of its own. Afterwards, the arrays of all parts, and of heads that share
+// A task handles one head and one range of key blocks (a "part"). It computes the gradients of its keys, and writes its
+// share of the queries' gradients to a separate array. Afterwards, the arrays of all parts, and of heads that share
 // keys, are summed in a fixed order.
 #include <algorithm>
 #include <limits>
@@ -30,7 +30,7 @@ class Workspace {
     };
     queries = take(heads_ * s.blocks * s.across_block());
     d_out = take(heads_ * s.blocks * s.across_block());
-    // In f32, packing across and packing down give the same rows.
+    // In f32, the rows are the same whether they are packed across or down.
     const bool apart = s.across != s.width;
     queries_down = apart ? take(heads_ * s.blocks * s.down_block()) : queries;
     d_out_down = apart ? take(heads_ * s.blocks * s.down_block()) : d_out;
@@ -159,7 +159,8 @@ class Backward {
     Word* apart = reinterpret_cast<Word*>(weights + kBlock * kBlock);
     const Word* score_words = reinterpret_cast<const Word*>(scores);
     const Word* weight_words = reinterpret_cast<const Word*>(weights);
-    // With pairs, the gradients packed across and packed down are in separate arrays; the former use every second row.
+    // With pairs, the gradients packed across and packed down are in separate arrays; those packed across use every
+    // second row.
     const Word* across = ops_.pairs ? apart : score_words;
     const int64_t across_row = ops_.pairs ? kBlock / 2 : kBlock, down_row = ops_.pairs ? 2 * kBlock : kBlock;
     const bool round = p_.dtype == DType::kBF16;

@@ -1,4 +1,5 @@
-// Defines what forward and backward attention share: sizes of packed blocks, and which keys a block of queries sees.
+// Defines the parts that forward and backward attention share: sizes of packed blocks, and which keys a block of
+// queries sees.
 #pragma once
 
 #include <vector>
@@ -43,7 +44,7 @@ struct Visibility {
 void look(const AttentionProblem& problem, const BlockSegments& segments, int64_t row, int64_t query_block,
           int64_t key_block, Visibility& out);
 
-// The blocks of keys [first, last] that a block of queries may see, judged by positions only.
+// The blocks of keys [first, last] that a block of queries may see, according to positions only.
 struct BlockRange {
   int64_t first, last;
 };

@@ -64,13 +64,13 @@ std::optional<Site> read(const CompositeSite& site) {
   return out;
 }
 
-// Scratch memory is a result that nothing reads, so that the compiler allocates and reuses it like other memory. It is
-// part of the compiler's temporaries, so the cost states no workspace.
+// The call returns its scratch memory as a result that nothing reads. So the compiler allocates and reuses it like
+// other memory. It is part of the compiler's temporaries, so the cost states no workspace.
 Shape scratch(int64_t bytes) {
   return {DType::kU8, {bytes}};
 }
 
-// Only o has a cotangent; log-sum-exp is not a result of the composite.
+// Only o has a cotangent, because log-sum-exp is not a result of the composite.
 Tensors gradient(const Site& site, const VjpArgs& args) {
   Tensors cotangents(args.operands.size());
   const Tensor& d_o = args.cotangents[0];

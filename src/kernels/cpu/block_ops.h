@@ -56,15 +56,15 @@ struct BlockOps {
   // of `row_words` words (a multiple of 16) for each word along the width. An odd width is padded.
   void (*pack_turned)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
                       Word* to);
-  // c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k], or
-  // a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
+  // Computes c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k],
+  // or a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
   void (*product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
                   int64_t b_row, float* c, int64_t c_row, bool accumulate);
 
   void (*transpose)(const Word* from, int64_t rows, int64_t columns, Word* to);
 
-  // Turns scores into weights exp(score - top), packed across in place, and updates the softmax. Weights are rounded
-  // to bf16 when `round` is true. Returns true when a correction is not 1.
+  // Turns scores into weights exp(score - top), packed across and stored in place of the scores, and updates the
+  // softmax. Weights are rounded to bf16 when `round` is true. Returns true when a correction is not 1.
   bool (*softmax)(const ScoreBlock& block, const SoftmaxRows& rows, bool round);
   // Computes gradients from the rows' log-sum-exp and dot(o, do): `block.scores` become the gradients of the products
   // in f32, packed across; `weights` (same layout) contain do * v at first and then the probabilities. With pairs,
@@ -73,14 +73,15 @@ struct BlockOps {
   void (*softmax_gradient)(const ScoreBlock& block, const float* log_sum, const float* out_dot, float* weights,
                            Word* across, bool round);
 
-  // values[r][:] *= factor[r]
+  // Computes values[r][:] *= factor[r].
   void (*scale_rows)(float* values, int64_t rows, int64_t width, int64_t row, const float* factor);
-  // to[r][0:width] = from[r][0:width] * factor[r] in `dtype`, rows of `to` lying `stride` elements apart; no factor: 1.
+  // Computes to[r][0:width] = from[r][0:width] * factor[r] in `dtype`. The rows of `to` lie `stride` elements apart. A
+  // null factor means 1.
   void (*store_rows)(const float* from, int64_t from_row, const float* factor, int64_t rows, int64_t width, DType dtype,
                      int64_t stride, void* to);
-  // to[0:count] += from[0:count]
+  // Computes to[0:count] += from[0:count].
   void (*add)(const float* from, int64_t count, float* to);
-  // out[r] = dot of row r of x and row r of y.
+  // Computes out[r] = dot product of row r of x and row r of y.
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 
   int64_t row_step;  // `product` is fastest when m is a multiple of this

@@ -32,7 +32,7 @@ std::optional<LinearSite> read_linear(const CompositeSite& site) {
   if (!is_float(out.x) || !is_float(out.weight) || out.x.dims.size() != 3) return std::nullopt;
   out.rows.dims.resize(3);
   if (!out.rows.dims[2].empty()) return std::nullopt;
-  // Devices along an axis that does not split the rows would all compute the same product.
+  // If a mesh axis does not split the rows, all devices along it would compute the same product.
   if (out.x.elements() / shard_of(out.x, out.rows, site.mesh).elements() != site.mesh.size()) return std::nullopt;
   out.in = out.x.dims[2];
   out.out = out.weight.elements() / out.in;
@@ -69,7 +69,7 @@ Tensor call(const LinearSite& site, const ProductCall& p, const Tensor& a, const
       {a, b})[0];
 }
 
-// dx = dy w
+// Computes dx = dy w.
 Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& weight) {
   return call(site,
               {.m = rows,
@@ -83,7 +83,7 @@ Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, co
               dy, weight);
 }
 
-// dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its rows.
+// Computes dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its rows.
 Tensor weight_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& x) {
   const int64_t devices = site.mesh.size();
   Shape result{devices == 1 ? site.weight.dtype : DType::kF32, site.weight.dims};
@@ -130,7 +130,8 @@ std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
   if (!found) return std::nullopt;
   return [read = *found](const Tensors& inputs) -> Tensors {
     LinearSite site = read;
-    // A bf16 weight of an f32 product is widened while it is packed. An f32 one is rounded, as in the body.
+    // In an f32 product, a bf16 weight is widened while it is packed. In a bf16 product, an f32 weight is rounded
+    // first, as in the body.
     const Tensor weight = site.x.dtype == DType::kBF16 ? convert(inputs[1], DType::kBF16) : inputs[1];
     site.weight = weight.shape();
     const int64_t rows = shard_of(site.x, site.rows, site.mesh).elements() / site.in;

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kPanel = 64;      // columns of a panel; a multiple of what the tables multiply at once
 constexpr int64_t kDepth = 128;     // words along k that are multiplied at once
-constexpr int64_t kTileRows = 128;  // largest number of rows of a tile
+constexpr int64_t kTileRows = 128;  // largest number of rows in a tile
 constexpr int64_t kTilePanels = 2;
-constexpr int64_t kSmall = 1'000'000;  // as many multiplications as take about the time to wake a thread
+constexpr int64_t kSmall = 1'000'000;  // about as many multiplications as take the time to wake a thread
 
 int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -23,7 +23,7 @@ struct Plan {
   const BlockOps* ops;
   int64_t words;     // along k
   int64_t panels;    // of b
-  bool a_as_it_is;   // a is not packed, but read from the operand
+  bool a_as_it_is;   // a is not packed; the product reads the operand itself
   int64_t a_row;     // words from one row of a, packed or not, to the next
   int64_t a_words;   // of packed a
   int64_t row_step;  // rows that one task packs
@@ -49,7 +49,7 @@ int64_t panel_width(const MatrixProduct& p, int64_t panel) {
   return std::min(kPanel, quotient_up(p.n - panel * kPanel, 16) * 16);
 }
 
-// Packs rows [first, first + count) of b, in words, of one panel.
+// Packs rows [first, first + count) (in words) of one panel of b.
 void pack_panel(const MatrixProduct& p, const Plan& plan, int64_t panel, int64_t first, int64_t count, Word* to) {
   const int64_t width = panel_width(p, panel), column = panel * kPanel;
   const int64_t per_word = plan.ops->pairs ? 2 : 1, row = first * per_word;
@@ -62,8 +62,8 @@ void pack_panel(const MatrixProduct& p, const Plan& plan, int64_t panel, int64_t
                         width, to);
 }
 
-// Packs a part of a: when a is turned, its words [first, first + count) along k; otherwise its rows [first, first +
-// count).
+// Packs a part of a. When a is transposed ("turned"), these are its words [first, first + count) along k; otherwise its
+// rows [first, first + count).
 void pack_a(const MatrixProduct& p, const Plan& plan, int64_t first, int64_t count, Word* to) {
   if (p.a.turned) {
     const int64_t per_word = plan.ops->pairs ? 2 : 1, row = first * per_word;
@@ -98,7 +98,7 @@ void multiply_tile(const MatrixProduct& p, const Plan& plan, const Word* a, cons
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // An upper bound for all tables, with one element per word.
+  // An upper bound for every table of functions: it assumes one element per word.
   const int64_t b = quotient_up(product.n, kPanel) * kPanel * product.k;
   const bool a_packed = product.a.turned || product.a.dtype != DType::kF32;
   const bool native = product.a.dtype == DType::kF32;

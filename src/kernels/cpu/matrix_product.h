@@ -1,7 +1,7 @@
-// Defines matrix products on the CPU: c = a b, from operands that lie row by row or turned.
+// Defines matrix products on the CPU: c = a b, where each operand is stored row by row or transposed ("turned").
 //
-// b is packed into panels of a few vectors' width first. Elements are rounded once, when c is stored. Each element is a
-// sum in a fixed order, whatever the number of threads.
+// b is first packed into panels that are a few vectors wide. Elements are rounded once, when c is stored. Each element
+// is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Defines plugin_threads: a ParallelFor on the plugin's threads and on the calling thread.
+// Defines plugin_threads, which makes a ParallelFor from the plugin's threads and the calling thread.
 #pragma once
 
 #include "kernels/cpu/threads.h"

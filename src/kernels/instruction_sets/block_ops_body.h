@@ -68,7 +68,7 @@ inline float total(Floats x) {
   return folded(x, [](auto a, auto b) { return a + b; });
 }
 
-// e^x for x <= 88 to 2 ulp; 0 below -87. The method is that of Cephes' expf.
+// Returns e^x with an error of at most 2 ulp for x <= 88; returns 0 below -87. The method is that of Cephes' expf.
 inline Floats exponential(Floats x) {
   const Floats magic = spread(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats shifted = x * 1.44269504088896341F + magic;
@@ -92,7 +92,7 @@ inline Floats hyperbolic_tangent(Floats x) {
   return 1.0F - 2.0F / (exponential(x + x) + 1.0F);
 }
 
-// The bits of x rounded to bf16, in the upper half; the lower half is garbage.
+// Returns the bits of x rounded to bf16 in the upper half. The lower half is not defined.
 inline Ints rounded_bits(Floats x) {
   const Bits bits = (Bits)x;
   return (Ints)(bits + 0x7fff + ((bits >> 16) & 1));
@@ -109,7 +109,7 @@ inline float widened(uint16_t x) {
   word.pair = static_cast<uint32_t>(x) << 16;
   return word.f32;
 }
-// Rounds `low` and `high` to bf16 and combines them to words.
+// Rounds `low` and `high` to bf16 and combines them into words.
 inline Ints paired(Floats low, Floats high) {
   return ((rounded_bits(low) >> 16) & 0xffff) | (rounded_bits(high) & spread(static_cast<int32_t>(0xffff0000U)));
 }
@@ -148,7 +148,7 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
 }
 
-// The largest numbers of vectors and rows whose sums fit into registers together with the right operand's vectors.
+// The largest numbers of vectors and of rows for which the sums and the right operand's vectors fit into registers.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 2;
 constexpr int kPanelRows = 6;
 constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // with one vector
@@ -258,7 +258,7 @@ inline void turn(Ints (&rows)[kLanes]) {
   }
 }
 
-// The word of elements `i` and, with pairs, i + 1 of a row.
+// Returns the word with element i of a row and, with pairs, element i + 1.
 inline uint32_t word_at(const void* row, DType dtype, int64_t i, int64_t width) {
 #ifdef FETTLE_PAIRS
   (void)dtype;
@@ -272,7 +272,7 @@ inline uint32_t word_at(const void* row, DType dtype, int64_t i, int64_t width) 
 #endif
 }
 
-// The kLanes words from element `i` of a row on.
+// Returns kLanes words, starting at element i of a row.
 inline Ints words_at(const void* row, DType dtype, int64_t i) {
 #ifdef FETTLE_PAIRS
   (void)dtype;

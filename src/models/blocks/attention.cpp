@@ -17,7 +17,8 @@ struct Keys {
   Tensor segments_BS;
 };
 
-// One block of queries over all `keys`. `index` has the queries' places, i32 [T], or [B, T] when rows differ.
+// Computes one block of queries over all `keys`. `index` is the place of each query in its row: i32 [T], or [B, T] when
+// rows differ.
 Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_BT, const Keys& keys,
               const AttentionOptions& options) {
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), n = q_BTNH.dim(2), h = q_BTNH.dim(3);
@@ -27,7 +28,7 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
       q_BTKGH, keys.k_BSKH,
       {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}}, DType::kF32);
   Tensor scores_BKTGS = soft_cap(products * options.scale, options.softcap);
-  const bool alike = index.rank() == 1;  // in all rows
+  const bool alike = index.rank() == 1;  // all rows have the same places
   const Tensor distance =
       alike ? expand(index, 1) - expand(keys.index_S, 0) : expand(index, 2) - reshape(keys.index_S, {1, 1, s});
   if (!options.slopes.empty()) {
@@ -58,7 +59,7 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
   return reshape(transpose(out_BKTGH, {0, 2, 1, 3, 4}), {b, t, n, keys.v_BSKH.dim(3)});
 }
 
-// [B, T, ...] -> [T / block, B, block, ...], and back.
+// Turns [B, T, ...] into [T / block, B, block, ...], and back.
 Tensor to_blocks(const Tensor& x, int64_t block) {
   Dims split{x.dim(0), x.dim(1) / block, block}, order{1, 0, 2};
   for (int64_t i = 2; i < x.rank(); ++i) {
@@ -102,7 +103,7 @@ Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T,
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
 }
 
-// The composite's body: q, k, v, segments and, if there is one, the window.
+// The body of the composite. Its inputs are q, k, v, segments and, if there is one, the window.
 Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions options, int64_t block, bool scores_again) {
   const Tensor &q_BTNH = inputs[0], &segments_BT = inputs[3];
   if (inputs.size() > 4) options.window = inputs[4];
@@ -153,7 +154,8 @@ std::vector<double> alibi_slopes(int64_t heads) {
   std::vector<double> out;
   for (int64_t i = 1; i <= power; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(power)));
-  // The heads beyond a power of two take every second slope of the sequence for twice as many heads.
+  // With a number of heads that is not a power of two, the remaining heads take every second slope of the sequence for
+  // twice as many heads.
   for (int64_t i = 0; power + i < heads; ++i)
     out.push_back(std::exp2(-8.0 * static_cast<double>(2 * i + 1) / static_cast<double>(2 * power)));
   return out;
@@ -175,7 +177,7 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     const Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     return attend(q_BTNH, index, full(1, {DType::kI32, {b, t}}), keys, options);
   }
-  if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel computes these
+  if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) {  // no kernel supports these
     std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, f.segments};
     if (options.window) inputs.push_back(options.window);
     return attention_body(inputs, options, f.attention_block, f.remat.scores_again);

@@ -6,7 +6,7 @@
 
 namespace fettle {
 
-// Queries, keys and values by head. H of the values may differ from that of queries and keys.
+// Queries, keys and values, divided into heads. The values may have another H than queries and keys.
 struct Heads {
   Tensor q_BTNH, k_BTKH, v_BTKH;
 };
@@ -25,8 +25,9 @@ struct AttentionOptions {
 // The slopes of Press et al., "Train Short, Test Long", for any number of heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
-// q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document; with a causal
-// mask, only those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+// Attention of q_BTNH over k_BTKH and v_BTKH; returns [B, T, N, H]. The softmax is computed in f32. A query sees the
+// keys of its own document; with a causal mask, only the keys at or before its position. With a cache, new keys are
+// written at f.cache->filled and a query sees all keys that the cache holds.
 //
 // Without a cache and sinks this is the composite "attention" of q, k, v, f.segments and, if there is one, the window,
 // with the options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its

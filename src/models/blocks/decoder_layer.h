@@ -24,21 +24,21 @@ class Decoder {
   Heads rotate(const Layer& layer, const Heads& heads) const;    // applies the layer's rope, if it has one
   // Returns the values that the queries see, [B, T, N H].
   Tensor seen_values(const Layer& layer, const Heads& heads, LayerCache* cache) const;
-  // The same, after the linear layer `output`.
+  // Does the same as seen_values, followed by the linear layer `output`.
   Tensor attend(const Layer& layer, const Heads& heads, LayerCache* cache,
                 const std::string& output = "self_attn.o_proj") const;
-  // All three steps, with norms on the heads of q and k where the config has them.
+  // Computes all three steps, with norms on the heads of q and k if the config has them.
   Tensor attention(const Layer& layer, const Tensor& x_BTD, LayerCache* cache) const;
 
-  // Returns the norm of all heads together: x_BTNH as vectors of N H values.
+  // Returns the norm over all heads together: it treats x_BTNH as vectors of N H values.
   Tensor norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x_BTNH) const;
 
-  // The MLP, or the layer's experts with the shared one.
+  // Computes the MLP, or the layer's experts with the shared expert.
   Tensor mlp(const Layer& layer, const Tensor& x_BTD) const;
 
  private:
   Tensor shared_expert(const Layer& layer, const Tensor& x_BTD) const;
-  // The settings that differ from layer to layer are chosen inside the loop over the layers.
+  // These settings differ from layer to layer, so they are chosen inside the loop over the layers.
   Tensor window_of(const Layer& layer) const;  // null when no layer has a window
   Rope rope_of(const Layer& layer, const Tensor& window) const;
 

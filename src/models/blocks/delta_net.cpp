@@ -1,4 +1,4 @@
-// Legend of this file: X chunks, C positions of a chunk; N heads, K and H dims of a head's keys and values.
+// Letters for dims in this file: X chunks, C positions of a chunk; N heads, K and H dims of a head's keys and values.
 #include "models/blocks/delta_net.h"
 
 #include "graph/ops.h"
@@ -28,9 +28,8 @@ Tensor product_of(const Tensor& a, const Tensor& b, bool b_transposed = false) {
                       .rhs_contracting = {b_transposed ? rows + 1 : rows}});
 }
 
-// Returns the inverse of I + L for the strictly lower triangular part L of a matrix. With X the inverses of the
-// diagonal blocks, the inverse of a block of twice the size is X - X L' X, where L' is the part of L below the two
-// blocks.
+// Returns the inverse of I + L for the strictly lower triangular part L of a matrix. If X holds the inverses of two
+// diagonal blocks, the inverse of the block that contains both is X - X L' X, where L' is the part of L between them.
 Tensor inverse_of_unit_lower(const Tensor& lower) {
   const int64_t size = lower.dim(-1);
   Tensor inverse = broadcast_to(pairs_where(size, [](int64_t i, int64_t j) { return i == j; }), lower.dims());
@@ -91,8 +90,8 @@ DeltaRule gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v, co
   Tensor segments = segments_BT;
   if (missing > 0) segments = concatenate({segments, broadcast_to(slice(segments, 1, t - 1, t), {b, missing})}, 1);
   const Tensor of_chunk = reshape(segments, {b, 1, chunks, chunk});
-  const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // the document of each chunk's last position
-  const Tensor ahead =                                       // the document of the position before a chunk
+  const Tensor last = slice(of_chunk, 3, chunk - 1, chunk);  // document number at each chunk's last position
+  const Tensor ahead =                                       // document number before each chunk
       concatenate({slice(slice(of_chunk, 3, 0, 1), 2, 0, 1), slice(last, 2, 0, chunks - 1)}, 2);
 
   const Tensor queries = split(q), keys = split(k), values = split(v), rates = split(beta);

@@ -1,7 +1,7 @@
 // Defines the gated delta rule, a linear attention whose state is a matrix per head, and the short convolution before
 // it. Sources: Yang et al. 2024, "Gated Delta Networks"; transformers/models/qwen3_next.
 //
-// Documents of a row do not see each other: the state and the convolution start again at each document.
+// Documents in one row do not influence each other: the state and the convolution start again at each document.
 #pragma once
 
 #include "models/blocks/layers.h"

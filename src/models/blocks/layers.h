@@ -16,8 +16,8 @@ struct ProductForm {
   bool transposed = false;  // the weight is [I, O..]
   bool in_f32 = false;      // the result is f32, else of x's dtype
 };
-// Returns x_..I times weight [O.., I], which is converted to x's dtype first. For x_BTI this is the composite "linear".
-// Without `rules`, no input is split.
+// Returns x_..I times weight [O.., I]. The weight is converted to x's dtype first. For x_BTI this is the composite
+// "linear". Without `rules`, no input is split.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
 // Applies a layer's `module`: x_..I times `module`.weight [O.., I], plus its bias if it has one, plus the adapter's
@@ -43,8 +43,8 @@ Tensor activation(const std::string& name, const Tensor& x);
 // Returns log(1 / (1 + exp(-x))) without overflow and with the right slope at 0.
 Tensor log_sigmoid(const Tensor& x);
 
-// Returns the embeddings of the ids times the model's embedding scale, in f.compute and with the residual stream's
-// sharding.
+// Returns the embeddings of the ids times the model's embedding scale, in the dtype f.compute and with the residual
+// stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 
 }  // namespace fettle

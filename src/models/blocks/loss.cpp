@@ -8,7 +8,7 @@
 namespace fettle {
 namespace {
 
-// Returns the positions per chunk, c. Every device takes the same part of them, a divisor of T / sp, and the chunk's
+// Returns the positions per chunk, c. Every device takes an equal part of them, and c / sp divides T / sp. The chunk's
 // logits fit the budget (bytes on one device).
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
@@ -22,8 +22,8 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   return sp;
 }
 
-// Cuts [B, T, ...] into [T / c, B, c, ...]; each chunk takes an equal share from every sp part. from_chunks()
-// reverses it.
+// Cuts [B, T, ...] into [T / c, B, c, ...]; each chunk takes an equal share from the part of every device of sp.
+// from_chunks() reverses it.
 Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
   const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
   Dims split{b, sp, n, chunk / sp}, order{2, 0, 1, 3}, merged{n, b, chunk};
@@ -65,14 +65,15 @@ ChunkLoss chunk_loss(const Tensor& logits_BCV, const Tensor& targets_BC) {
           select(expand(trained, 2), weight / total - one_hot, zero), weight / total, trained};
 }
 
-// Returns the entropy of the most likely `most` tokens among themselves, [B, C].
+// Returns the entropy of the distribution over only the `most` most likely tokens, [B, C].
 Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   const Tensor zero = constant(0, DType::kF32);
   const Tensor top = expand(reduce_max(logits_BCV, {-1}), -1);
   const Tensor x = logits_BCV - top;
   const Tensor none = zeros_like(reduce_max(x, {-1}));
   const Tensor lowest = constant(-1e30, DType::kF32);
-  // Each turn takes the largest value below those taken before, as often as it occurs and there is room.
+  // Each turn takes the largest value below those taken before. It takes all equal values, as long as fewer than `most`
+  // were taken.
   const std::vector<Tensor> carries{none + 1.0, none + static_cast<double>(most), none, none};
   const ScanStep out =
       scan(most, carries, {}, [&](const Tensor&, const std::vector<Tensor>& c, const std::vector<Tensor>&) -> ScanStep {
@@ -85,7 +86,7 @@ Tensor top_entropy(const Tensor& logits_BCV, int64_t most) {
   return log(out.carries[2]) - out.carries[3] / out.carries[2];
 }
 
-// One chunk of the loss that is trained, by token, and its slope by the logits.
+// For one chunk: the trained loss of each token, and its derivative with respect to the logits.
 struct ChunkObjective {
   Tensor losses_BC, slope_BCV;
 };

@@ -20,9 +20,9 @@ struct TokenObjective {
   };
   Weight weight = Weight::kOne;
   double power = 1;
-  // A term near * KL(q | p) per trained token, where q is what another model predicts. Source: ASFT, Zhu 2025.
+  // Adds a term near * KL(q | p) per trained token, where q is the prediction of another model. Source: ASFT, Zhu 2025.
   double near = 0;
-  Tensor other_BTD, other_head_VD;  // that model's hidden states and head; null: no such term
+  Tensor other_BTD, other_head_VD;  // the other model's hidden states and head; null: no such term
 };
 
 struct LossOptions {
@@ -37,8 +37,8 @@ struct LossOptions {
 TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const Tensor& head_VD, const Tensor& targets_BT,
                      const LossOptions& options);
 
-// Returns the head [V, D] that computes the logits. Where the family normalises the head (normalised_head), each
-// token's vector has length 1.
+// Returns the head [V, D] that computes the logits. If the family normalises the head (normalised_head), each token's
+// vector has length 1.
 Tensor head_of(const Model& model, const Weights& weights);
 // Returns the f32 logits [.., V] of hidden states [.., D].
 Tensor logits(const Forward& f, const Tensor& hidden, const Tensor& head_VD);

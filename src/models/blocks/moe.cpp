@@ -2,10 +2,10 @@
 // the blocks gathers a block's tokens and its expert's weights, and adds the result to the tokens. The number of blocks
 // is known only after routing. It has an upper bound, and the loop ends after the blocks that are used.
 //
-// Devices are leading dims of every array in that loop (P in this file's legend: devices of the batch, of sp, of ep, of
-// tp). The loop therefore runs without communication: tokens are gathered along ep before it, and results are summed
-// over ep and tp after it. More legend: n tokens of one device, k experts of a token, S = n k, E experts, R experts of
-// one device, Z tokens of a block.
+// Every array in that loop has leading dims that number the devices along the batch axes, sp, ep and tp. They are
+// called device dims, and P in shapes. The loop therefore runs without communication: tokens are gathered along ep
+// before it, and results are summed over ep and tp after it. Other letters: n tokens of one device, k experts of a
+// token, S = n k, E experts, R experts of one device, Z tokens of a block.
 #include "models/blocks/moe.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSmallestBlock = 8, kLargestBlock = 256;
 
-// The dims of x_BTD with device dims in front.
+// Adds device dims in front of the dims of x_BTD.
 class DeviceDims {
  public:
   DeviceDims(const Forward& f, const Tensor& x_BTD) : sharding_(f.sharding) {
@@ -62,7 +62,8 @@ class DeviceDims {
   }
 
  private:
-  // A dim that does not divide by its devices is not split (such as a batch of one row while generating).
+  // Adds the dim of a mesh axis. A dim that is not divisible by the number of devices is not split (such as a batch of
+  // one row during generation).
   void add(const char* axis, int64_t devices, int64_t dim) {
     const bool divides = dim % devices == 0;
     sizes_.push_back(divides ? devices : 1);
@@ -99,7 +100,7 @@ Tensor running_sum(Tensor x, int64_t dim) {
   return x;
 }
 
-// Converts to i32. f32 counts exactly only up to 2^24.
+// Converts to i32, because f32 counts exactly only up to 2^24.
 Tensor to_i32(const Tensor& x) {
   return convert(x, DType::kI32);
 }
@@ -108,8 +109,8 @@ Tensor places_of(const Dims& dims, int64_t dim) {
   return iota({DType::kI32, dims}, dim);
 }
 
-// Returns the inclusive running sum of zeros and ones in i32 along the last dim but one, which may be long. Within
-// chunks it multiplies by a triangular matrix.
+// Returns the inclusive running sum of zeros and ones, in i32, along the second-last dim, which may be long. Within a
+// chunk it multiplies by a triangular matrix.
 Tensor running_count(const Tensor& x) {
   constexpr int64_t kChunk = 64;
   const int64_t dim = x.rank() - 2, length = x.dim(dim), last = x.dim(-1);
@@ -146,8 +147,8 @@ struct Largest {
 
 constexpr double kNever = -1e30;
 
-// Returns the `count` largest values, the largest first; of equal ones the first. kNever marks those that are out of
-// question.
+// Returns the `count` largest values, the largest first; the first of equal values comes first. Values of kNever cannot
+// be chosen.
 std::vector<Largest> largest_of(Tensor values, int64_t count) {
   values = stop_gradient(values);
   const Tensor place = counting(values.dims(), values.rank() - 1), end = number(values.dim(-1));
@@ -203,7 +204,8 @@ Tensor router_logits(const Forward& f, const Layer& layer, const Tensor& x_nD) {
   return convert(y, DType::kF32);
 }
 
-// Returns the experts of each token with the best scores. Of equal ones the one with the lower number comes first.
+// Returns the experts with the best scores for each token. Of experts with equal scores, the one with the lower number
+// comes first.
 Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& mask_n1) {
   const ModelConfig& c = f.config;
   const Tensor logits = router_logits(f, layer, x_nD);
@@ -232,7 +234,8 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   return {concatenate(experts, -1), of_all};
 }
 
-// Blocks of one expert's tokens, which the loop slices. Dims: the block's number, then 3 device dims.
+// Blocks of tokens, which the loop slices. All tokens of a block go to one expert. Dims: the block's number, then 3
+// device dims.
 struct Blocks {
   Tensor tokens_Z;   // i32; n for places without a token
   Tensor weights_Z;  // f32, from the router
@@ -250,7 +253,7 @@ int64_t block_size(const ModelConfig& c, int64_t s) {
 Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes& routes) {
   const int64_t n = devices.tokens(), k = c.experts_per_token, s = n * k, r = c.num_experts / devices.size(2);
   const int64_t z = block_size(c, s);
-  // A token goes to an expert at most once.
+  // A token is sent to the same expert at most once.
   const int64_t count = (n * std::min(k, r) + r * (z - 1)) / z, places = count * z;
   internal_check(std::max(s, places) < int64_t{1} << 31,
                  "one device sends {} tokens to experts; int32 cannot count them", s);
@@ -267,7 +270,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   const Tensor filled = blocks_for(reshape(slice(so_far, 3, s - 1, s), dims({r})));  // by expert
   const Tensor ends = running_sum(filled, 3);
   const Tensor starts = (ends - filled) * static_cast<double>(z);
-  // -1 for the experts of another device.
+  // -1 for experts that another device stores.
   const Tensor place = reduce_sum(to_i32(sent) * (so_far + expand(starts, 3)), {-1}) - 1.0;
 
   const Tensor zero = constant(0, DType::kI32);
@@ -287,7 +290,7 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
   auto by_block = [&](const Tensor& x, int64_t width) {
     return transpose(reshape(x, dims({count, width})), {3, 0, 1, 2, 4});
   };
-  // The maximum is taken in f32. Beyond the numbers that f32 holds exactly, the loop runs all blocks.
+  // The maximum is taken in f32. If the numbers are too large for f32 to hold exactly, the loop runs all blocks.
   const Tensor last = convert(slice(ends, 3, r - 1, r), DType::kF32);
   const Tensor used = count < int64_t{1} << 24 ? to_i32(reduce_max(last, {0, 1, 2, 3}))
                                                : constant(static_cast<double>(count), DType::kI32);
@@ -298,8 +301,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
           .count = count};
 }
 
-// Lays the weights of all experts [E, O, I] out as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2); 0
-// splits none.
+// Arranges the weights of all experts [E, O, I] as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2); 0
+// means that it splits no dim.
 Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
   const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
   if (split_dim == 0) {
@@ -333,8 +336,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // The layer gate or up, whose outputs tp splits. The two share lora_B: `half` is 0 for the gate's part and 1 for
-  // up's.
+  // Returns the layer gate or up, whose outputs tp splits. The two layers share lora_B: `half` is 0 for the gate's part
+  // and 1 for up's part.
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.hidden_size, rows(module + ".weight", 1), {}, {}};
@@ -344,7 +347,8 @@ class ExpertLinears {
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // The fused layer gate_up. Each device of tp has the gate's and up's outputs of its share, in the order of the whole.
+  // Returns the fused layer gate_up. Each device of tp has its share of the gate's outputs and of up's outputs, in the
+  // order of the fused weight.
   ExpertLinear gate_up() const {
     const ExpertNames& names = f_.config.experts;
     const int64_t d = f_.config.hidden_size, e = f_.config.num_experts, inner = f_.config.expert_size;
@@ -361,7 +365,7 @@ class ExpertLinears {
     out.scale = f_.expert_lora->gate_up_scale;
     return out;
   }
-  // The layer down, whose inputs tp splits.
+  // Returns the layer down, whose inputs tp splits.
   ExpertLinear down(const std::string& module) const {
     const bool fused = f_.config.experts.fused(), in_first = f_.config.experts.in_first;
     const int64_t d = f_.config.hidden_size, t = devices_.size(3);
@@ -382,8 +386,8 @@ class ExpertLinears {
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
   }
-  // Joins the two dims of outputs of gate_up, [F, 2] or [2, F] at `dim`, so that equal parts of the result belong to
-  // the devices of tp.
+  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F], in such an order that equal parts of the result
+  // belong to the devices of tp.
   Tensor outputs_by_device(const Tensor& x, int64_t dim) const {
     const int64_t t = devices_.size(3), inner = f_.config.expert_size;
     Dims joint = x.dims();
@@ -432,7 +436,7 @@ void add_expert_params(ParamList& list, const ModelConfig& c) {
   if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kCorrection, Init::kZeros);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
   if (c.experts.fused()) {
-    // Adds gate_up, or its bias, whose outputs lie before or after the other dims.
+    // Adds gate_up or its bias. `before` and `after` are the dims before and after the outputs.
     auto add = [&](const std::string& name, const Dims& before, const Dims& after, Role role) {
       Dims dims{e};
       LogicalAxes axes{"experts"};

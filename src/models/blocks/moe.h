@@ -15,12 +15,13 @@ void add_expert_params(ParamList& list, const ModelConfig& config);
 // Returns the mixture's result for x_BTD. Adds the routing statistics to f.router unless that is null.
 Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);
 
-// Returns how many blocks of tokens the experts of one device compute in a layer when the `rows` x `length` tokens of a
-// micro-batch (over all devices) spread evenly over all experts. In a program, the router decides how many blocks the
-// loop runs.
+// Returns how many blocks of tokens the experts of one device compute in a layer, if the `rows` x `length` tokens of a
+// micro-batch (over all devices) are spread evenly over all experts. In a program, the router decides how many blocks
+// the loop runs.
 int64_t balanced_blocks(const ModelConfig& config, const MeshAxes& mesh, int64_t rows, int64_t length);
 
-// Each token fills `experts_per_token` slots, one after another. Returns the token of each of `slots` (i32).
+// Each token fills `experts_per_token` slots, one after another. Returns the number of the token to which each slot of
+// `slots` (i32) belongs.
 Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token);
 
 // Returns the initial value of Forward::router: zeros.

@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// Returns the dim that turns `turns` times in the positions of the original context, as a real number.
+// Returns the dim (as a real number) that makes `turns` full turns over the positions of the original context.
 double dim_that_turns(const RopeParameters& rope, int64_t rotary_dim, double turns) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   return static_cast<double>(rotary_dim) * std::log(context / (turns * 2 * std::numbers::pi)) /

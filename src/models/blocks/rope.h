@@ -1,4 +1,5 @@
-// Defines rotary embedding of queries and keys. Source: RoFormer; scalings as in transformers/modeling_rope_utils.py.
+// Defines rotary embedding of queries and keys. Source: RoFormer; the ways of scaling follow
+// transformers/modeling_rope_utils.py.
 #pragma once
 
 #include "models/config.h"
@@ -12,11 +13,11 @@ struct Rope {
   bool interleaved = false;
 };
 
-// longrope has factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each row's
-// document; when it is null, each row's largest position + 1 is used.
+// longrope has different factors for short and for long documents. `lengths_B` (i32) has the number of tokens of each
+// row's document; when it is null, each row's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
-// Rotates the first R dims of x and leaves the rest: dims i and i + R / 2 turn by angle i; interleaved, dims 2i and
-// 2i + 1.
+// Rotates the first R dims of x and leaves the others as they are. Dims i and i + R / 2 turn by angle i; with
+// `interleaved`, dims 2i and 2i + 1 do.
 Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 }  // namespace fettle

@@ -8,11 +8,11 @@
 namespace fettle {
 namespace {
 
-// A stack's slices for one group of layers.
+// The slices of one stacked parameter for one group of layers.
 struct GroupStack {
   const Param* param;
   std::string name;              // within a layer
-  std::vector<int64_t> offsets;  // the layers of a period that have the parameter
+  std::vector<int64_t> offsets;  // which layers of a period have the parameter
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, offsets, ...]
 };
 
@@ -57,7 +57,7 @@ class Layers {
  public:
   Layers(Forward& f, const LayerBody& body) : f_(f), body_(body) {}
 
-  // Computes the `offset`th layer of the period number `trip` (i32) from its weights.
+  // Computes layer number `offset` of period number `trip` (i32) from its weights.
   ScanStep one(const LayerGroup& group, const Tensor& trip, int64_t offset, const std::vector<GroupStack>& stacks,
                const std::vector<Tensor>& carried, const std::vector<Tensor>& weights) {
     auto at = [&](int64_t each, int64_t first) {

@@ -13,9 +13,10 @@ namespace fettle {
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
 
-// Runs `body(layer, x, cache)` over all layers, one scan for each group of them (layer_groups.h). A scan's body has the
-// code of one period. The body sees from a layer's weights which kind of layer it is. Each layer is rematerialised by
-// itself. With f.cache, the body gets the layer's part of the cache.
+// Runs `body(layer, x, cache)` over all layers, with one scan for each group of layers (layer_groups.h). A group
+// repeats the same sequence of layers, its period. A scan's body has the code of one period. `body` can see from the
+// weights of `layer` which kind of layer it is. Each layer is rematerialised by itself. With f.cache, the body gets the
+// layer's part of the cache.
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body);
 
 }  // namespace fettle

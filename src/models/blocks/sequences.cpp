@@ -5,7 +5,7 @@
 namespace fettle {
 namespace {
 
-// Returns bool [.., T, S]: whether a position belongs to a row.
+// Returns bool [.., T, S]: whether each position belongs to each row.
 Tensor belongs(const Tensor& numbers, int64_t rows) {
   return compare(expand(numbers, numbers.rank()), "EQ", iota({DType::kI32, {rows}}, 0) + 1.0);
 }

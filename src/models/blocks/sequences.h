@@ -1,4 +1,5 @@
-// Defines ops over the rows of data in a micro-batch, where several rows may share a line.
+// Defines ops over the rows of data in a micro-batch. Several rows may share a line, which is one row of the
+// micro-batch's arrays.
 //
 // `numbers` is i32 [.., T]: the number of the row that each position belongs to, from 1; 0 in padding. The values of
 // rows are [S], in the order of the rows' numbers; rows that are not in the micro-batch count as empty.

@@ -21,7 +21,7 @@ const HloInstruction& operand(const HloComputation& computation, const HloInstru
   return computation.instructions[instruction.operands[i]];
 }
 
-// Returns the bytes of `position`'s result that the rest of a fused computation reads.
+// Returns how many bytes of `position`'s result the later instructions of a fused computation read.
 double read_bytes(const HloModule& module, const HloComputation& computation, int position) {
   const double whole = computation.instructions[position].bytes();
   double bytes = 0;
@@ -50,7 +50,7 @@ double read_bytes(const HloModule& module, const HloComputation& computation, in
   return std::min(bytes, whole);
 }
 
-// Returns the bytes that a fused computation writes for `instruction`, its root or a part of its root.
+// Returns the bytes that a fused computation writes for `instruction`, which is its root or a part of its root.
 double written_bytes(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
   if (instruction.opcode == "tuple") {
     double bytes = 0;
@@ -78,7 +78,7 @@ double dot_flops(const HloArray& result, const HloArray& lhs, const Dims& contra
   return flops;
 }
 
-// Adds the FLOPs of a product. `widest` is the wider of its factors.
+// Adds the FLOPs of a product. `widest` is the factor whose dtype has more bits.
 void add_flops(Cost& cost, double flops, const HloArray& widest) {
   const bool float8 = widest.bits == 8 && widest.dtype.starts_with('f');
   (widest.bits > 16 ? cost.flops_f32 : float8 ? cost.flops_f8 : cost.flops_bf16) += flops;
@@ -143,7 +143,7 @@ bool add_library_flops(const HloComputation& computation, const HloInstruction& 
   return false;
 }
 
-// Adds the FLOPs of the instruction. For a fusion, adds those of the fused instructions.
+// Adds the FLOPs of the instruction. For a fusion, adds the FLOPs of the fused instructions.
 void add_arithmetic(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
                     Cost& cost) {
   if (instruction.opcode == "fusion") {

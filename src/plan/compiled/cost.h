@@ -9,8 +9,8 @@
 namespace fettle {
 
 struct Cost {
-  // Floating-point operations of matrix products and convolutions, by the width of the factors; a multiplication and an
-  // addition count as two. Other arithmetic is not counted, because memory limits it.
+  // Floating-point operations of matrix products and convolutions, separated by the bits of the factors; a
+  // multiplication and an addition count as two. Other arithmetic is not counted, because memory limits it.
   double flops_f32 = 0;     // factors of more than 16 bits
   double flops_bf16 = 0;    // factors of 16 bits
   double flops_f8 = 0;      // float factors of 8 bits
@@ -22,15 +22,15 @@ struct Cost {
 
 // Returns the cost of one execution. It is zero for instructions that only rename or forward values (bitcast, tuple,
 // parameter, ...), and for those that call other computations in sequence (while, call, conditional, async-start),
-// because the called computations have their own costs. A fusion reads only the slices that it takes of a parameter,
-// and a dynamic-update-slice writes only its update, in place.
+// because the called computations have their own costs. If a fusion slices a parameter, it reads only these slices, and
+// a dynamic-update-slice writes only its update, in place.
 Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
-// Returns the bytes that one execution reads of its i-th operand: for a slice only the slice, for an in-place update
-// nothing.
+// Returns how many bytes of the i-th operand one execution reads. A slice reads only its elements; an in-place update
+// does not read the updated array.
 double bytes_read(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction,
                   size_t i);
-// Returns the bytes that one execution writes: for an in-place update only the update.
+// Returns how many bytes one execution writes. An in-place update writes only the updated elements.
 double bytes_written(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction);
 
 }  // namespace fettle

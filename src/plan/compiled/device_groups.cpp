@@ -28,7 +28,7 @@ Dims to_dims(const Repeated& values) {
   return Dims(values.begin(), values.end());
 }
 
-// Returns 0, 1, 2, ... as a box of `sizes`, transposed by `order` and flattened.
+// Returns the numbers 0, 1, 2, ... as an array of `sizes`, transposed by `order` and flattened.
 std::vector<int64_t> transposed_iota(const Dims& sizes, Dims order) {
   const int64_t count = device_count(sizes);
   if (order.empty()) {

@@ -145,8 +145,8 @@ HloComputation read_computation(const hlo::Module& module, const hlo::Computatio
   return to;
 }
 
-// Throws unless each computation calls only earlier ones and each instruction uses only earlier ones. This guarantees
-// that every walk ends.
+// Throws unless each computation calls only earlier computations and each instruction uses only earlier instructions.
+// This guarantees that every walk ends.
 void check_order(const HloModule& module) {
   for (size_t c = 0; c < module.computations.size(); ++c) {
     const std::vector<HloInstruction>& instructions = module.computations[c].instructions;
@@ -196,7 +196,7 @@ HloModule read_hlo(std::string_view bytes) {
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions) {
   std::vector<Executions> out(module.computations.size());
   out[module.entry].all = 1;
-  // Computations come before their callers, so this walks backwards.
+  // Computations come before the computations that call them, so this loop goes backwards.
   for (int c = static_cast<int>(module.computations.size()) - 1; c >= 0; --c) {
     if (out[c].all == 0) continue;
     for (const HloInstruction& instruction : module.computations[c].instructions) {

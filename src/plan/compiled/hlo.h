@@ -1,7 +1,7 @@
 // Defines HloModule: one device's compiled program, read from the compiler's output.
 //
 // Names and opcodes are spelled as in XLA ("all-gather", "fusion"). The module keeps only what the plan uses. Source of
-// the fields: XLA's service/hlo.proto and xla_data.proto; hlo.proto lists the ones that Fettle reads.
+// the fields: XLA's service/hlo.proto and xla_data.proto; hlo.proto lists the fields that Fettle reads.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct HloDot {
 struct HloInstruction {
   std::string name;
   std::string opcode;
-  std::string op_name;            // origin in the model: "grad/layers/self_attn.q_proj"; may be empty
+  std::string op_name;            // the part of the model it comes from: "grad/layers/self_attn.q_proj"; may be empty
   std::vector<HloArray> results;  // one result, or the elements of a tuple in order; nested tuples are flattened
   std::vector<int> operands;      // positions in the computation
   std::vector<int> called;        // positions in HloModule::computations
@@ -44,7 +44,7 @@ struct HloInstruction {
   int64_t tuple_index = 0;        // for a get-tuple-element
   std::vector<int64_t> dimensions;
   HloDot dot;
-  int64_t convolution_outputs = -1;  // for a convolution: which of the kernel's dims is the output features
+  int64_t convolution_outputs = -1;  // for a convolution: the kernel's dim of output features
   int64_t trip_count = -1;           // for a while; -1: the compiler does not know it
   std::string fusion_kind;           // "kLoop", "kCustom", ...
   std::string custom_call_target;
@@ -78,16 +78,16 @@ struct HloModule {
 };
 
 // How often a step runs a computation, and how many of these runs are asynchronous (started and awaited later). Runs
-// are multiplied by the trip counts of the surrounding loops; an unknown trip count is taken as 1.
+// are multiplied by the trip counts of the surrounding loops; an unknown trip count counts as 1.
 struct Executions {
   double all = 0, asynchronous = 0;
 };
-// Returns the executions of each of the module's computations. Computations that only fusions call have none, unless
-// `into_fusions`.
+// Returns the executions of each of the module's computations. Computations that only fusions call have no executions,
+// unless `into_fusions` is true.
 std::vector<Executions> executions_of(const HloModule& module, bool into_fusions);
 
 // Reads CompiledProgram::optimized_program() of format "hlo_with_config" (an xla.HloModuleProtoWithConfig). Throws
-// DeviceError when the bytes are malformed, or when a part refers to one that does not exist.
+// DeviceError when the bytes are malformed, or when a part refers to a part that does not exist.
 HloModule read_hlo(std::string_view bytes);
 
 }  // namespace fettle

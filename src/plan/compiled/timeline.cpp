@@ -56,7 +56,7 @@ class Walk {
         devices_per_host_(devices_per_host),
         assumptions_(&assumptions) {}
 
-  // Advances the clock over the computation's instructions. Their seconds and bytes count `times` times.
+  // Advances the clock over the computation's instructions. Their seconds and bytes are multiplied by `times`.
   void run(int computation, double times) {
     const HloComputation& here = module_->computations[computation];
     std::map<int, End> ends;  // ends of started transfers, keyed by the position of their start
@@ -165,7 +165,7 @@ class Walk {
     return {queue.back().end, carrier};
   }
 
-  // Returns the end of what an instruction starts. Work that is not a transfer ends immediately.
+  // Returns the end of the work that an instruction starts. Work that is not a transfer ends immediately.
   End start(const HloComputation& computation, const HloInstruction& instruction, double times) {
     if (const auto transfer = transfer_at(computation, instruction)) return begin(*transfer, times, instruction);
     if (const HostCopy copy = host_copy_of(*module_, computation, instruction); copy.any())
@@ -187,7 +187,7 @@ class Walk {
     return end;
   }
 
-  // Returns the position of the start that belongs to a done or an update.
+  // Returns the position of the start instruction that belongs to a done or update instruction.
   static int start_of(const HloComputation& computation, int position) {
     while (computation.instructions[position].opcode == "async-update" &&
            !computation.instructions[position].operands.empty())
@@ -195,8 +195,8 @@ class Walk {
     return position;
   }
 
-  // Makes the device wait. Transfers of the awaited carrier that run meanwhile are exposed for that time. Transfers of
-  // other carriers stay hidden.
+  // Makes the device wait until `end`. The transfers that the awaited carrier runs during this time count as exposed.
+  // Transfers of other carriers stay hidden.
   void wait_until(const End& end, double times) {
     for (const Queued& transfer : queues_[end.carrier]) {
       const double exposed = std::min(end.moment, transfer.end) - std::max(now_, transfer.begin);
@@ -209,7 +209,8 @@ class Walk {
       while (!queue.empty() && queue.front().end <= now_) queue.pop_front();
   }
 
-  // Walks the first iteration with the transfers already under way, and counts all others like the second.
+  // Simulates the first iteration while earlier transfers are still running, and counts every other iteration like the
+  // second.
   void run_loop(const HloInstruction& loop, double times) {
     const bool experts = loop.op_name.ends_with("experts") && assumptions_->expert_blocks > 0;
     int64_t trips = loop.trip_count;
@@ -254,12 +255,12 @@ class Walk {
 std::vector<std::string> describe(const Assumptions& assumptions) {
   std::vector<std::string> out{
       fmt::format("matrix products reach {:.0f}% of the data sheet's rate", 100 * assumptions.arithmetic_share),
-      fmt::format("memory reaches {:.0f}% of its bandwidth, links, network and the link to the host {:.0f}%",
+      fmt::format("memory reaches {:.0f}% of its bandwidth; links, network and the link to the host reach {:.0f}%",
                   100 * assumptions.memory_share, 100 * assumptions.link_share),
-      fmt::format("a kernel takes at least {:.0f} us, a collective {:.0f} us and its bytes",
+      fmt::format("a kernel takes at least {:.0f} us; a collective takes {:.0f} us plus the time for its bytes",
                   1e6 * assumptions.kernel_seconds, 1e6 * assumptions.transfer_seconds)};
   if (assumptions.expert_blocks > 0)
-    out.push_back(fmt::format("tokens spread evenly over the experts: {} blocks of them a layer and device",
+    out.push_back(fmt::format("tokens are spread evenly over the experts: {} blocks of tokens per layer and device",
                               assumptions.expert_blocks));
   return out;
 }

@@ -12,7 +12,7 @@
 
 namespace fettle {
 
-// The assumptions of the estimate in addition to the data sheet's figures.
+// The assumptions that the estimate makes in addition to the numbers of the data sheet.
 struct Assumptions {
   double arithmetic_share = 0.6;    // share of the peak rate that matrix products reach
   double memory_share = 0.8;        // share of the memory's bandwidth that kernels reach
@@ -24,7 +24,7 @@ struct Assumptions {
   int64_t expert_blocks = 0;
 };
 
-// Returns one sentence per assumption, with its figures.
+// Returns one sentence per assumption, with its numbers.
 std::vector<std::string> describe(const Assumptions& assumptions);
 
 // The time that one part of the model adds to a step.
@@ -52,19 +52,19 @@ struct Timeline {
   std::vector<std::string>
       unknown_loops;        // loops with unknown trip count, counted as one trip (not loops over experts)
   Assumptions assumptions;  // the assumptions of this estimate
-  std::vector<std::string> unknown_kernels;  // custom calls whose arithmetic is not known; only their memory is counted
+  std::vector<std::string> unknown_kernels;  // custom calls whose arithmetic is not known; only their memory counts
 };
 
-// Returns the seconds of a transfer over the target's links and network, each at its share of the data sheet's
-// bandwidth. Where links connect single pairs of devices (target.link_peers), a group uses only the links between its
-// own devices.
+// Returns the seconds of a transfer over the target's links and network. Each reaches its assumed share of the data
+// sheet's bandwidth. If links connect single pairs of devices (target.link_peers), a group uses only the links between
+// its own devices.
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions);
 
-// Walks the schedule. An instruction takes the longest of three times: its FLOPs at the dtype's rate, its bytes at the
-// memory's rate, a launch. Collectives, copies from the host and copies to the host have a queue each, which runs its
-// transfers one after the other. An asynchronous transfer runs in parallel with the instructions between its start and
-// its end; for any other transfer the device waits at once. Loops run their trip count; a conditional runs its longest
-// branch.
+// Simulates the schedule. An instruction takes the longest of three times: its FLOPs at the dtype's rate, its bytes at
+// the memory's rate, or a launch. Collectives, copies from the host and copies to the host each have a queue, which
+// runs its transfers one after the other. An asynchronous transfer runs in parallel with the instructions between its
+// start and its end; for any other transfer the device waits at once. A loop runs as often as its trip count; a
+// conditional runs its longest branch.
 Timeline estimate(const HloModule& module, const MeshAxes& mesh, const Target& target, int64_t devices_per_host,
                   const Assumptions& assumptions = {});
 

@@ -60,7 +60,7 @@ Transfer permute(const HloInstruction& instruction, const MeshAxes& mesh, int64_
     out.group = 2;
     if (source / devices_per_host != target / devices_per_host) out.network_bytes = payload;
     std::string name = axes_of({source, target}, mesh);
-    if (name.starts_with("part of ")) name.erase(0, 8);  // "part of" is left out for pairs
+    if (name.starts_with("part of ")) name.erase(0, 8);  // for pairs, "part of" is left out
     axes.insert(name);
   }
   for (const std::string& name : axes) out.axes += (out.axes.empty() ? "" : ", ") + name;
@@ -85,7 +85,7 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
   std::vector<int64_t> members;
   if (instruction.groups.empty()) {
     for (int64_t device = 0; device < devices; ++device) members.push_back(device);
-  } else {  // groups have equal sizes; the one that spans the most hosts is the slowest
+  } else {  // groups have equal sizes; the group on the most hosts is the slowest
     const auto worst =
         std::min_element(instruction.groups.begin(), instruction.groups.end(), [&](const auto& a, const auto& b) {
           return least_on_host(a, devices_per_host) < least_on_host(b, devices_per_host);

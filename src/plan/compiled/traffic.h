@@ -11,15 +11,15 @@
 
 namespace fettle {
 
-// One execution of one collective, as one of its devices sees it.
+// One execution of a collective: what one of its devices sends.
 //
 // With n devices in a group and B bytes of payload, one device sends these bytes (in a ring, or directly to each peer):
 //   all-gather (B: result), reduce-scatter, all-to-all (B: operand)  B (n-1)/n
 //   all-reduce                                                       2 B (n-1)/n
 //   collective-permute, collective-broadcast                         B
-// When a group has m devices on each of several hosts, every device of a host is the end of one ring over the network.
-// It sends 1/m of its bytes over its share of the network and the rest over the host's links. For an all-to-all, B
-// (n-m)/n go over the network. A permute uses the network when one of its pairs (source, target) crosses hosts.
+// When a group has m devices on each of several hosts, every device of a host takes part in one ring over the network.
+// It sends 1/m of its bytes over its share of the network and the other bytes over the host's links. In an all-to-all,
+// B (n-m)/n bytes go over the network. A permute uses the network when one of its pairs (source, target) crosses hosts.
 struct Transfer {
   std::string collective;    // "all-gather"
   std::string axes;          // "fsdp", "dp+fsdp"; "part of fsdp" when a group has fewer devices than the axes
@@ -31,15 +31,15 @@ struct Transfer {
   bool across_hosts() const { return on_host < group; }
 };
 
-// Returns nullopt when the instruction is not a collective, or does not join two devices. "all-gather-start" and
-// similar opcodes are collectives. "async-start" is not: the collective is in the computation that it calls. `mesh`
+// Returns nullopt when the instruction is not a collective, or when no two devices exchange data. "all-gather-start"
+// and similar opcodes are collectives. "async-start" is not: the collective is in the computation that it calls. `mesh`
 // numbers the devices row-major; the devices of a host have consecutive numbers.
 std::optional<Transfer> transfer_of(const HloComputation& computation, const HloInstruction& instruction,
                                     int64_t devices, const MeshAxes& mesh, int64_t devices_per_host);
 
 // One table row: the collectives of one kind over the same devices. Bytes are those of one step.
 struct Traffic {
-  std::string collective, axes;  // as in Transfer
+  std::string collective, axes;  // like the members of Transfer
   int64_t group = 1;
   bool across_hosts = false;
   double executions = 0;    // per step, multiplied by the loops' trip counts
@@ -48,7 +48,7 @@ struct Traffic {
   double sent_bytes() const { return link_bytes + network_bytes; }
 };
 
-// Returns table rows, those with the most bytes first. An unknown trip count is taken as 1; every branch of a
+// Returns the table rows; the row with the most bytes comes first. An unknown trip count counts as 1; every branch of a
 // conditional counts.
 std::vector<Traffic> traffic_of(const HloModule& module, const MeshAxes& mesh, int64_t devices_per_host);
 

@@ -1,4 +1,4 @@
-// Defines AppendFile, a file that grows by whole records.
+// Defines AppendFile, a file to which whole records are appended.
 #pragma once
 
 #include <filesystem>

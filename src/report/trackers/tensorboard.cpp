@@ -1,4 +1,4 @@
-// TensorBoard: event files, which are TFRecords of Event. A resumed run writes a further file into the same folder; its
+// TensorBoard: event files, which are TFRecords of Event. A resumed run writes another file into the same folder. Its
 // start record makes TensorBoard drop the steps that are computed again.
 //
 // Source: the formats are described in TensorFlow's core/lib/io/record_writer.h and core/util/event.proto.
@@ -18,7 +18,8 @@ namespace {
 
 using tensorboard::Event;
 
-// CRC-32C (Castagnoli), as in TFRecords: rotated and shifted, so that a CRC of data with CRCs is not weak.
+// Returns the CRC-32C (Castagnoli) in the form of TFRecords: it is rotated and shifted, so that a CRC over data that
+// contains CRCs is not weak.
 uint32_t masked_crc(std::string_view bytes) {
   static const std::array<uint32_t, 256> table = [] {
     std::array<uint32_t, 256> out{};
@@ -55,7 +56,7 @@ std::filesystem::path event_file(const TrackedRun& run) {
                    std::to_string(getpid()) + ".0");
 }
 
-// The recipe as a table for TensorBoard's text page (Markdown).
+// Adds the recipe as a table (Markdown) for TensorBoard's text page.
 void add_text(tensorboard::Summary& summary, const nlohmann::json& config) {
   std::string text = "| key | value |\n|---|---|\n";
   for (const auto& [key, value] : config.items()) text += "| " + key + " | `" + value.dump() + "` |\n";

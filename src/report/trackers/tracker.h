@@ -1,4 +1,5 @@
-// Defines Tracker: a tool besides the run's own logs that shows its figures, such as TensorBoard.
+// Defines Tracker: a tool that shows the metrics of a run, in addition to the run's own logs. An example is
+// TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +15,27 @@
 
 namespace fettle {
 
-// What a tracker gets to know about a run at its start.
+// The facts that a tracker gets about a run at its start.
 struct TrackedRun {
   std::string id;                     // 8 lower-case letters and digits; a resumed run has the id of its first start
   std::string name;                   // run_name, else the name of output_dir
-  std::string project;                // groups runs
+  std::string project;                // the project that the run belongs to
   std::filesystem::path folder;       // output_dir
   std::filesystem::path logging_dir;  // folder of TensorBoard's files; empty: runs/DATE_TIME in `folder`
   LocalTime started;                  // the run's first start
   int64_t resumed_step =
-      0;  // the last step so far; earlier records of later steps are obsolete, because the run computes them again
+      0;  // the last step so far; the run computes later steps again, so their earlier records are obsolete
   nlohmann::json config;  // the recipe keys that were set, and their values
 };
 
-// Figures of one step, named as Hugging Face's callbacks name them: "train/loss", "eval/loss".
+// The metrics of one step, with the names that Hugging Face's callbacks use: "train/loss", "eval/loss".
 struct TrackedFigures {
   int64_t step = 0;
   double time = 0;  // seconds since 1970
   std::map<std::string, double> values;
 };
 
-// The functions may take long and may throw Error. Trackers calls them on a separate thread.
+// The functions may take long and may throw Error. Trackers calls them on its own thread.
 class Tracker {
  public:
   virtual ~Tracker() = default;

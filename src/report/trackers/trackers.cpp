@@ -13,7 +13,7 @@
 namespace fettle {
 namespace {
 
-// A tracker, and the figures that could not be written to it yet.
+// A tracker, and the metrics that could not yet be written to it.
 struct OpenTracker {
   std::string_view name;
   std::unique_ptr<Tracker> tracker;
@@ -26,7 +26,7 @@ struct OpenTracker {
         tracker->log(missing.front());
       } catch (const Error& error) {
         if (!std::exchange(warned, true))
-          warn("report_to: {}: {}; the figures are kept and written later, and training continues", name, error.what());
+          warn("report_to: {}: {}; the metrics are kept and written later, and training continues", name, error.what());
         return;
       }
       missing.pop_front();
@@ -97,7 +97,7 @@ void Trackers::finish(bool succeeded, double seconds) {
   lock.unlock();
   if (ended) return thread_.join();
   thread_.detach();
-  warn("report_to: the trackers did not take the last figures within {} s; trainer_state.json has them", seconds);
+  warn("report_to: the trackers did not accept the last metrics within {} s; trainer_state.json has them", seconds);
 }
 
 void Trackers::work(const std::vector<TrackerRow>& rows, const TrackedRun& run, State& state) {

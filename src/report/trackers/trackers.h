@@ -1,4 +1,4 @@
-// Defines Trackers, which passes a run's figures to the trackers of `report_to` without slowing the run.
+// Defines Trackers, which passes a run's metrics to the trackers of `report_to` without slowing down the run.
 #pragma once
 
 #include <map>
@@ -12,20 +12,20 @@
 namespace fettle {
 
 // A separate thread opens the trackers and writes to them. log() never waits for it, and no function throws. A tracker
-// that cannot be opened is left out, with a warning. When a tracker fails later, Trackers warns once, keeps its figures
+// that cannot be opened is left out, with a warning. When a tracker fails later, Trackers warns once, keeps the metrics
 // and tries again with the next ones.
 class Trackers {
  public:
-  Trackers() = default;  // none
+  Trackers() = default;  // without trackers
   Trackers(const std::vector<std::string>& names, const TrackedRun& run, std::vector<TrackerRow> rows = tracker_rows());
   // Ends the run as failed unless finish() was called.
   ~Trackers();
   Trackers(const Trackers&) = delete;
 
-  // `values` are named as in trainer_state.json: "loss", "eval_loss".
+  // `values` has the names in trainer_state.json: "loss", "eval_loss".
   void log(int64_t step, const std::map<std::string, double>& values);
-  // Call it at the end of the run. Waits until all figures are written, but at most `seconds`, and warns about those
-  // that are not.
+  // Call it at the end of the run. Waits until all metrics are written, but at most `seconds`. Warns about metrics that
+  // are not written by then.
   void finish(bool succeeded = true, double seconds = 10);
 
  private:
@@ -36,8 +36,8 @@ class Trackers {
   std::thread thread_;
 };
 
-// Returns the figures' names as Hugging Face's callbacks write them: "loss" becomes "train/loss", "eval_loss"
-// "eval/loss".
+// Returns the metrics with the names that Hugging Face's callbacks write: "loss" becomes "train/loss", "eval_loss"
+// becomes "eval/loss".
 std::map<std::string, double> tracked_names(const std::map<std::string, double>& values);
 
 }  // namespace fettle

@@ -1,6 +1,6 @@
 // trackio: the local database of a project, which `trackio show --project NAME` displays. It works without a network.
 //
-// Source: the tables of trackio's sqlite_storage.py. Columns that a later version adds are left to their defaults.
+// Source: the tables of trackio's sqlite_storage.py. Columns that a later version of trackio adds get their defaults.
 #include <sqlite3.h>
 
 #include <ctime>

@@ -1,5 +1,5 @@
-// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. A resumed run writes a further offline run with
-// the same id, which W&B appends.
+// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. A resumed run writes another offline run with
+// the same id, which W&B appends to the first.
 //
 // Source: wandb's datastore.py (LevelDB's log format with zlib's CRC-32) and wandb_internal.proto.
 #include <wandb_record.pb.h>
@@ -67,8 +67,8 @@ class BlockLog {
   size_t at_ = 0;
 };
 
-// Opens the file of a new offline run. When two runs start within one second, the second one's folder is named one
-// second later.
+// Opens the file of a new offline run. If two runs start within one second, the folder of the second run is named after
+// the next second.
 std::filesystem::path run_file(const TrackedRun& run) {
   const std::string wanted = environment("WANDB_DIR");
   const std::filesystem::path parent = (wanted.empty() ? run.folder : std::filesystem::path(wanted)) / "wandb";
@@ -143,7 +143,7 @@ class Wandb : public Tracker {
   BlockLog log_;
   std::time_t start_;
   int64_t records_ = 0;
-  nlohmann::json summary_ = nlohmann::json::object();  // the last value of each figure
+  nlohmann::json summary_ = nlohmann::json::object();  // the last value of each metric
 };
 
 }  // namespace

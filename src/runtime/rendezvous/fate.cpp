@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr int kDeviceCode = static_cast<int>(ExitCode::kDevice);
 
 constexpr const char* kTraining = "training";
-constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take longer than a step, by this factor
+constexpr double kOtherPhases = 6;  // loading, compiling and evaluating may take this factor longer
 
 double read_seconds(const char* name, double usual) {
   const std::string text = environment(name);
@@ -84,7 +84,7 @@ void Fate::fail(int exit_code, const std::string& message) {
   try {
     publish();
     const auto start = Clock::now();
-    // Process 0 holds the store, so it waits for all; the others wait for process 0.
+    // Process 0 has the store, so it waits for all others; the others wait only for process 0.
     for (int other = 0; other < (run_.rank() == 0 ? run_.size() : 1); ++other)
       while (other != run_.rank() && seconds_since(start) < times_.farewell) {
         const auto status = run_.try_get(key_of(other), other);
@@ -92,7 +92,7 @@ void Fate::fail(int exit_code, const std::string& message) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
   } catch (const Error&) {
-    // The others are gone already.
+    // The other processes have already ended.
   }
 }
 
@@ -128,7 +128,8 @@ void Fate::publish() {
   run_.put(key_of(run_.rank()), status.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Reads a process's status and notes whether it changed. Ends this process when that one has failed, died or hangs.
+// Reads a process's status and notes whether it changed. Ends this process when the other process has failed, died or
+// hangs.
 Json Fate::observe(int rank) {
   Seen& seen = seen_[static_cast<size_t>(rank)];
   const auto text = run_.try_get(key_of(rank), rank);
@@ -188,8 +189,8 @@ void Fate::look_at_all() {
     signal_ = signal;
     held_ = next_;
   }
-  // All processes have said which step they would run next. Steps before the largest were launched by one of them,
-  // which needs the others to finish.
+  // All processes have said which step they would run next. A process that names the largest step has launched all
+  // steps before it, and they end only if the other processes run them too.
   if (all_held && stop_at_ < 0) {
     stop_at_ = stop_at;
     changed_.notify_all();
@@ -235,7 +236,7 @@ void Fate::end(int exit_code, const std::string& message) {
     own = failed_ != 0;
     if (!own) failed_ = exit_code, failure_ = message;
   }
-  if (own) throw Ended();  // the main thread says why, and ends this process
+  if (own) throw Ended();  // the main thread prints the reason and ends this process
   log_line(LogLevel::kQuiet, fmt::format("error: the run ends: {}", message));
   fail(exit_code, message);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the process that failed prints its message

@@ -1,4 +1,4 @@
-// Defines Fate, which keeps the processes of a run together: they stop at one step, and they end together.
+// Defines Fate, which makes the processes of a run stop before the same step and end together.
 #pragma once
 
 #include <condition_variable>
@@ -18,32 +18,32 @@ namespace fettle {
 struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for so long has died
-  double hang = 3600;   // a process that is in one training step for so long hangs; other phases get six times as long
-  double farewell = 3;  // how long a failing process waits for the others to hear of it
+  double hang = 3600;   // a training step that takes so long hangs; other phases get six times as long
+  double farewell = 3;  // how long a failing process waits until the others know of the failure
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS. Throws UserError.
   static FateTimes from_environment();
 };
 
-// A thread gives signs of life through the store and watches those of the others: process 0 watches all, and all watch
-// process 0. When one has failed, died or hangs, every process prints why and ends with the same exit code; the thread
-// then ends this process without returning to its caller. A hang also gives a table of all processes with their hosts,
-// steps and phases.
+// A thread writes signs of life to the store and watches the signs of the other processes: process 0 watches all, and
+// all watch process 0. When one has failed, died or hangs, every process prints why and ends with the same exit code;
+// the thread then ends this process without returning to its caller. After a hang, a table shows all processes with
+// their hosts, steps and phases.
 //
-// A signal (interrupt.h) to one process stops all before the same step.
+// If one process gets a signal (interrupt.h), all processes stop before the same step.
 class Fate {
  public:
   explicit Fate(Rendezvous& run, const FateTimes& times = FateTimes::from_environment());
   Fate(const Fate&) = delete;
-  ~Fate();  // stops watching; the others take it for a death unless leave() was called
+  ~Fate();  // stops watching; without leave(), the others treat this process as dead
 
-  // Says what this process does from now on: "loading weights". Counts as progress.
+  // Tells what this process does from now on, such as "loading weights". The call counts as progress.
   void enter(const std::string& phase);
-  // Call before each step. Returns 0 when the step may run, and the signal when the run stops before this step, in
-  // every process at the same step. Waits while the processes agree on it.
+  // Call before each step. Returns 0 when the step may run. Returns the signal when the run stops before this step,
+  // which is the same step in every process. Waits until the processes agree on this step.
   int stop_before(int64_t step);
   // Tells the others that this process ends with this exit code, and waits shortly until they know.
   void fail(int exit_code, const std::string& message);
-  // Waits until all processes have come to their end; then watching stops.
+  // Waits until all processes have come to their end. Then watching stops.
   void leave();
 
  private:
@@ -63,7 +63,7 @@ class Fate {
 
   Rendezvous& run_;
   const FateTimes times_;
-  std::mutex mutex_;  // of the members down to `done_`
+  std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
   int64_t beat_ = 0, next_ = 0;  // next_: steps before it were launched

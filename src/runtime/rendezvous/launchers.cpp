@@ -15,7 +15,7 @@ struct Launcher {
   const char* mark;  // set in every process that the launcher starts, and in no other
   const char *rank, *size, *local_rank, *local_size;
   const char* address;  // the first of a list of hosts counts
-  const char* port;     // of another service of the same run; the store takes the port after the next
+  const char* port;     // a port that the launcher uses itself; the store uses this port + 2
   const char* job;
 };
 
@@ -88,7 +88,7 @@ ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) 
   if (place.size == 1) return place;
   place.address = find_address(launcher, variable, place);
   place.port = kPort;
-  // Other runs on the same hosts have other ports for their own services.
+  // The launchers give different ports to different runs on the same hosts.
   if (has(launcher.port))
     place.port = (read_number(launcher, variable, launcher.port, 1, 65535) + 2 - 1024) % 64512 + 1024;
   if (!variable("FETTLE_STORE_PORT").empty())
@@ -110,7 +110,7 @@ std::string first_host(const std::string& list) {
 std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
   for (const Launcher& launcher : kLaunchers) {
     if (variable(launcher.mark).empty()) continue;
-    // Kubernetes' indexed jobs set the mark for jobs of one pod too.
+    // Kubernetes' indexed jobs set the variable `mark` also for jobs with one pod.
     ProcessPlace place = read_place(launcher, variable);
     if (place.size == 1) return std::nullopt;
     return place;

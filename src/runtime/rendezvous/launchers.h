@@ -1,4 +1,5 @@
-// Defines ProcessPlace: which process of a run this one is, as the launcher's environment variables say.
+// Defines ProcessPlace: the number and the role of this process in a run, as the launcher's environment variables state
+// them.
 #pragma once
 
 #include <functional>
@@ -19,15 +20,15 @@ struct ProcessPlace {
   int local_rank = 0, local_size = 1;  // among the processes of this host
   std::string address;                 // where process 0 can be reached; Redis only
   int port = 0;                        // of the store; Redis only
-  std::string job;                     // text that only the processes of this run share; not a secret
+  std::string job;                     // the same text in all processes of this run and in no other run; not a secret
 };
 
 // Returns an environment variable's value; "" when it is not set.
 using ReadVariable = std::function<std::string(const char* name)>;
 
-// Returns the place that the first matching launcher gives; nullopt when there is no launcher or it started one process
-// alone. Reads no files and asks no host. FETTLE_STORE_PORT overrides the port. Throws UserError that names the
-// variable when it is missing or not a number in its range.
+// Returns the place that the first matching launcher gives; nullopt when there is no launcher, or when it started only
+// one process. Reads no files and contacts no host. FETTLE_STORE_PORT overrides the port. Throws UserError, which names
+// the variable, when it is missing or not a number in its range.
 std::optional<ProcessPlace> find_place(const ReadVariable& variable);
 
 // Returns the first host of a list in SLURM's notation: "gpu[03-05,9],login" gives "gpu03".

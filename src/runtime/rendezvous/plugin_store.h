@@ -1,4 +1,4 @@
-// Gives a PJRT plugin the store of the run, through which its clients find each other. Only for client.cpp.
+// Lets a PJRT plugin use the store of the run. The plugin's clients find each other through it. Only for client.cpp.
 #pragma once
 
 struct PJRT_Client_Create_Args;
@@ -7,7 +7,7 @@ namespace fettle {
 
 class Rendezvous;
 
-// Sets the callbacks for keys and values. `run` must outlive the client, whose threads call them.
+// Sets the callbacks that read and write the store. `run` must outlive the client, whose threads call them.
 void offer_store(Rendezvous& run, PJRT_Client_Create_Args& args);
 
 }  // namespace fettle

@@ -11,7 +11,7 @@ namespace fettle {
 
 std::unique_ptr<Store> open_pmix_store(ProcessPlace& place, std::string& fault) {
   if (environment("PMIX_NAMESPACE").empty()) {
-    fault = "the launcher offers no PMIx server; with srun, add --mpi=pmix";
+    fault = "the launcher does not provide a PMIx server; with srun, add --mpi=pmix";
     return nullptr;
   }
   std::error_code ignored;

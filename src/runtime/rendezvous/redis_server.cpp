@@ -16,8 +16,8 @@
 namespace fettle {
 namespace {
 
-// "notice" is the level at which the server says that it is ready. It reads its settings from standard input, so that
-// other users do not see the password among its arguments.
+// At the log level "notice", the server prints that it is ready. It reads its settings from standard input, so that
+// other users cannot see the password among its arguments.
 std::string settings(int port, const std::string& password, bool local) {
   std::string text = fmt::format(
       "port {}\nbind {}\nrequirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"
@@ -30,7 +30,7 @@ std::string settings(int port, const std::string& password, bool local) {
   return text;
 }
 
-// Returns what the server wrote until it said that it is ready; `ready` is false when it ended instead.
+// Returns what the server wrote until it said that it is ready; `ready` is false when the server ended instead.
 std::string read_log(int log, bool& ready) {
   std::string text;
   char part[4096];
@@ -48,7 +48,7 @@ std::string read_log(int log, bool& ready) {
 RedisServer::RedisServer(int port, const std::string& password, bool local) {
   int in[2], out[2];
   internal_check(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "redis: pipe2: {}", std::strerror(errno));
-  fcntl(out[1], F_SETFL, O_NONBLOCK);  // later nobody reads what the server writes, so it must not wait for room
+  fcntl(out[1], F_SETFL, O_NONBLOCK);  // nobody reads the pipe later, so the server must not block on a full pipe
   const pid_t parent = getpid();
   process_ = fork();
   internal_check(process_ >= 0, "redis: fork: {}", std::strerror(errno));
@@ -81,7 +81,7 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   if (log.find("cannot run redis-server") != std::string::npos)
     throw UserError(
         "process 0 runs on {} and starts redis-server, through which the processes find each other, but that program "
-        "is not there; install the package redis-server on it, or start with srun --mpi=pmix or mpirun",
+        "is not installed; install the package redis-server there, or start with srun --mpi=pmix or mpirun",
         host_name());
   const bool taken = log.find("Address already in use") != std::string::npos;
   throw UserError("redis-server did not start on port {} of {}: {}; set FETTLE_STORE_PORT to a free port on every host",

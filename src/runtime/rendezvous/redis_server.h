@@ -10,11 +10,11 @@ namespace fettle {
 // The server keeps nothing on disk, accepts only clients that know the password, and has no commands that change its
 // settings, run code or shut it down. It ends when this object is destroyed or when this process ends in any way.
 //
-// Make it on a thread that lives as long as the object: the kernel ends the server with that thread.
+// Make the object on a thread that lives as long as it does, because the kernel ends the server when that thread ends.
 class RedisServer {
  public:
-  // `local`: only programs on this host may connect. Throws UserError when redis-server is not installed, or when it
-  // cannot use the port.
+  // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed, or
+  // when it cannot use the port.
   RedisServer(int port, const std::string& password, bool local);
   RedisServer(const RedisServer&) = delete;
   ~RedisServer();

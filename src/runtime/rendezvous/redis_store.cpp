@@ -21,7 +21,7 @@ Reply ask(redisContext* connection, const char* command, Args... args) {
   return {static_cast<redisReply*>(redisCommand(connection, command, args...)), &freeReplyObject};
 }
 
-// Returns the server's or the connection's complaint; "" when there is none.
+// Returns the error of the server or of the connection; "" when there is none.
 std::string fault_of(const redisContext& connection, const Reply& reply) {
   if (reply == nullptr) return connection.errstr;
   return reply->type == REDIS_REPLY_ERROR ? std::string(reply->str, reply->len) : "";

@@ -1,4 +1,4 @@
-// Defines RedisStore: a Store in a Redis server.
+// Defines RedisStore: a Store that uses a Redis server.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace fettle {
 
 class RedisStore : public Store {
  public:
-  // Connects, again and again until `seconds` have passed: process 0 may start its server later. Throws UserError with
+  // Tries to connect until `seconds` have passed, because process 0 may start its server later. Throws UserError with
   // the address and the last reason.
   RedisStore(const std::string& address, int port, const std::string& password, double seconds);
   ~RedisStore() override;

@@ -17,7 +17,7 @@
 namespace fettle {
 namespace {
 
-// Ranks in a message: all of a few, else how many.
+// Returns the ranks for a message: all of them if they are few, else their number.
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr size_t kShown = 8;
   if (ranks.size() <= kShown) return fmt::format("{}", fmt::join(ranks, ", "));
@@ -42,8 +42,8 @@ std::vector<std::string> unpack(const std::string& text) {
   return values;
 }
 
-// The store of one run must not be taken for that of another. This is no protection against other users of the network,
-// who can guess it unless FETTLE_STORE_PASSWORD is set.
+// A process must not use the store of another run by mistake. The password does not protect against other users of the
+// network, who can guess it unless FETTLE_STORE_PASSWORD is set.
 std::string store_password(const ProcessPlace& place) {
   if (std::string given = environment("FETTLE_STORE_PASSWORD"); !given.empty()) {
     if (given.find_first_of(" \t\r\n\"'\\") != std::string::npos)
@@ -53,7 +53,7 @@ std::string store_password(const ProcessPlace& place) {
   return fmt::format("{:016x}", XXH3_64bits(place.job.data(), place.job.size()));
 }
 
-// A Redis store whose server is a child of process 0.
+// A Redis store. Process 0 starts its server.
 class ServedRedisStore : public Store {
  public:
   explicit ServedRedisStore(const ProcessPlace& place, double wait)
@@ -102,7 +102,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& name, const std
   const Clock::time_point start = Clock::now();
   if (rank() != 0) {
     store_->put(fmt::format("{}/{}", key, rank()), mine);
-    // Process 0 says who is missing, so it gets a little time to do that.
+    // Process 0 tells the others which processes are missing, so they wait a little longer than process 0.
     const std::optional<std::string> all = get(joined, wait + Seconds(5), 0);
     if (!all) throw DeviceError("{}: no answer from {} after {:.0f} s", name, name_of(0), wait.count());
     if (all->starts_with('!')) throw DeviceError("{}", all->substr(1));

@@ -1,4 +1,4 @@
-// Defines Rendezvous: how the processes of a run find each other, agree, and end together.
+// Defines Rendezvous, with which the processes of a run find each other, exchange values, and end together.
 #pragma once
 
 #include <chrono>
@@ -23,31 +23,32 @@ class Rendezvous {
   // How long processes wait for the others to start.
   static constexpr Seconds kStartTime{600};
 
-  // Joins the run. `store`: how to reach the others. Throws UserError that names the processes that are missing after
-  // `wait`.
+  // Joins the run. The processes exchange values through `store`. Throws UserError, which names the processes that have
+  // not joined after `wait`.
   Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
 
   const ProcessPlace& place() const { return place_; }
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // "process 3 (gpu07)"
+  // Returns a name for messages: "process 3 (gpu07)".
   std::string name_of(int rank) const;
 
-  // Keys of callers must not begin with "fettle/".
+  // Keys that callers use must not begin with "fettle/".
   void put(const std::string& key, const std::string& value) { store_->put(key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner = Store::kAnyone) {
     return store_->try_get(key, owner);
   }
-  // Waits until the key is there; nullopt when it is not after `wait`.
+  // Waits until the key exists. Returns nullopt when it does not exist after `wait`.
   std::optional<std::string> get(const std::string& key, Seconds wait, int owner = Store::kAnyone);
 
-  // Gives every process the values of all, by rank. `name` says what the processes do, for messages. The same name may
-  // be used again. Throws DeviceError that names the processes that did not come within `wait`.
+  // Returns in every process the values of all processes, by rank. `name` says what the processes do, for messages. The
+  // same name may be used again. Throws DeviceError, which names the processes that did not call it within `wait`.
   std::vector<std::string> exchange(const std::string& name, const std::string& mine, Seconds wait = kStartTime);
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
-  // Call at the end, after a last barrier: process 0, which holds the store, waits until the others need it no more.
+  // Call at the end, after a last barrier: process 0, which has the store, waits until the other processes no longer
+  // need it.
   void leave();
 
   Store& store() { return *store_; }
@@ -56,18 +57,18 @@ class Rendezvous {
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
   std::vector<std::string> hosts_;  // by rank
-  bool starting_ = true;            // no thread but the constructor's uses this object yet
+  bool starting_ = true;            // only the thread of the constructor uses this object
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };
 
-// Returns the store in process 0's Redis server, which it starts when `place` is process 0's. The server ends with the
-// calling thread. Waits up to `wait` for the server. Throws UserError.
+// Returns the store in the Redis server of process 0. Starts this server if `place` says that this process is process
+// 0. The server ends with the calling thread. Waits up to `wait` for the server. Throws UserError.
 std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait = Rendezvous::kStartTime);
 
-// Joins the run that this process belongs to, as the environment says; null when it runs alone. Process 0 starts a
-// Redis server if the run needs one; it ends with this process, so make the Rendezvous on the main thread. Throws
-// UserError.
+// Joins the run that this process belongs to, as the environment says; null when this process runs alone. Process 0
+// starts a Redis server if the run needs one; it ends with this process, so make the Rendezvous on the main thread.
+// Throws UserError.
 std::unique_ptr<Rendezvous> join_run();
 
 }  // namespace fettle

@@ -9,7 +9,7 @@ namespace fettle {
 // Thread-safe. Keys and values are any bytes. Every call may throw DeviceError when the store cannot be reached.
 class Store {
  public:
-  // The caller does not know which process puts the key.
+  // Means that the caller does not know which process puts the key.
   static constexpr int kAnyone = -1;
 
   Store() = default;
@@ -18,7 +18,7 @@ class Store {
 
   // Sets the key. Only one process may put a key; its later values replace the earlier ones.
   virtual void put(const std::string& key, const std::string& value) = 0;
-  // Returns the key's value; nullopt when nobody has put it yet. `owner`: the process that puts it, if known; some
+  // Returns the key's value; nullopt when nobody has put it yet. `owner` is the process that puts it, or kAnyone; some
   // stores ask only that process.
   virtual std::optional<std::string> try_get(const std::string& key, int owner = kAnyone) = 0;
   // Ends all processes of the run with this exit code, if the launcher can do that; otherwise returns.

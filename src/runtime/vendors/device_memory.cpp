@@ -12,7 +12,7 @@ template <typename... Arguments>
 class DriverCall {
  public:
   DriverCall(void* library, const char* name) : call_(reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name))) {}
-  // Returns false on failure, and when the library lacks the function.
+  // Returns false if the call fails or if the library does not have the function.
   bool operator()(Arguments... arguments) const { return call_ != nullptr && call_(arguments...) == 0; }
 
  private:
@@ -76,7 +76,7 @@ MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, doub
   MemoryShare share{.total = total, .utilization = utilization};
   const int64_t communication = devices > 1 ? vendor.communication_bytes : 0;
   share.allowance = vendor.library_bytes + communication;
-  // The allowance already covers this program's own context.
+  // The allowance already covers the context that this program has on the device.
   share.others = std::max<int64_t>(0, used - vendor.library_bytes);
   share.limit = std::max<int64_t>(0, std::min(share.requested(), share.available()));
   return share;

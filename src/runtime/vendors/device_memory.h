@@ -14,17 +14,18 @@ struct DriverMemory {
   int64_t total = 0, free = 0;
 };
 
-// Returns the memory of each device that this process can see, in the driver's order. `library` is the driver's: CUDA's
-// ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Empty when the library is missing or reports an error.
+// Returns the memory of each device that this process can see, in the driver's order. `library` is the driver's
+// library: CUDA's ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Empty when the library is missing or reports an
+// error.
 std::vector<DriverMemory> driver_memory(const std::string& library);
 
 // Bytes of one device. All zero when they are not known.
 struct MemoryShare {
   int64_t total = 0;       // memory that the driver reports
-  double utilization = 0;  // requested share of it (gpu_memory_utilization)
+  double utilization = 0;  // requested share of `total` (gpu_memory_utilization)
   int64_t allowance = 0;   // reserve for the driver, libraries and communication, which compilers do not count
   int64_t others = 0;      // memory in use by other programs
-  int64_t limit = 0;       // this program may use
+  int64_t limit = 0;       // bytes that this program may use
 
   bool known() const { return total > 0 || limit > 0; }
   int64_t requested() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
@@ -32,9 +33,9 @@ struct MemoryShare {
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
-// Returns the share of a device of which `used` bytes are in use by other programs and this program's context. Its
-// limit is the requested share, or the memory without the allowance and other programs if that is less. `devices` is
-// the number of devices that the program runs on.
+// Returns the share of a device. Other programs and this program's context use `used` bytes of it. Its limit is the
+// requested share, or the memory without the allowance and other programs if that is less. `devices` is the number of
+// devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle

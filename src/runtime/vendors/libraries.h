@@ -1,4 +1,4 @@
-// Defines the checks of what a plugin loads: whether its libraries are on this machine, and who may write them.
+// Defines checks of the files that a plugin loads: whether its libraries are on this machine, and who may write them.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,14 @@ struct Library {
   std::string reason;  // why it does not load; empty when it loads
 };
 
-// Loads the libraries that the plugin's file is linked to, except the C and C++ runtimes, and those that it opens by
-// name (Vendor::opened_libraries). Searches for them as the loader would for the plugin. Throws DeviceError when the
-// file cannot be read as a shared object, and as require_trust does.
+// Loads the libraries that the plugin's file is linked to, except the C and C++ runtimes, and the libraries that it
+// opens by name (Vendor::opened_libraries). Searches in the same places as the loader. Throws DeviceError when the file
+// cannot be read as a shared object, and as require_trust does.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Throws DeviceError when the plugin lies in the cache and another user could have put code into it, or into a file
-// that was installed with it: those of its folder, and of the folder nvidia beside that. Plugins elsewhere were chosen
-// by whoever set FETTLE_PLUGIN_PATH, wrote the recipe or installed the program.
+// that was installed with it. These are the files in the plugin's folder and in the folder nvidia beside it. Plugins in
+// other places are trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; empty when the driver does not report it.

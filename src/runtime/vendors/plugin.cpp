@@ -41,7 +41,8 @@ std::vector<fs::path> search_folders() {
   return folders;
 }
 
-// The shared objects directly in `folder` whose name contains `word`, sorted, so that the choice is the same each time.
+// Returns the shared objects directly in `folder` whose names contain `word`. They are sorted, so that the choice is
+// always the same.
 std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view word) {
   std::vector<fs::path> files;
   std::error_code none;
@@ -73,7 +74,7 @@ std::string list_of(const std::vector<fs::path>& folders) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns whether the file has all the bytes that its ELF program headers state. The loader crashes on a shorter file.
+// Returns whether the file has all bytes that its ELF program headers require. The loader crashes on a shorter file.
 bool is_whole(std::ifstream& file, uint64_t size) {
   Elf64_Ehdr header;
   if (!file.seekg(0).read(reinterpret_cast<char*>(&header), sizeof header)) return false;
@@ -131,7 +132,7 @@ std::map<std::string, std::string> read_attributes(const PJRT_Api& api) {
   return attributes;
 }
 
-// Loads the stand-in libraries that `make plugins` made for a vendor's missing ones. Returns false when there are none.
+// Loads the stand-ins that `make plugins` made for a vendor's missing libraries. Returns false when there are none.
 bool load_stand_ins(const fs::path& folder) {
   bool any = false;
   std::error_code none;
@@ -178,7 +179,7 @@ Opened open_plugin(const fs::path& path, const Vendor& vendor) {
                       vendor.remedy);
   }
   const PJRT_Api* api = get_api();
-  if (api == nullptr) throw DeviceError("plugin {}: GetPjrtApi gave nothing", path.string());
+  if (api == nullptr) throw DeviceError("plugin {}: GetPjrtApi returned null", path.string());
   const int major = api->pjrt_api_version.major_version, minor = api->pjrt_api_version.minor_version;
   if (major != PJRT_API_MAJOR || minor < PJRT_API_MINOR || api->struct_size < PJRT_Api_STRUCT_SIZE) {
     throw DeviceError("plugin {} speaks PJRT API {}.{}, wanted {}.{} or a later {}.x; get a newer plugin",

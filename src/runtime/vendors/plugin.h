@@ -19,14 +19,15 @@ struct Vendor;
 class Plugin {
  public:
   // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
-  // ...), or empty for the best one here (a GPU's when its device file and its plugin exist, else "cpu"). A name is
-  // searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/ beside the
-  // executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as <folder>/<name>/*.so or a
-  // <folder>/*<name>*.so. Throws DeviceError with the searched places and the remedy when no plugin is found, when the
-  // file is not a shared object, lacks GetPjrtApi or has too old an API, when a library is missing, and when another
-  // user could have changed a plugin in the cache.
+  // ...), or empty for the best plugin on this machine (a GPU's plugin if its device file and the plugin exist, else
+  // "cpu"). A name is searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/
+  // beside the executable, then in the cache ($FETTLE_CACHE or ~/.cache/fettle)/plugins; in each as
+  // <folder>/<name>/*.so or a <folder>/*<name>*.so. Throws DeviceError with the searched places and the remedy when no
+  // plugin is found, when the file is not a shared object, lacks GetPjrtApi or has too old an API, when a library is
+  // missing, and when another user could have changed a plugin in the cache.
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
-  // The file that load() would load; empty when there is none. Loads nothing. Throws UserError like find_cache().
+  // Returns the file that load() would load; empty when there is none. Loads nothing. Throws UserError like
+  // find_cache().
   static std::filesystem::path find(const std::string& name_or_path);
 
   Plugin(const Plugin&) = delete;
@@ -37,11 +38,12 @@ class Plugin {
   const Vendor& vendor() const { return *vendor_; }
   int api_major() const { return api_major_; }
   int api_minor() const { return api_minor_; }
-  // True when the vendor's libraries are missing and stand-ins replace them: Topology works, Client does not.
+  // Returns true when the vendor's libraries are missing and stand-ins replace them: Topology works, Client does not.
   bool compiles_only() const { return compiles_only_; }
-  // The plugin's attributes, such as "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
+  // Returns the plugin's attributes, such as "stablehlo_current_version" -> "1.20.0". Lists are joined by '.'.
   const std::map<std::string, std::string>& attributes() const { return attributes_; }
-  // xxhash of the file's content, 16 hex digits: two builds of one version differ. Computed at first use.
+  // Returns the xxhash of the file's content as 16 hex digits. Two builds of one version have different hashes.
+  // Computed at first use.
   const std::string& content_hash() const;
 
   const PJRT_Api& api() const { return *api_; }  // for this folder only

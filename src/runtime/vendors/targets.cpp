@@ -135,7 +135,7 @@ std::vector<Target> table() {
   return rows;
 }
 
-// Lower case without '-', '_', blanks and a final "gb".
+// Returns the name in lower case without '-', '_', blanks and a final "gb".
 std::string plain(std::string_view name) {
   std::string text;
   for (unsigned char c : name) {
@@ -160,7 +160,8 @@ const Target& target_named(std::string_view name) {
     spellings.push_back(plain(target.name));
     known.push_back(target.name);
   }
-  // Suggests the names that begin with the text ("a100" begins two), or else the nearest one (for "mi300y").
+  // Suggests the names that begin with the text ("a100" is the beginning of two names), or else the nearest name (for
+  // "mi300y").
   const auto close = nearest(wanted, {spellings.begin(), spellings.end()});
   for (size_t i = 0; i < known.size(); ++i)
     if (!wanted.empty() && spellings[i].starts_with(wanted)) meant.push_back(known[i]);

@@ -1,4 +1,4 @@
-// Defines Target: an accelerator that programs can be planned for without having one.
+// Defines Target: an accelerator for which programs can be planned without having the accelerator.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace fettle {
 
-// The properties of a chip that compilers need. They decide tiles, launch shapes and instructions.
+// The properties of a chip that compilers need. The compilers choose tiles, launch shapes and instructions from them.
 struct Chip {
   std::string capability;  // "9.0a" (a: with the instructions of this one generation), "gfx942:sramecc+:xnack-"
   int cores = 0;           // streaming multiprocessors, compute units
@@ -48,8 +48,8 @@ std::string config_text(const Target& target);
 
 // All targets, by vendor and age.
 const std::vector<Target>& targets();
-// Case, '-', '_' and blanks in a name do not matter ("A100-80GB" and "a100_80" are the same). Throws UserError naming
-// the nearest and all known ones.
+// Case, '-', '_' and blanks in a name do not matter ("A100-80GB" and "a100_80" are the same). Throws UserError, which
+// names the nearest and all known targets.
 const Target& target_named(std::string_view name);
 
 }  // namespace fettle

@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// The plugin ends the process on a description of another vendor.
+// If the description is of another vendor, the plugin would end the process.
 void check_vendor(const Plugin& plugin, const std::string& target_config) {
   static const Pattern field("platform_name\\s*:\\s*[\"']([A-Za-z0-9_]+)[\"']");
   const std::vector<Pattern::Groups> found = field.find_all(target_config);
@@ -20,8 +20,9 @@ void check_vendor(const Plugin& plugin, const std::string& target_config) {
                       plugin.vendor().target_platform);
   }
   if (found[0][1] != plugin.vendor().target_platform) {
-    throw DeviceError("the target description is for {}, plugin {} compiles for {}; take the plugin of the target",
-                      found[0][1], plugin.name(), plugin.vendor().target_platform);
+    throw DeviceError(
+        "the target description is for {}, plugin {} compiles for {}; use the plugin of the target's vendor",
+        found[0][1], plugin.name(), plugin.vendor().target_platform);
   }
 }
 
@@ -34,8 +35,8 @@ Topology Topology::create(std::shared_ptr<const Plugin> plugin, const std::strin
                           const std::string& shape) {
   if (plugin->vendor().target_platform.empty()) {
     throw DeviceError(
-        "plugin {} cannot compile for devices that are not here; wanted a vendor's plugin that can ({}): run `make "
-        "plugins`",
+        "plugin {} cannot compile for devices that are not here; use the plugin of a vendor that supports it ({}): run "
+        "`make plugins`",
         plugin->name(), fmt::join(vendors_with_targets(), ", "));
   }
   check_vendor(*plugin, target_config);

@@ -1,4 +1,4 @@
-// Defines Topology: absent devices for which programs are compiled ahead of time.
+// Defines Topology: devices that are not present, for which programs are compiled ahead of time.
 #pragma once
 
 #include <memory>

@@ -9,19 +9,19 @@
 namespace fettle {
 namespace {
 
-// For the CPU plugin, whose own peak does not include temporaries.
+// For the CPU plugin, because its own peak does not include temporaries.
 int64_t sum_of_parts(const MemoryStats& stats) {
   return stats.argument + stats.output - stats.alias + stats.temp;
 }
 
-// For the GPU plugins. With pinned host memory, their own peak is wrong: it counts host memory as device memory, and
-// only the larger of the two sizes of temporaries.
+// For the GPU plugins. With pinned host memory, their own peak is wrong: it counts host memory as device memory. Of the
+// temporaries in the two memories, it counts only the larger.
 int64_t reported_or_parts(const MemoryStats& stats) {
   const bool on_host = stats.host_argument + stats.host_output + stats.host_temp > 0;
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
-// XLA's GPU plugins are built from the same source for each vendor, so they differ only in names.
+// The GPU plugins of all vendors are built from the same source of XLA, so the rows differ only in names.
 Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
@@ -64,14 +64,15 @@ const std::vector<Vendor>& vendors() {
           "rocm", "ROCM", "/dev/kfd",
           {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
           {},
-          "install ROCm (docs/gpus.md names its version and libraries, scripts/check_plugin_libraries the missing "
-          "ones), or run `make plugins` to fetch the plugin with stand-ins for them, enough for `fettle plan`"),
+          "install ROCm (docs/gpus.md names its version and libraries; scripts/check_plugin_libraries lists the "
+          "missing ones), or run `make plugins` to fetch the plugin with stand-ins for the libraries, which are enough "
+          "for `fettle plan`"),
       gpu_vendor("cuda", "CUDA", "/dev/nvidiactl",
                  {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
                  {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
                   "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
-                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
-                 "CUDA's libraries"),
+                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is "
+                 "installed, CUDA's libraries"),
       {
           .name = "cpu",
           .file_word = "cpu",

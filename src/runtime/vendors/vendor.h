@@ -1,4 +1,4 @@
-// Defines Vendor: what differs between plugins, one row each, with the reason.
+// Defines Vendor, which states how plugins differ. Each vendor has one row, with the reasons.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace fettle {
 
 // How host bytes reach a buffer that is built in pieces.
 enum class Staging {
-  kHostMemory,       // the device is this host: fill aligned memory and hand it over, no copy
+  kHostMemory,       // the device is this host: the filled memory becomes the array, without a copy
   kTransferManager,  // pieces go through the plugin's asynchronous transfer manager
   kWholeBox,         // each device's box is gathered on the host, then sent whole
 };
@@ -29,7 +29,7 @@ struct Driver {
 struct Vendor {
   std::string_view name;             // as users say it: "cpu", "cuda", "rocm"
   std::string_view file_word;        // a word in the plugin's file name that identifies the vendor
-  std::string_view ffi_platform;     // what handlers register under; "" = none
+  std::string_view ffi_platform;     // the platform under which FFI handlers are registered; "" = none
   std::string_view device_file;      // exists when such a device is present; "" = always
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
   std::string_view remedy;           // what to do when the plugin is missing or will not load
@@ -42,14 +42,15 @@ struct Vendor {
   // Bytes of device memory per byte of the allocator's table in host memory. XLA's allocator has 8 bytes of table for
   // 256 bytes.
   int64_t pool_bytes_per_host_byte = 32;
-  // Device memory besides the program's, per device: library_bytes for context, code and the libraries' workspaces, and
-  // with several devices communication_bytes for the communication library's buffers. Cautious values from the vendors'
-  // documents and experience.
+  // Device memory that is used in addition to the program's memory, per device: library_bytes for context, code and the
+  // libraries' workspaces, and, with several devices, communication_bytes for the buffers of the communication library.
+  // Cautious values from the vendors' documents and experience.
   int64_t library_bytes = 0, communication_bytes = 0;
   // Host memory that compiling a step takes. Measured: 0.57 GB for Llama 3.1 405B with a GPU plugin.
   int64_t compile_bytes = 700'000'000;
   std::string_view xla_flag;  // set in XLA_FLAGS before the plugin first reads it; "" = none. The user's own value wins
-  // The environment variable that says how many GiB of the host's memory may be pinned (64 without it); "" = no limit.
+  // The environment variable that limits how many GiB of host memory may be pinned. If it is not set, the limit is 64
+  // GiB. "" = no limit.
   std::string_view pinned_limit = "";
   // Computes the peak bytes of one run on a device from the plugin's statistics, which plugins count differently.
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
@@ -58,20 +59,20 @@ struct Vendor {
 // The capability of the CPU plugin's devices.
 inline constexpr std::string_view kHostCapability = "host";
 
-// Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply; none
-// when it cannot, or when the capability is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide (from 8.9
-// on), AMD's instruction sets (CDNA 3 has the FNUZ kind, CDNA 4 and RDNA 4 the OCP's).
+// Returns the 8-bit float types that a device of this capability ("8.9", "gfx942:sramecc+:xnack-") can multiply;
+// nothing when it cannot, or when the capability is not known. The CPU emulates them. Sources: NVIDIA's CUDA guide
+// (from 8.9 on), AMD's instruction sets (CDNA 3 has the FNUZ types, CDNA 4 and RDNA 4 have OCP's types).
 std::optional<Float8> float8_of(std::string_view capability);
 
 // All table rows, in the order of preference.
 const std::vector<Vendor>& vendors();
 const Vendor* vendor_named(std::string_view name);  // null when unknown
 const Vendor& vendor_of_file(std::string_view file_name);
-// The maker of devices of this capability ("8.9", "gfx942:sramecc+:xnack-").
+// Returns the maker of devices with this capability ("8.9", "gfx942:sramecc+:xnack-").
 const Vendor* vendor_of_capability(std::string_view capability);
 // Returns the names, sorted, of the vendors whose plugins compile for absent devices.
 std::vector<std::string_view> vendors_with_targets();
-// The row that assumes nothing.
+// Returns the row for an unknown vendor, which assumes nothing about the plugin.
 const Vendor& unknown_vendor();
 
 }  // namespace fettle

@@ -41,7 +41,7 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
 
 namespace {
 
-// Returns the stacks of the base that have LoRA weights.
+// Returns the stacked parameters of the base that have LoRA weights.
 std::vector<Param> adapted_bases(const Run& run) {
   std::vector<Param> whole;
   for (const std::string& module : run.lora->modules) whole.push_back(run.model.linear(module));
@@ -78,7 +78,8 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
   apply(devices, program, inputs, state.buffers);
 }
 
-// More vectors than the rank, so that the iteration separates the last wanted one from the next.
+// The iteration uses more vectors than the rank, so that it separates the last wanted singular vector from the next
+// one.
 constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 
 void start_pissa(Devices& devices, const Run& run, TrainState& state) {

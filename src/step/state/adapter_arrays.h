@@ -1,4 +1,4 @@
-// Defines how an adapter gets onto the devices: read from a PEFT folder, or initialised.
+// Defines how an adapter's weights are loaded onto the devices from a PEFT folder, or initialised.
 #pragma once
 
 #include "checkpoint/peft/adapter_options.h"
@@ -7,7 +7,7 @@
 namespace fettle {
 
 // Loads a trained parameter from the adapter folder that run.lora's options describe: LoRA weights, or a module that
-// was saved whole. Layers without LoRA weights get those of another layer, which have no effect.
+// was saved whole. A layer without LoRA weights gets the weights of another layer, which then have no effect.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.

@@ -21,8 +21,8 @@ struct BatchArray {
 enum class BatchExtent { kStep, kMicroBatch };
 std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, BatchExtent extent);
 
-// The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes that are
-// `counted` have it.
+// The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes with
+// BatchShape::counted have it.
 inline const std::string kUsedMicroBatches = "batch/used";
 
 }  // namespace fettle

@@ -12,7 +12,7 @@ namespace fettle {
 // Counts bytes and formats the progress line. The caller supplies the time.
 class LoadProgressText {
  public:
-  // `live`: a line that is replaced often. Otherwise one line per quarter of the bytes, from 2 s on.
+  // With `live`, the line is replaced often. Otherwise a line is printed after each quarter of the bytes, from 2 s on.
   LoadProgressText(int64_t total, bool live) : total_(total), live_(live) {}
   // Returns the line to show after `bytes` more, `seconds` after the start; empty when there is nothing to show.
   std::string after(int64_t bytes, double seconds);

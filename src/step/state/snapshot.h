@@ -10,8 +10,8 @@
 
 namespace fettle {
 
-// A global array as its distinct boxes, each of them dense. With several processes, the boxes that this one owns: a box
-// belongs to the process of the first device that holds it.
+// A global array as its distinct boxes (rectangular parts), each of them dense. With several processes, this has only
+// the boxes that this process owns: a box belongs to the process of the first device that holds it.
 struct HostShards {
   struct Shard {
     Box box;
@@ -21,10 +21,10 @@ struct HostShards {
   std::vector<Shard> shards;
 };
 
-// Waits for the array, then copies each of these boxes once.
+// Waits for the array, then copies each box of this process once.
 HostShards download_shards(const DeviceBuffer& buffer);
 
-// Keyed by name, as in trained_arrays().
+// The keys are the names in trained_arrays().
 using Snapshot = std::map<std::string, HostShards>;
 
 // Copies from all devices in parallel. When it returns, the copy is complete and the device arrays may be donated.

@@ -14,7 +14,7 @@
 namespace fettle {
 
 struct TrainState {
-  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*; when training also the optimizer's
+  std::map<std::string, DeviceBuffer> buffers;  // frozen/*, reference/*, trained/*; in training also optimizer state
   int64_t step = 0;                             // number of optimizer steps done
 
   Bindings bindings();
@@ -26,8 +26,8 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // Loads the weights onto their devices: base weights from the repository (random ones for train_from_scratch), the
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// The same, but reads all arrays that training changes from a checkpoint, bit for bit, whatever mesh wrote it. Throws
-// DamagedState.
+// Does the same, but reads all arrays that training changes from a checkpoint, bit for bit. Another mesh may have
+// written the checkpoint. Throws DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
 
 // Uploads the batch and returns its arrays by program input name: all micro-batches [A, B, T], or one [B, T].
@@ -38,7 +38,7 @@ std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, c
 struct StepOutcome {
   double loss = 0;
   double grad_norm = 0;
-  double loss_scale = 0;                  // float16: for the next step
+  double loss_scale = 0;                  // float16: the loss scale of the next step
   std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (preference.h)
   bool overflowed = false;  // float16 gradients overflowed: only the loss scale changed, and the step must run again
   bool finite() const;

@@ -202,7 +202,7 @@ void Bpe::start_word(std::string_view word, std::vector<int32_t>& symbols) const
 }
 
 void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols) const {
-  bool unknown_waits = false;  // an unknown character came before and has no symbol yet
+  bool unknown_waits = false;  // the previous character is unknown and has no symbol yet
   std::string spelling;
   for (size_t at = 0; at < word.size();) {
     const size_t start = at;
@@ -227,7 +227,7 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // As in the reference, the symbol of a preceding unknown character comes after these.
+        // Like in the reference, the symbol of a preceding unknown character comes after these symbols.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }
@@ -265,7 +265,7 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   struct Candidate {
     uint32_t rank;
     int32_t at;
-    int32_t left;  // the symbols of the merge; it is stale when they have changed
+    int32_t left;  // the symbols of the merge; the merge is stale when they have changed
     int32_t right;
     int32_t id;
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }

@@ -10,7 +10,7 @@
 
 namespace fettle {
 
-// The merges by pair, in an open-addressing table: every step of every word looks up pairs.
+// The merges, looked up by pair in an open-addressing table, because every step of every word looks up pairs.
 class MergeTable {
  public:
   struct Merge {
@@ -44,12 +44,12 @@ class Bpe : public TokenModel {
     bool byte_fallback = false;
     bool ignore_merges = false;
   };
-  // Makes a model that joins two neighbours when together they are a token. The token with the lowest rank goes first.
-  // `ranks` are by id; tokens with a negative rank are never made.
+  // Makes a model that joins two neighbours if they form a token together. It forms the token with the lowest rank
+  // first. `ranks` has the rank of each id; tokens with a negative rank are never formed.
   static std::unique_ptr<Bpe> of_ranks(Vocabulary vocabulary, std::span<const int64_t> ranks, const Options& options);
 
-  // Switches to pieces of plain text instead of text in the byte alphabet: the ids stay the same, and encoding is
-  // faster. Returns false and changes nothing when the vocabulary does not allow it.
+  // Makes the model take pieces of plain text instead of text in the byte alphabet. The ids stay the same, and encoding
+  // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
   // True when cutting a text before every run of the character `mark` does not change its ids, because no token has a
@@ -63,11 +63,11 @@ class Bpe : public TokenModel {
   Bpe(Vocabulary vocabulary, size_t merges);
   void read_merges(const JsonField& field);
   void index_characters();
-  // The symbols that a word consists of at the start.
+  // Sets the symbols of which a word consists at the start.
   void start_word(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   int32_t character_id(char32_t character) const;  // -1 when there is none
-  // These join the symbols in place.
+  // The next functions join the symbols in place.
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
@@ -78,7 +78,8 @@ class Bpe : public TokenModel {
   bool takes_bytes_ = false;
   std::array<int32_t, 256> byte_ids_{};  // ids of the byte alphabet, or of <0x00>... when byte_fallback_
   std::vector<int32_t> character_ids_;   // ids of the characters below U+10000; -1 when there is none
-  std::unordered_map<std::string_view, int32_t> words_;  // ignore_merges: whole words, as bytes when takes_bytes_
+  std::unordered_map<std::string_view, int32_t>
+      words_;  // ignore_merges: ids of whole words, as bytes when takes_bytes_
   std::vector<std::string> word_texts_;
 };
 

@@ -63,14 +63,14 @@ class WordCache {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  // Appends the ids of all pieces, in order. For a piece with an id it appends that id. Several threads may call it at
-  // once.
+  // Appends the ids of all pieces, in order. If a piece has an id already, appends that id. Several threads may call it
+  // at once.
   void encode(std::span<const Piece> pieces, std::vector<int32_t>& ids) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
   explicit TokenModel(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
-  // Appends the ids of one word, which is not empty.
+  // Appends the ids of one word. The word is not empty.
   virtual void encode_word(std::string_view word, std::vector<int32_t>& ids) const = 0;
 
   Vocabulary vocabulary_;

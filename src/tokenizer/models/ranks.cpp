@@ -152,7 +152,7 @@ std::vector<std::string> qwen_tokens() {
   return tokens;
 }
 
-// Settings that widely used files lack, because the models' own programs contain them.
+// Settings that are missing in widely used files, because the models' own programs contain them.
 struct KnownFile {
   std::string_view name;
   int64_t ranks;
@@ -179,7 +179,7 @@ void add_known(RankFile& file, const TokenizerConfig& config, const std::string&
   if (!file.pattern.empty()) return;
   throw UserError(
       "{}: Fettle does not know how this tokenizer of {} ranks cuts a text into words; it knows {}. Use the model's "
-      "tokenizer.json, or give the regular expression as \"pat_str\" in tokenizer_config.json",
+      "tokenizer.json, or set the regular expression as \"pat_str\" in tokenizer_config.json",
       origin, file.vocabulary.size(), names);
 }
 
@@ -219,7 +219,7 @@ Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) 
   Pipeline pipeline;
   for (size_t i = 0; i < file.special_tokens.size(); ++i) {
     const int64_t id = file.first_special + static_cast<int64_t>(i);
-    // tokenizer_config.json may give the id another name.
+    // tokenizer_config.json may use another name for the id.
     const bool renamed = std::any_of(config.added_tokens.begin(), config.added_tokens.end(),
                                      [id](const AddedToken& token) { return token.id == id; });
     if (!renamed) {

@@ -112,7 +112,7 @@ Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   };
 }
 
-// The byte of a token such as <0x0A>; -1 for other tokens.
+// Returns the byte that a token such as <0x0A> means; -1 for other tokens.
 int spelled_byte(std::string_view token) {
   int byte = -1;
   if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
@@ -121,7 +121,7 @@ int spelled_byte(std::string_view token) {
   return byte;
 }
 
-// The text of a run of byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
+// Returns the text of a run of byte tokens. Each byte that is not part of a valid character becomes U+FFFD.
 std::string text_of_bytes(std::string_view bytes) {
   std::string text;
   for (size_t at = 0; at < bytes.size();) {

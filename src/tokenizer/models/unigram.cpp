@@ -9,7 +9,7 @@
 namespace fettle {
 namespace {
 
-// The score of an unknown character is this much below the lowest score, as in SentencePiece.
+// The score of an unknown character is lower than the lowest score by this number, as in SentencePiece.
 constexpr double kUnknownPenalty = 10.0;
 // Sums in single precision restart at zero beyond this, as in SentencePiece.
 constexpr double kLargestSum = 100'000;
@@ -58,7 +58,7 @@ void Unigram::build_trie() {
     tokens.emplace_back(*token, id);
   }
   std::sort(tokens.begin(), tokens.end());
-  // Breadth first, so that the edges of a node are adjacent.
+  // The nodes are made breadth first, so that the edges of a node are adjacent.
   struct Range {
     size_t first, last, depth;
   };

@@ -17,8 +17,8 @@ class Unigram : public TokenModel {
     bool byte_fallback = false;
     bool single_precision = false;  // round sums as SentencePiece does; this decides between equal splits
   };
-  // `scores` are by id. A token whose score is not a number never matches. Throws UserError that names `origin` when
-  // unk_id has no token.
+  // `scores` has the score of each id. A token whose score is NaN never matches. Throws UserError, which names
+  // `origin`, when unk_id has no token.
   Unigram(Vocabulary vocabulary, std::vector<double> scores, const Options& options, const std::string& origin);
 
  protected:

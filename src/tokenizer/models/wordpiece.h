@@ -1,5 +1,5 @@
-// Defines WordPiece, which repeatedly takes the longest token with which the rest of a word starts (Schuster and
-// Nakajima 2012, as in BERT).
+// Defines WordPiece, which repeatedly takes the longest token at the start of the remaining word (Schuster and Nakajima
+// 2012, as in BERT).
 #pragma once
 
 #include "tokenizer/models/model.h"

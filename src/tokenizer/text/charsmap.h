@@ -13,7 +13,7 @@ namespace fettle {
 
 class Charsmap {
  public:
-  // Throws UserError that names `origin` when the bytes are not such a table.
+  // Throws UserError, which names `origin`, when the bytes are not such a table.
   Charsmap(std::string_view bytes, const std::string& origin);
 
   struct Match {

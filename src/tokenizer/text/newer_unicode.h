@@ -48,7 +48,7 @@ inline constexpr NewerRange kNewerRanges[] = {
     {0x2B739, 0x2B739, "Lo"}, {0x2EBF0, 0x2EE5D, "Lo"}, {0x31350, 0x323AF, "Lo"},
 };
 
-// Capital letters of Unicode 15.1 to 17.0. Adding `delta` gives the small letter.
+// The capital letters of Unicode 15.1 to 17.0. Capital letter plus `delta` is the small letter.
 struct NewerCapital {
   char32_t first;
   char32_t last;

@@ -28,10 +28,10 @@ constexpr std::string_view kEnclosedLetters =
     "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
 // Characters that \w matches too, but only outside of brackets.
 constexpr std::string_view kLatin1Words = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-// A character that newer versions of Unicode do not list as a nonspacing mark any more.
+// A character that newer versions of Unicode no longer list as a nonspacing mark.
 constexpr std::string_view kSpacingByNow = "\\x{1171e}";
 
-// The short name of a general category, such as "Lu" for "Uppercase_Letter"; empty for an unknown name.
+// Returns the short name of a general category, such as "Lu" for "Uppercase_Letter"; "" for an unknown name.
 std::string category_of(std::string_view name) {
   const int32_t mask = u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, std::string(name).c_str());
   if (mask == UCHAR_INVALID_CODE) return "";
@@ -52,12 +52,12 @@ struct Set {
   std::string except;  // items to leave out
 };
 
-// Makes the sets for properties and escapes, for one kind of texts.
+// Makes the sets for properties and escapes, for one kind of text.
 class Sets {
  public:
   explicit Sets(Texts texts) : texts_(texts) {}
 
-  // False when the pattern has a set without a form for ASCII texts.
+  // Returns false when the pattern has a set that cannot be written for ASCII texts.
   bool complete() const { return complete_; }
 
   Set spaces() const { return {std::string(is_ascii() ? kAsciiSpaces : kSpaces), ""}; }
@@ -72,13 +72,13 @@ class Sets {
     if (is_ascii()) return {ascii(name), ""};
     if (const std::string category = category_of(name); !category.empty()) {
       Set set{fmt::format("\\p{{{}}}", category) + newer(category), ""};
-      // Newer characters are not unassigned.
+      // Newer characters do not count as unassigned.
       if (category == "C" || category == "Cn") set = {fmt::format("\\p{{{}}}", category), newer("", category)};
       if (category == "Mn" && texts_ == Texts::kAll) set.except = kSpacingByNow;
       return set;
     }
     if (const std::string script = script_of(name); !script.empty()) {
-      // The name alone would also mean the characters of Script_Extensions.
+      // The script's name alone would also mean the characters of Script_Extensions.
       Set set{fmt::format("\\p{{sc:{}}}", script), script == "Unknown" ? newer("") : ""};
       for (const NewerScript& known : kNewerScripts) {
         if (known.name == script) set.items += known.items;
@@ -100,7 +100,7 @@ class Sets {
     return {items, ""};
   }
 
-  // The set of [:name:].
+  // Returns the set of [:name:].
   Set posix(std::string_view name) {
     if (name == "digit") return property("Nd");
     if (name == "punct") return {property("P").items + property("S").items, ""};
@@ -152,7 +152,7 @@ class Sets {
   bool complete_ = true;
 };
 
-// A pattern that matches one character in the set, or one that is not in it.
+// Returns a pattern that matches one character in the set or, if `negated`, one character outside of it.
 std::string one_of(const Set& set, bool negated) {
   if (set.except.empty()) return fmt::format("[{}{}]", negated ? "^" : "", set.items);
   return negated ? fmt::format("(?:[{}]|[^{}])", set.except, set.items)

@@ -1,4 +1,5 @@
-// Defines translate_pattern, which rewrites a pattern from Oniguruma's syntax (Ruby's, in tokenizer files) for PCRE2.
+// Defines translate_pattern, which rewrites a pattern from Oniguruma's syntax (Ruby's syntax, which tokenizer files
+// use) for PCRE2.
 #pragma once
 
 #include <optional>
@@ -7,12 +8,12 @@
 
 namespace fettle {
 
-// The texts that the result must match. A pattern for ASCII texts needs no Unicode properties, and one for usual texts
-// need not list the characters of kNewerRanges.
+// The texts that the result must match. A pattern for ASCII texts needs no Unicode properties, and a pattern for usual
+// texts need not list the characters of kNewerRanges.
 enum class Texts { kAscii, kUsual, kAll };
 
-// For Texts::kAscii, returns nothing when a part of the pattern has no form for ASCII texts. Invalid parts stay as they
-// are, so that PCRE2 reports them.
+// For Texts::kAscii, returns nothing when a part of the pattern cannot be written for ASCII texts. Invalid parts stay
+// unchanged, so that PCRE2 reports them.
 std::optional<std::string> translate_pattern(std::string_view pattern, Texts texts);
 
 }  // namespace fettle

@@ -19,14 +19,14 @@ constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackMost = 256 << 20;
 constexpr uint32_t kHeapMostKib = 1 << 20;
 
-// The steps that one attempt to match may take. Hugging Face's engine has the same limit. Long texts get more,
-// since a good pattern may take a few steps for each byte.
+// The steps that one attempt to match may take. Hugging Face's engine has the same limit. Long texts get more, because
+// a good pattern may take a few steps for each byte.
 uint32_t step_limit(size_t text_bytes) {
   constexpr size_t kSteps = 10'000'000, kStepsPerByte = 16;
   return static_cast<uint32_t>(std::min<size_t>(kSteps + kStepsPerByte * text_bytes, UINT32_MAX));
 }
 
-// What a thread needs to match: the offsets that PCRE2 returns, its limits, and the stack of its JIT code.
+// The memory that a thread needs to match: the offsets that PCRE2 returns, its limits, and the stack of its JIT code.
 struct Workspace {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
@@ -94,7 +94,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) {
 }
 
 const Regex::Variant& Regex::variant_for(std::string_view text) const {
-  // The first character of kNewerRanges starts with this byte.
+  // All characters of kNewerRanges start with this byte or a larger one.
   constexpr uint8_t kNewerLead = 0xE0;
   bool ascii = true;
   for (size_t at = 0; at < text.size();) {

@@ -17,14 +17,14 @@ namespace fettle {
 
 class Regex {
  public:
-  // Throws UserError that starts with `where` when the pattern is not valid.
+  // Throws UserError, which starts with `where`, when the pattern is not valid.
   Regex(std::string_view pattern, std::string_view where);
-  // A pattern that matches only `literal`.
+  // Makes a pattern that matches only `literal`.
   static Regex of_literal(std::string_view literal);
   // Reads {"String": ...} or {"Regex": ...}.
   static Regex of_field(const JsonField& field);
 
-  // Calls visit(start, end, is_match) for the matches in `text` (valid UTF-8) and the stretches between them, in order.
+  // Calls visit(start, end, is_match) for the matches in `text` (valid UTF-8) and for the text between them, in order.
   // Throws UserError that names file, field and pattern when a match takes more than 10 million steps plus 16 for each
   // byte of the text.
   template <typename Visit>
@@ -44,7 +44,7 @@ class Regex {
   struct Code;
   struct Variant;
 
-  // The fastest compiled variant that can match `text`.
+  // Returns the fastest compiled variant that can match `text`.
   const Variant& variant_for(std::string_view text) const;
   // Finds the next match in `text` at or after `from`. Skips an empty match at `last_end`, the end of the last match
   // (npos when there was none).

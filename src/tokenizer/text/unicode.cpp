@@ -10,7 +10,8 @@
 namespace fettle {
 namespace {
 
-// The length of the valid character at text[at]. For an invalid one it returns 0 and sets `bad` to its length.
+// Returns the length of the valid character at text[at]. For an invalid character, returns 0 and sets `bad` to its
+// length.
 size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint8_t lead = byte(at);
@@ -28,7 +29,7 @@ size_t valid_length(std::string_view text, size_t at, size_t& bad) {
   return length;
 }
 
-// The mask of a general category by its short name, for the categories in kNewerRanges.
+// Returns the bit mask of a general category (given by its short name) for the categories in kNewerRanges.
 uint32_t mask_of(std::string_view name) {
   constexpr std::pair<std::string_view, uint32_t> kMasks[] = {
       {"Lu", U_GC_LU_MASK}, {"Ll", U_GC_LL_MASK}, {"Lm", U_GC_LM_MASK}, {"Lo", U_GC_LO_MASK}, {"Mn", U_GC_MN_MASK},

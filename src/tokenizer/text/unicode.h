@@ -39,8 +39,9 @@ bool is_valid_utf8(std::string_view text);
 // Replaces each maximal invalid sequence of bytes by one U+FFFD, as WHATWG and Python do.
 std::string replace_invalid_utf8(std::string_view text);
 
-// Character classes as in the reference's libraries. Each library has the tables of one version of Unicode. For Unicode
-// 8 and 9 these functions leave out later characters. For the others they add characters that the linked ICU lacks.
+// Character classes as in the reference's libraries. Each library has the tables of one version of Unicode. The
+// functions for Unicode 8 and 9 leave out later characters. The other functions add characters that are missing in the
+// linked ICU.
 bool is_white_space(char32_t c);      // property White_Space
 bool is_word(char32_t c);             // \w: Alphabetic, M, Nd, Pc, Join_Control
 bool is_numeric(char32_t c);          // Nd, Nl, No
@@ -53,7 +54,7 @@ void append_lowercase(std::string& text, char32_t c);
 
 // GPT-2's byte alphabet has a printable character for each of the 256 bytes.
 char32_t alphabet_char(uint8_t byte);
-// The byte of character `c`; -1 when c is not in the alphabet.
+// Returns the byte of character `c`; -1 when c is not in the alphabet.
 int alphabet_byte(char32_t c);
 // Replaces each byte by its character in the alphabet.
 std::string to_alphabet(std::string_view bytes);

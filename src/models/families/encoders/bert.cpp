@@ -19,8 +19,8 @@ Tensor bert_forward(Forward& f) {
 
 Family bert_family() {
   Family family = encoder_family("bert", "BertModel", kBertPrefix, bert_params, bert_forward);
-  // PEFT would give the pooler LoRA weights. It is trained whole, because checkpoints of masked language models lack
-  // it.
+  // PEFT would give LoRA weights to the pooler. Fettle trains the pooler in full, because checkpoints of masked
+  // language models lack it.
   family.classifier = {.architecture = "BertForSequenceClassification",
                        .pooled = Pooled::kFirst,
                        .modules = {"bert.pooler.dense", "classifier"},

@@ -8,7 +8,7 @@ namespace fettle {
 
 // Reads the fields of all Gemma models.
 ModelConfig read_gemma_config(const ConfigReader& reader);
-// Reads those of Gemma 2 and 3: layers with norms before and after attention and MLP.
+// Reads the fields of Gemma 2 and 3, whose layers have norms before and after attention and MLP.
 ModelConfig read_sandwich_gemma_config(const ConfigReader& reader);
 // Returns the window of the layers that have one.
 int64_t gemma_window(const ConfigReader& reader);

@@ -37,7 +37,7 @@ Tensor ministral3_layer(const Decoder& d, const Layer& layer, const Tensor& x, L
   return y + d.mlp(layer, d.norm(layer, "post_attention_layernorm", y));
 }
 
-// The text part is a mistral (Mistral Small 3.1 and 3.2) or a ministral3.
+// The text part is a model of type mistral (Mistral Small 3.1 and 3.2) or ministral3.
 ModelConfig read_text_of_mistral3(const ConfigReader& r) {
   const std::string type = r.text("model_type", "mistral");
   if (type == "mistral") return read_mistral(r);

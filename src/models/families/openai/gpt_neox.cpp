@@ -1,5 +1,5 @@
 // GPT-NeoX (Pythia): LayerNorm, one module for q, k and v by head, rope on a quarter of a head's dims, attention and
-// MLP side by side. Source: transformers/models/gpt_neox.
+// MLP in parallel, both of which read the layer's input. Source: transformers/models/gpt_neox.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

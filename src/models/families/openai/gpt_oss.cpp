@@ -1,5 +1,5 @@
-// GPT-OSS: biases everywhere, a sink in each head's softmax, a window on every other layer, yarn, and experts whose
-// gate and up take turns in one tensor. Source: transformers/models/gpt_oss.
+// GPT-OSS: biases everywhere, a sink (an extra logit) in each head's softmax, a window on every other layer, yarn, and
+// experts with one tensor in which the outputs of gate and up alternate. Source: transformers/models/gpt_oss.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -1,7 +1,7 @@
 // DeepSeek V2 and V3 (R1, V3.1, Kimi K2, Moonlight): attention whose keys and values come from one small vector per
-// token, dense layers before those with experts. V3's router has sigmoids, groups and a correction. GLM-4.5 has the
-// same experts with usual attention, GLM-4.7 Flash with latent attention. Sources: transformers/models/deepseek_v2,
-// deepseek_v3, glm4_moe, glm4_moe_lite.
+// token, dense layers before those with experts. V3's router uses sigmoids, groups of experts and a correction of the
+// scores. GLM-4.5 has the same experts with usual attention; GLM-4.7 Flash has them with latent attention. Sources:
+// transformers/models/deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@
 namespace fettle {
 namespace {
 
-// The defaults that differ.
+// The defaults in which these families differ.
 struct Experts {
   int64_t count, per_token, dense;
   double scale = 1;
@@ -146,7 +146,7 @@ Tensor latent_attention(const Decoder& d, const Layer& layer, const Tensor& x, L
   const Tensor both = module("kv_a_proj_with_mqa", x);
   const Tensor latent = small_norm("kv_a_layernorm", slice(both, 2, 0, a.key_rank));
   const Tensor kv = heads(module("kv_b_proj", latent), a.plain_dim + a.value_dim);
-  // One key of rotated dims serves all heads.
+  // All heads share one key of rotated dims.
   const Tensor shared = reshape(slice(both, 2, a.key_rank, a.key_rank + a.rotary_dim), {b, t, 1, a.rotary_dim});
   const Heads turned = d.rotate(layer, {slice(q, 3, a.plain_dim, a.plain_dim + a.rotary_dim), shared, {}});
   const Heads all{concatenate({slice(q, 3, 0, a.plain_dim), turned.q_BTNH}, 3),

@@ -1,5 +1,5 @@
-// GLM-4: rope that turns half of a head's dims, neighbours together, and one module for gate and up. glm4 also has
-// norms on what attention and MLP add. Sources: transformers/models/glm, glm4.
+// GLM-4: rope on half of a head's dims, where neighbouring dims turn together, and one module for gate and up. The type
+// glm4 also has norms on the results of attention and MLP. Sources: transformers/models/glm, glm4.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"

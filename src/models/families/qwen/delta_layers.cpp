@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kChunk = 64;
 
-// x / sqrt(sum(x^2) + 1e-6) along the last dim.
+// Returns x / sqrt(sum(x^2) + 1e-6) along the last dim.
 Tensor to_length_one(const Tensor& x) {
   return x * rsqrt(expand(reduce_sum(x * x, {-1}), -1) + 1e-6);
 }
@@ -87,7 +87,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   auto heads = [&](int64_t first, int64_t count, int64_t size) {
     return f32(reshape(slice(mixed, 2, first, first + count * size), {b, t, count, size}));
   };
-  // Each key head serves neighbouring value heads.
+  // Each key head is used by several neighbouring value heads.
   auto repeated = [&](const Tensor& x) {
     const Tensor all = broadcast_to(expand(x, 3), {b, t, net.key_heads, groups, net.key_dim});
     return f.sharding.constrain(reshape(all, {b, t, n, net.key_dim}), {"batch", "", "act_heads", ""});

@@ -1,5 +1,5 @@
-// Defines what Qwen3-Next and Qwen 3.5 have in common: layers of linear attention (a gated delta net) and of full
-// attention with an output gate, in turns.
+// Defines what Qwen3-Next and Qwen 3.5 have in common: some layers have linear attention (a gated delta net), the
+// others full attention with an output gate.
 #pragma once
 
 #include "models/blocks/decoder_layer.h"
@@ -10,7 +10,7 @@ namespace fettle {
 ModelConfig read_delta_config(const ConfigReader& reader);
 
 // The projections of a linear layer's input: q|k|v [B, T, channels] before the convolution, the gate z [B, T, N H], and
-// the numbers b and a [B, T, N] that become the rate and the decay.
+// b and a [B, T, N], from which the rate and the decay are computed.
 struct DeltaInputs {
   Tensor qkv, z, b, a;
 };
@@ -21,7 +21,8 @@ void add_delta_layer(ParamList& list, const ModelConfig& config,
 Tensor delta_layer(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD, LayerCache* cache,
                    DeltaInputs (*project)(const Decoder& decoder, const Layer& layer, const Tensor& x_BTD));
 
-// Keys and values of full attention; the convolution's last inputs and the state of linear attention.
+// Returns the cache's arrays: keys and values of full attention; the convolution's last inputs and the state of linear
+// attention.
 std::vector<CacheArray> delta_cache(const ModelConfig& config);
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
-// Qwen 2 with a mixture of experts and a gated expert that every token passes; layers may be dense. Source:
-// transformers/models/qwen2_moe.
+// Qwen 2 with a mixture of experts and a shared, gated expert for every token. Some layers may have a dense MLP.
+// Source: transformers/models/qwen2_moe.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

@@ -1,4 +1,4 @@
-// Qwen 3 with a mixture of experts; layers may be dense. Source: transformers/models/qwen3_moe.
+// Qwen 3 with a mixture of experts; some layers may have a dense MLP. Source: transformers/models/qwen3_moe.
 #include <nlohmann/json.hpp>
 
 #include "models/decoder.h"

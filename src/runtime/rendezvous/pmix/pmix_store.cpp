@@ -1,8 +1,9 @@
 // The module fettle_pmix.so: a Store in the PMIx server of the launcher (srun --mpi=pmix, mpirun).
 //
-// SLURM's server offers no publish and lookup, so a key lies with the process that puts it, and others ask that process
-// for it. A plain get for a key that is not there yet ends at once between hosts and waits on one host, and a get that
-// goes to a dead host never ends. So each get runs in the background, with a deadline of our own.
+// SLURM's server does not support publish and lookup. So a key stays in the process that puts it, and other processes
+// ask that process for it. If the key does not exist yet, a plain get returns at once between two hosts, but waits on
+// the same host; if the other host is dead, it never returns. So each get runs in the background, and Fettle sets its
+// own deadline.
 #include <pmix.h>
 #include <signal.h>
 #include <xxhash.h>
@@ -19,7 +20,7 @@
 namespace fettle {
 namespace {
 
-// PMIx allows 511 characters.
+// PMIx allows keys of at most 511 characters.
 std::string short_key(const std::string& key) {
   return fmt::format("f.{:016x}{:016x}", XXH3_64bits(key.data(), key.size()),
                      XXH3_64bits_withSeed(key.data(), key.size(), 1));
@@ -79,7 +80,7 @@ class PmixStore : public Store {
   bool request(const std::string& key, int rank, const std::shared_ptr<Answers>& answers) const {
     pmix_proc_t from;
     PMIX_PROC_LOAD(&from, self_.nspace, static_cast<pmix_rank_t>(rank));
-    // The server may read these after the call, so they live as long as the process.
+    // The server may read these after the call, so they must live as long as the process.
     static pmix_info_t* const wishes = [] {
       pmix_info_t* made = nullptr;
       PMIX_INFO_CREATE(made, 2);
@@ -116,7 +117,8 @@ int number_of(const pmix_proc_t& about, const char* key) {
 
 extern "C" fettle::Store* fettle_open_pmix_store(fettle::ProcessPlace& place, std::string& fault) {
   using namespace fettle;
-  // PMIx's own thread takes over the mask of signals. A signal that interrupted it would lose a message to the server.
+  // PMIx starts a thread, which inherits this thread's signal mask. A signal that interrupts the PMIx thread would lose
+  // a message to the server.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
