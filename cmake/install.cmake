@@ -1,7 +1,9 @@
 # What `cmake --install` copies, for `make install` and for the packages. lib/fettle has the program and all that it
-# loads, and bin/fettle leads there. A folder lib/fettle/lib is searched before the system's libraries.
+# loads, and bin/fettle leads there. A folder lib/fettle/lib is searched before the system's libraries; so is build/lib,
+# because with another RPATH in the build, CMake would append an empty entry to it, which means the working directory.
+file(CREATE_LINK ${FETTLE_CACHE}/lib ${CMAKE_BINARY_DIR}/lib SYMBOLIC)
 foreach(target fettle fettle_columns fettle_pmix)
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/lib")
   # An RPATH also counts for libraries that libraries need; a RUNPATH, the default, does not.
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
 endforeach()

@@ -2,8 +2,8 @@
 # Installs the packages of DIST in fresh systems that debootstrap makes, and uses them there: the wheel by pip without a
 # network, the .deb by apt where SUITE is the one that it was made on. Needs root and debootstrap.
 # Usage: test.sh DIST [SUITE...]    SUITE: bookworm and trixie by default; jammy, noble with Ubuntu's keyring package
-# EXTRAS=1 also installs the wheel's extras [cuda] and [rocm], 2.2 GB from the package index. ROOTS is a folder for the
-# systems (/var/tmp/fettle-roots); those of earlier runs are used again.
+# EXTRAS=1 also installs the wheel's extras [cuda] and [rocm], 2.2 GB from the package index (PIP_CERT: certificates of
+# your network). ROOTS is a folder for the systems (/var/tmp/fettle-roots); those of earlier runs are used again.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 dist=$(realpath "$1")
@@ -55,7 +55,9 @@ test_wheel() {
 test_extras() {
   say "$1: the wheel's extras"
   fresh "$1" python3,python3-venv,ca-certificates
-  in_root "" bash -euc 'cd /work && python3 -m venv /opt/venv && /opt/venv/bin/pip install -q "$(echo fettle-*.whl)[cuda,rocm]"'
+  [[ -z ${PIP_CERT:-} ]] || cp "$PIP_CERT" "$root/etc/ssl/certs/ca-certificates.crt"
+  in_root "" bash -euc 'cd /work && export PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+    python3 -m venv /opt/venv && /opt/venv/bin/pip install -q "$(echo fettle-*.whl)[cuda,rocm]"'
   in_root --net bash -euc 'cd /work
     /opt/venv/bin/fettle plan tune.yaml model_name_or_path=base dataset=sample/train.jsonl --target h100 | tee plan.txt
     grep -q "H100" plan.txt

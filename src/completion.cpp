@@ -44,7 +44,8 @@ std::vector<std::string> values_of(const Key& key) {
 }
 
 bool is_number(const Key& key) {
-  return std::holds_alternative<int64_t Recipe::*>(key.member) || std::holds_alternative<double Recipe::*>(key.member) ||
+  return std::holds_alternative<int64_t Recipe::*>(key.member) ||
+         std::holds_alternative<double Recipe::*>(key.member) ||
          std::holds_alternative<std::optional<int64_t> Recipe::*>(key.member) ||
          std::holds_alternative<std::optional<double> Recipe::*>(key.member);
 }

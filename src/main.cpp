@@ -251,8 +251,7 @@ CommandWords words_of(const CLI::App& app) {
     const std::string type = option->get_type_name();  // "TEXT:{batch,seq}"
     std::istringstream values(type.substr(std::min(type.find('{') + 1, type.size())));
     if (type.ends_with('}'))
-      for (std::string value; std::getline(values, value, ',');)
-        row.values.push_back(value.substr(0, value.find('}')));
+      for (std::string value; std::getline(values, value, ',');) row.values.push_back(value.substr(0, value.find('}')));
     if (!row.names.empty()) out.options.push_back(row);
   }
   return out;

@@ -4,7 +4,7 @@ function __fettle_complete
     set -l word (commandline -ct)
     for line in ($words[1] complete $words[2..] "$word" 2>/dev/null)
         if test "$line" = :files
-            set -l key (string match -r '^[^=]*=' -- $word)
+            set -l key (string match -r '^[^=]*=' -- $word; or echo '')
             for file in (__fish_complete_path (string replace -r '^[^=]*=' '' -- $word))
                 echo $key$file
             end
