@@ -23,6 +23,7 @@ make_deb() {
   mkdir -p "$root/DEBIAN"
   cp -a "$dist/tree" "$root/usr"
   gzip -9n "$root/usr/share/man/man1/fettle.1"
+  mv "$root"/usr/share/zsh/{site-functions,vendor-completions} # where Debian's zsh looks
   # dpkg-shlibdeps wants to stand in a source package.
   mkdir -p "$dist/source/debian"
   printf 'Source: fettle\n\nPackage: fettle\nArchitecture: any\n' >"$dist/source/debian/control"
@@ -35,7 +36,7 @@ make_deb() {
 Package: fettle
 Version: $version
 Architecture: $(dpkg --print-architecture)
-Maintainer: $(id -un) <$(id -un)@localhost>
+Maintainer: Fettle <fettle@localhost>
 Section: science
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)

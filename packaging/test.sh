@@ -61,6 +61,8 @@ test_extras() {
   in_root --net bash -euc 'cd /work
     /opt/venv/bin/fettle plan tune.yaml model_name_or_path=base dataset=sample/train.jsonl --target h100 | tee plan.txt
     grep -q "H100" plan.txt
+    /opt/venv/bin/fettle doctor plugin=cuda >doctor.txt || true # the driver is missing, the libraries are not
+    grep -E "^ok +libraries" doctor.txt
     ! /opt/venv/bin/fettle doctor plugin=rocm >doctor.txt
     grep -q "libamdhip64.so.7 is missing" doctor.txt
     grep -q "amdrocm-core-sdk7.14" doctor.txt'

@@ -32,7 +32,7 @@ awk -F'"loss":' '/"loss"/ { split($2, v, /[,}]/); last = v[1]; if (!first) first
 [[ -n $(fettle generate tune.yaml model_name_or_path=base adapter_name_or_path=out prompt="What is sed?") ]] || fail "generate"
 
 [[ $(fettle complete tra) == train$'\t'* ]] || fail "fettle complete"
-for file in man/man1/fettle.1 bash-completion/completions/fettle zsh/site-functions/_fettle fish/vendor_completions.d/fettle.fish; do
-  [[ -s $prefix/share/$file || -s $prefix/share/$file.gz ]] || fail "$prefix/share/$file is missing"
+for file in man/man1/fettle.1* bash-completion/completions/fettle zsh/*/_fettle fish/vendor_completions.d/fettle.fish; do
+  compgen -G "$prefix/share/$file" >/dev/null || fail "$prefix/share/$file is missing"
 done
 echo "it works in $prefix"
