@@ -2,7 +2,8 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench bench-all parity fuzz faults sanitize setup plugins clean format
+.PHONY: quickstart build test test-all bench bench-all parity fuzz faults sanitize setup plugins clean format install \
+	dist test-dist
 
 quickstart: build
 	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
@@ -21,6 +22,17 @@ $(BUILD)/build.ninja: | setup
 
 build: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
+
+# The program, its libraries, completion for shells and the man page; docs/install.md
+PREFIX ?= /usr/local
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX) --strip
+
+# A wheel and a .deb in build/dist, and their test in fresh systems (root; docs/install.md).
+dist: build
+	@packaging/dist.sh $(BUILD)
+test-dist:
+	@packaging/test.sh $(BUILD)/dist
 
 # `make test` leaves out the slow tests, which plan many large models (docs/tests.md); `make test-all` runs all.
 # FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 380 MB.

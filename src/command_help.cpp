@@ -95,16 +95,25 @@ const std::vector<Help>& all_help() {
   return rows;
 }
 
-}  // namespace
-
-std::string command_help(std::string_view command) {
+const Help& help_of(std::string_view command) {
   const auto help = std::ranges::find(all_help(), command, &Help::command);
   internal_check(help != all_help().end(), "command_help: unknown command '{}'", command);
+  return *help;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& important_keys(std::string_view command) {
+  return help_of(command).keys;
+}
+
+std::string command_help(std::string_view command) {
+  const Help& help = help_of(command);
   std::string text = "Examples:";
-  for (const std::string_view example : help->examples) text += fmt::format("\n  {}", example);
-  if (help->keys.empty()) return text;
-  text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help->keys, stage_key_text()));
-  return text + fmt::format("\nfettle {} --help-keys lists all keys, like docs/recipe.md.", command);
+  for (const std::string_view example : help.examples) text += fmt::format("\n  {}", example);
+  if (help.keys.empty()) return text;
+  text += fmt::format("\n\nRecipe keys that matter most here:\n{}", key_help(help.keys, stage_key_text()));
+  return text + fmt::format("\nfettle {} --help-keys lists all keys, as docs/recipe.md does.", command);
 }
 
 }  // namespace fettle

@@ -19,6 +19,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "command_help.h"
+#include "completion.h"
 #include "config/key_help.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
@@ -240,6 +241,30 @@ void add_help(CLI::App& command, bool reads_recipe) {
   command.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
 }
 
+// Returns a command's words for the shells' completion.
+CommandWords words_of(const CLI::App& app) {
+  CommandWords out{app.get_name(), app.get_description(), app.get_option_no_throw("--help-keys") != nullptr};
+  for (const CLI::Option* option : app.get_options()) {
+    OptionWords row{.about = option->get_description(), .takes_value = option->get_items_expected_max() > 0};
+    for (const std::string& name : option->get_snames()) row.names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) row.names.push_back("--" + name);
+    const std::string type = option->get_type_name();  // "TEXT:{batch,seq}"
+    std::istringstream values(type.substr(std::min(type.find('{') + 1, type.size())));
+    if (type.ends_with('}'))
+      for (std::string value; std::getline(values, value, ',');) row.values.push_back(value.substr(0, value.find('}')));
+    if (!row.names.empty()) out.options.push_back(row);
+  }
+  return out;
+}
+
+// `fettle complete WORDS...`, which the shells' completions call. `--help` does not list it.
+int complete(const CLI::App& app, int argc, char** argv) {
+  std::vector<CommandWords> commands;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) commands.push_back(words_of(*command));
+  print_completion(words_of(app), commands, {argv + 2, argv + argc}, std::cout);
+  return 0;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Fettle fine-tunes open language models on the accelerators you have.", "fettle"};
   app.footer(
@@ -409,6 +434,7 @@ int run(int argc, char** argv) {
   add_help(*render_command, false);
   render_command->callback([&] { action = [&] { return render(rendered); }; });
 
+  if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   check_command(app, argc, argv);
   try {
     app.parse(argc, argv);

@@ -23,6 +23,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Where pip installs wheels when this program is part of one: the program is PREFIX/lib/fettle/fettle then.
+void add_site_packages(std::vector<fs::path>& folders, const fs::path& program) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  const fs::path lib = program.parent_path().parent_path();
+  for (const fs::path& each : {lib, fs::path(lib.string() + "64")})
+    for (const auto& entry : fs::directory_iterator(each, none))
+      if (entry.path().filename().string().starts_with("python3."))
+        for (const char* packages : {"site-packages", "dist-packages"})
+          if (fs::is_directory(entry.path() / packages, none)) found.push_back(entry.path() / packages);
+  std::sort(found.begin(), found.end());
+  folders.insert(folders.end(), found.begin(), found.end());
+}
+
 std::vector<fs::path> search_folders() {
   std::vector<fs::path> folders;
   const std::string listed = environment("FETTLE_PLUGIN_PATH");
@@ -36,6 +50,7 @@ std::vector<fs::path> search_folders() {
   if (!program.empty()) {
     folders.push_back(program.parent_path() / "plugins");
     folders.push_back(program.parent_path().parent_path() / "plugins");
+    if (program.parent_path().filename() == "fettle") add_site_packages(folders, program);
   }
   if (const auto cache = find_cache()) folders.push_back(*cache / "plugins");
   return folders;
@@ -54,9 +69,22 @@ std::vector<fs::path> shared_objects(const fs::path& folder, std::string_view wo
   return files;
 }
 
+// The folder of a vendor's plugin where pip has installed the vendor's wheels for JAX ("jax_plugins/xla_cuda13"). Of
+// several versions, the last one.
+fs::path wheel_folder(const fs::path& packages, const std::string& name) {
+  fs::path found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(packages / "jax_plugins", none))
+    if (entry.path().filename().string().starts_with("xla_" + name)) found = std::max(found, entry.path());
+  return found;
+}
+
 fs::path find_by_name(const std::string& name) {
   for (const fs::path& folder : search_folders()) {
-    std::vector<fs::path> files = shared_objects(folder / name, "plugin");
+    std::vector<fs::path> files = shared_objects(wheel_folder(folder, name), "plugin");
+    if (!files.empty()) return files.front();
+    if (folder.filename().string().ends_with("-packages")) continue;  // other modules of Python have such names too
+    files = shared_objects(folder / name, "plugin");
     if (files.empty()) files = shared_objects(folder / name, "");
     if (files.empty()) files = shared_objects(folder, name);
     if (!files.empty()) return files.front();

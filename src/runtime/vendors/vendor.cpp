@@ -64,22 +64,22 @@ const std::vector<Vendor>& vendors() {
           "rocm", "ROCM", "/dev/kfd",
           {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
           {},
-          "install ROCm (docs/gpus.md names its version and libraries; scripts/check_plugin_libraries lists the "
-          "missing ones), or run `make plugins` to fetch the plugin with stand-ins for the libraries, which are enough "
-          "for `fettle plan`"),
+          "install ROCm's libraries: the package amdrocm-core-sdk7.14-gfx942 of AMD's repository for an MI300X, other "
+          "devices have their own (docs/gpus.md). The plugin comes with the wheel's extra [rocm], or with `make "
+          "plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor("cuda", "CUDA", "/dev/nvidiactl",
                  {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
                  {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
                   "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
-                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is "
-                 "installed, CUDA's libraries"),
+                 "run `make plugins` to fetch the plugin, the compiler parts it needs and, where NVIDIA's driver is, "
+                 "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
       {
           .name = "cpu",
           .file_word = "cpu",
           .ffi_platform = "Host",
           .device_file = "",
           .target_platform = "",
-          .remedy = "run `make setup` to fetch the CPU plugin",
+          .remedy = "run `make setup` to fetch the CPU plugin, or install Fettle's package again",
           .staging = Staging::kHostMemory,
           .counts_devices = true,
           .has_memory_options = false,

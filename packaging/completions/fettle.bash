@@ -1,0 +1,22 @@
+# Completion of fettle's command line for bash. `fettle complete` lists what fits.
+_fettle() {
+  local -a words
+  local line=${COMP_LINE:0:COMP_POINT} candidate meaning file
+  read -ra words <<<"$line"
+  [[ $line != *[[:space:]] ]] || words+=('')
+  local word=${words[-1]}
+  local kept=${word%"${word##*[=:]}"} # bash replaces only what follows the last = or :
+  COMPREPLY=()
+  while IFS=$'\t' read -r candidate meaning; do
+    if [[ $candidate != :files ]]; then
+      COMPREPLY+=("${candidate#"$kept"}")
+      continue
+    fi
+    while read -r file; do
+      [[ ! -d $file ]] || file+=/
+      COMPREPLY+=("$(printf %q "$file")")
+    done < <(compgen -f -- "${word#*=}")
+  done < <("$1" complete "${words[@]:1}" 2>/dev/null)
+  [[ ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *[=/] ]] || compopt -o nospace
+}
+complete -F _fettle fettle

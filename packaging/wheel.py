@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Packs an installed tree as a wheel, which puts it below the prefix of the Python that pip installs for. No file of it
+is Python code. Usage: wheel.py TREE TAG FOLDER"""
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+
+TREE, TAG, FOLDER = sys.argv[1:]
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VERSION = subprocess.run([f"{TREE}/bin/fettle", "--version"], check=True, stdout=subprocess.PIPE,
+                         text=True).stdout.split()[1]
+TIME = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
+DATA, INFO = f"fettle-{VERSION}.data", f"fettle-{VERSION}.dist-info"
+DOCS = f"{TREE}/share/doc/fettle/"
+
+LAUNCHER = """#!/bin/sh
+# Starts the program in lib/fettle of the same prefix. Where the system has no fonts, plots use the package's own. The
+# package's libcurl looks for certificates where Debian has them; other distributions have them elsewhere.
+lib=$(dirname "$(dirname "$(readlink -f "$0")")")/lib/fettle
+[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_FILE="${FONTCONFIG_FILE:-$lib/fonts/fonts.conf}"
+if [ ! -e /etc/ssl/certs/ca-certificates.crt ] && [ -z "$SSL_CERT_FILE$CURL_CA_BUNDLE$REQUESTS_CA_BUNDLE" ]; then
+  for file in /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem; do
+    [ ! -e "$file" ] || export SSL_CERT_FILE="$file"
+  done
+fi
+exec "$lib/fettle" "$@"
+"""
+
+
+def pinned():
+    """The vendors' wheels of scripts/plugins.txt: NAME==VERSION."""
+    with open(f"{ROOT}/scripts/plugins.txt", encoding="utf-8") as lines:
+        return re.findall(r"^([a-z]\S*==\S+)", lines.read(), flags=re.M)
+
+
+def metadata():
+    lines = ["Metadata-Version: 2.1", "Name: fettle", f"Version: {VERSION}", "Summary: fine-tunes language models",
+             "License: Apache-2.0; licences/ has those of the libraries in the wheel", "Requires-Python: >=3.7",
+             "Provides-Extra: cuda", "Provides-Extra: rocm"]
+    for wheel in pinned():
+        lines.append(f"Requires-Dist: {wheel}; extra == '{'rocm' if 'rocm' in wheel else 'cuda'}'")
+    return "\n".join(lines) + "\n"
+
+
+class Wheel:
+    def __init__(self, path):
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6)
+        self.record = []
+
+    def add(self, name, content, executable=False):
+        entry = zipfile.ZipInfo(name, TIME)
+        entry.external_attr = (0o100755 if executable else 0o100644) << 16
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        self.zip.writestr(entry, content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        self.record.append(f"{name},sha256={digest},{len(content)}\n")
+
+    def close(self):
+        self.add(f"{INFO}/RECORD", ("".join(self.record) + f"{INFO}/RECORD,,\n").encode())
+        self.zip.close()
+
+
+wheel = Wheel(f"{FOLDER}/fettle-{VERSION}-py3-none-{TAG}.whl")
+for folder, folders, files in os.walk(TREE):
+    folders.sort()
+    for file in sorted(files):
+        path = os.path.join(folder, file)
+        if os.path.islink(path):
+            continue  # bin/fettle: the launcher, since a wheel has no links
+        name = path.replace(DOCS, f"{INFO}/") if path.startswith(DOCS) else f"{DATA}/data/{path[len(TREE) + 1:]}"
+        with open(path, "rb") as content:
+            wheel.add(name, content.read(), os.access(path, os.X_OK))
+wheel.add(f"{DATA}/scripts/fettle", LAUNCHER.encode(), True)
+wheel.add(f"{INFO}/METADATA", metadata().encode())
+wheel.add(f"{INFO}/WHEEL", f"Wheel-Version: 1.0\nGenerator: fettle\nRoot-Is-Purelib: false\nTag: py3-none-{TAG}\n".encode())
+wheel.close()
