@@ -165,7 +165,8 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
 
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind) {
-  const uint64_t key = XXH3_64bits_withSeed(param.hf_name.data(), param.hf_name.size(), seed);
+  const std::string name = param.stack_name();
+  const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
   const Shape shape = stacked_shape(param, dtype);
   return fill_in_pieces(
       client, shape, layout,
@@ -203,7 +204,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
   };
   for (const std::string& name : repository.names()) {
     const bool harmless =
-        is_ignored(name) || carries(*model.family, name) || is_beyond_layers(*model.family, model.config, name) ||
+        is_ignored(name) || carries(*model.family, name) || is_unused(*model.family, model.config, name) ||
         (model.classifies() &&
          std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); }));
     if (!used.contains(name) && !harmless)

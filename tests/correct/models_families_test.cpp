@@ -46,7 +46,8 @@ TEST_P(FamilyParams, NameTheCheckpointsTensors) {
 
 TEST_P(FamilyParams, LinearsAndHead) {
   const Model model = make_model(config_of(GetParam()), "config.json");
-  for (const std::string& linear : model.linears()) EXPECT_EQ(model.linear(linear).stored_dims().size(), 2u) << linear;
+  for (const std::string& linear : model.linears())
+    for (const Param& param : model.linear(linear)) EXPECT_EQ(param.stored_dims().size(), 2u) << linear;
   EXPECT_EQ(model.head().dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
   EXPECT_EQ(model.family->architecture, config_of(GetParam())["architectures"][0]);
 }

@@ -47,7 +47,7 @@ TEST(Roles, FollowFromTheShape) {
     for (const Param& param : model.params) {
       SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
       const bool experts_bias = param.role == Role::kExpertBias;
-      const bool coefficients = param.role == Role::kCoefficients || param.role == Role::kCorrection;
+      const bool coefficients = param.role == Role::kCoefficients || param.role == Role::kBuffer;
       EXPECT_EQ(param.is_bias_or_norm(), (param.stored_dims().size() == 1 && !coefficients) || experts_bias);
       EXPECT_FALSE(param.is_lora());
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));

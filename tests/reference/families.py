@@ -131,7 +131,7 @@ FAMILIES = [
 ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
-    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2",
+    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -150,7 +150,7 @@ def make_model(family):
     config = make_config(family)
     model = auto_class(family).from_config(config, dtype=torch.float32, attn_implementation="eager")
     conv_inputs_first = family == "gpt2"
-    norm_of_zero = family.startswith(("gemma", *more_families.NORMS_OF_ZERO))  # norms multiply by 1 + weight
+    norm_of_zero = family.startswith(("gemma", *more_families.NORMS_OF_ZERO)) and not family.startswith("gemma4")  # norms multiply by 1 + weight
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -158,6 +158,8 @@ def make_model(family):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
+                if family.startswith("gemma4") and name.endswith("q_norm.weight"):  # the scores have no other factor
+                    value = value / 4
             elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # logits of a tied head should have a magnitude of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
@@ -174,6 +176,8 @@ def make_model(family):
         for name, buffer in model.named_buffers():  # shifts that change which experts are chosen
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
+            if name.endswith("layer_scalar"):
+                buffer.copy_((1 + 0.2 * torch.randn_like(buffer)).bfloat16().float())
     return model.eval()
 
 
@@ -281,6 +285,7 @@ def write_model(family):
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
         config = old_spelling(config)
+    more_families.as_published(config)
     write_json(path, config)
     if family == "llama":
         write_json(folder / "config_v4.json", old_spelling(config))

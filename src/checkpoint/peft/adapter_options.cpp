@@ -38,8 +38,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   // The tensors' names say which modules have LoRA weights.
   for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
-    const LayerSet& layers_of_module = model.linear(linear).layers;
-    for (const int64_t layer : layers_of_module.numbers) {
+    const std::vector<int64_t> layers_of_module = model.layers_of(linear);
+    for (const int64_t layer : layers_of_module) {
       const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
@@ -49,7 +49,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (layers.empty()) continue;
     options.modules.push_back(linear);
-    whole = whole && layers == layers_of_module.numbers;
+    whole = whole && layers == layers_of_module;
     layers_with.insert(layers.begin(), layers.end());
     known += layers.size() * (options.dora ? 3 : 2);
   }
@@ -61,7 +61,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
   if (!whole)
     for (const std::string& linear : options.modules)
-      for (const int64_t layer : model.linear(linear).layers.numbers)
+      for (const int64_t layer : model.layers_of(linear))
         if (layers_with.contains(layer) &&
             adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
           throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,

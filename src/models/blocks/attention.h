@@ -26,7 +26,8 @@ struct AttentionOptions {
 std::vector<double> alibi_slopes(int64_t heads);
 
 // q_BTNH over k_BTKH, v_BTKH -> [B, T, N, H]. Softmax in f32. A query sees the keys of its own document; with a causal
-// mask, only those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen.
+// mask, only those at or before it. With a cache, new keys are written at f.cache->filled and all filled ones are seen;
+// k and v may be null when the cache has them already.
 //
 // Without a cache and sinks this is the composite "attention" of q, k, v, f.segments and, if there is one, the window,
 // with the options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its
