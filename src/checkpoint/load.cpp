@@ -67,6 +67,11 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
     throw UserError("{}: '{}' is {}, but config.json implies {}; the weights and the config belong to different models",
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
                     to_string(param.stored_dims()));
+  if (is_float8(stored.entry->shape.dtype))
+    throw UserError(
+        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that says how; wanted one "
+        "of the methods fp8 and compressed-tensors",
+        stored.file->path().string(), name);
   if (!is_float(stored.entry->shape.dtype))
     throw UserError("{}: '{}' has dtype {}, but config.json describes an unquantised float weight",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));

@@ -172,7 +172,11 @@ def make_model(family):
             if family == more_families.MXFP4 and parameter.ndim == 3:
                 *parts, value = more_families.random_mxfp4(parameter)
                 model.mxfp4 = getattr(model, "mxfp4", {}) | {name: parts}
-            parameter.copy_(value.bfloat16().float())
+            value = value.bfloat16().float()
+            if family == more_families.FLOAT8 and parameter.ndim == 2 and ".layers." in name:
+                *parts, value = more_families.random_float8(value)
+                model.float8 = getattr(model, "float8", {}) | {name: parts}
+            parameter.copy_(value)
         for name, buffer in model.named_buffers():  # shifts that change which experts are chosen
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
@@ -276,11 +280,17 @@ def write_model(family):
             more_families.store_fused(model, folder)
         if family == more_families.MXFP4:
             more_families.store_in_mxfp4(model, folder)
+        if family == more_families.FLOAT8:
+            more_families.store_in_float8(model, folder)
         (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if family == more_families.MXFP4:
         config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"])
+    if family == more_families.FLOAT8:
+        config["quantization_config"] = dict(
+            quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]
+        )
     if family == "qwen2":  # as published: a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
@@ -292,6 +302,8 @@ def write_model(family):
     write_json(folder / "tokenizer.json", tokenizer_json())
     names = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|bos|>", eos_token="<|eos|>")
     write_json(folder / "tokenizer_config.json", names | dict(model_max_length=128, clean_up_tokenization_spaces=False))
+    if family == more_families.FLOAT8:
+        more_families.check_float8(model, folder)
 
 
 def write_rows():
@@ -319,7 +331,7 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
-    if family == more_families.MXFP4:  # Transformers needs a GPU to read it
+    if family in (more_families.MXFP4, more_families.FLOAT8):  # the one needs a GPU to be read, the other is checked above
         return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"

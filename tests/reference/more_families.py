@@ -3,7 +3,7 @@
 import safetensors.torch
 import torch
 import transformers
-from transformers.integrations import mxfp4
+from transformers.integrations import finegrained_fp8, mxfp4
 
 YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
@@ -30,6 +30,8 @@ WRAPPED = (
 FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4")
 # The experts are stored in MXFP4.
 MXFP4 = "gpt_oss_mxfp4"
+# The linear layers are stored in 8-bit floats.
+FLOAT8 = "qwen3_fp8"
 TOWER = (
     "vision_tower.", "multi_modal_projector.", "visual.", "embed_vision.", "vision_embedder.", "audio_tower.", "embed_audio.",
 )  # fmt: skip
@@ -261,6 +263,36 @@ def store_in_mxfp4(model, folder):
     safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
 
 
+def qwen3_fp8(common):  # a grid of 2 x 1 or 1 x 2 blocks of the MLP's weights
+    return transformers.Qwen3Config(**common | dict(intermediate_size=256), head_dim=32, rms_norm_eps=1e-6)
+
+
+def store_in_float8(model, folder):
+    """Replaces the weights of linear layers in a saved model by codes and scales."""
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, (codes, scales) in model.float8.items():
+        state |= {name: codes, f"{name}_scale_inv": scales}
+    safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+
+
+def check_float8(model, folder):
+    """Transformers reads the values of `model`."""
+    read = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, quantization_config=transformers.FineGrainedFP8Config(dequantize=True)
+    )
+    values = dict(read.named_parameters())
+    assert all(torch.equal(values[name], parameter) for name, parameter in model.named_parameters())
+
+
+def random_float8(value):
+    """Codes and scales of a weight, and their values by Transformers' formula."""
+    grid = [(size + 127) // 128 for size in value.shape]
+    scales = (0.5 + torch.rand(grid)) * value.abs().max() / 448
+    repeated = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[: value.shape[0], : value.shape[1]]
+    codes = (value / repeated).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes, scales, finegrained_fp8.Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
+
+
 def random_mxfp4(parameter):
     """Blocks and scales of a weight [E, in, out], and its values by Transformers' formula."""
     experts, inputs, outputs = parameter.shape
@@ -343,4 +375,5 @@ CONFIGS = dict(
     glm4_moe=glm4_moe, deepseek_v3=deepseek_v3, qwen3_next=qwen3_next, qwen3_5_moe=qwen3_5_moe,
     gpt_oss_mxfp4=gpt_oss, deepseek_v2=deepseek_v2, glm4_moe_lite=glm4_moe_lite, minimax_m2=minimax_m2,
     gemma4=gemma4, gemma4_moe=gemma4_moe, gemma4_e2b=gemma4_e2b, gemma4_unified=gemma4_unified,
+    qwen3_fp8=qwen3_fp8,
 )  # fmt: skip
