@@ -18,7 +18,7 @@ TARGETS = dict(
     deepseek_v2=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     glm4_moe_lite=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
-    gemma4_moe=r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\.\w+_proj",
+    gemma4_moe=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|router\.proj)",
     gemma4_e2b=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip

@@ -66,8 +66,16 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
             adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
           throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
                           options.modules[0], linear);
-  if (!config.target_parameters.empty()) {
-    options.parameters = expert_parameters(model, config.target_parameters);
+  std::vector<std::string> parameters = config.target_parameters;
+  // Where the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The tensors are the same.
+  for (const Param& param : model.params)
+    if (param.role == Role::kRouter) {
+      const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));
+      if (adapter.find(name_of_layer(router, param.layers.numbers.front()), AdapterPart::kLoraA) != nullptr)
+        parameters.push_back(param.hf_name.substr(model.family->layer_prefix.size()));
+    }
+  if (!parameters.empty()) {
+    options.parameters = expert_parameters(model, parameters);
     for (const std::string& parameter : options.parameters) {
       const std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
       const int64_t factor = config.rank(path) / config.r;

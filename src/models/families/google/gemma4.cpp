@@ -222,7 +222,9 @@ class TextModel {
       shape.dtype = f_.cache->arrays[0].dtype();
       shape.dims[1] = f_.cache->arrays[0].dim(2);
     }
-    for (const char* what : {"keys", "values"}) values_.kept[name_of(what, window)] = full(0, shape);
+    for (const char* what : {"keys", "values"})
+      values_.kept[name_of(what, window)] =
+          f_.cache ? full(0, shape) : f_.sharding.constrain(full(0, shape), {"batch", "length", "act_kv_heads", ""});
   }
 
   Tensor attention(const Layer& layer, const Tensor& x, LayerCache* cache) {
