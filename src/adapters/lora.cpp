@@ -164,7 +164,8 @@ std::vector<Param> parameter_lora_weights(const Model& model, const LoraOptions&
 std::vector<Param> lora_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   for (const std::string& module : options.modules)
-    for (Param& param : linear_lora_params(model, options, model.linear(module))) params.push_back(std::move(param));
+    for (const Param& base : model.linear(module))
+      for (Param& param : linear_lora_params(model, options, base)) params.push_back(std::move(param));
   for (Param& param : expert_lora_params(model, options)) params.push_back(std::move(param));
   return params;
 }
@@ -179,7 +180,8 @@ std::vector<Param> expert_lora_params(const Model& model, const LoraOptions& opt
 std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options, const Param& base) {
   if (base.role == Role::kLinear)
     for (const std::string& module : options.modules)
-      if (model.linear(module).hf_name == base.hf_name) return linear_lora_params(model, options, base);
+      if (model.family->layer_prefix + module + ".weight" == base.hf_name)
+        return linear_lora_params(model, options, base);
   if (!base.has_experts() && base.role != Role::kRouter) return {};
   const ExpertParameters all = parameters_of(model.config);
   const bool down = base.role == Role::kExpertDown || base.hf_name.ends_with("." + all.down);

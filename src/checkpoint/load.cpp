@@ -67,6 +67,11 @@ void check_against_param(const StoredTensor& stored, const Param& param, const s
     throw UserError("{}: '{}' is {}, but config.json implies {}; the weights and the config belong to different models",
                     stored.file->path().string(), name, to_string(stored.entry->shape.dims),
                     to_string(param.stored_dims()));
+  if (is_float8(stored.entry->shape.dtype))
+    throw UserError(
+        "{}: '{}' is in 8-bit floats, but config.json has no quantization_config that says how; wanted one "
+        "of the methods fp8 and compressed-tensors",
+        stored.file->path().string(), name);
   if (!is_float(stored.entry->shape.dtype))
     throw UserError("{}: '{}' has dtype {}, but config.json describes an unquantised float weight",
                     stored.file->path().string(), name, safetensors_name(stored.entry->shape.dtype));
@@ -166,7 +171,8 @@ DeviceBuffer fill_in_pieces(const Client& client, const Shape& shape, const Layo
 
 DeviceBuffer random_param(const Client& client, const Param& param, const ModelConfig& config, DType dtype,
                           const Layout& layout, uint64_t seed, const std::string& memory_kind) {
-  const uint64_t key = XXH3_64bits_withSeed(param.hf_name.data(), param.hf_name.size(), seed);
+  const std::string name = param.stack_name();
+  const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
   const Shape shape = stacked_shape(param, dtype);
   return fill_in_pieces(
       client, shape, layout,
@@ -204,7 +210,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
   };
   for (const std::string& name : repository.names()) {
     const bool harmless =
-        is_ignored(name) || carries(*model.family, name) || is_beyond_layers(*model.family, model.config, name) ||
+        is_ignored(name) || carries(*model.family, name) || is_unused(*model.family, model.config, name) ||
         (model.classifies() &&
          std::ranges::any_of(others, [&](const std::string& other) { return name.starts_with(other); }));
     if (!used.contains(name) && !harmless)

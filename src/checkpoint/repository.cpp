@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <fstream>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
 #include "checkpoint/torch/torch_file.h"
+#include "models/config.h"
 #include "models/quantisation.h"
 
 namespace fettle {
@@ -187,13 +189,72 @@ void ModelRepository::open_weights() {
         folder_.string());
   }
   join_mxfp4();
+  join_float8();
   for (const auto& [name, place] : tensors_) names_.push_back(name);
+}
+
+DType ModelRepository::stated_dtype() const {
+  for (const Json* level : {&config_, &text_level(config_)})
+    for (const char* key : {"dtype", "torch_dtype"})
+      if (const auto at = level->find(key); at != level->end() && at->is_string())
+        return dtype_from_hf(at->get<std::string>());
+  return DType::kBF16;
+}
+
+void ModelRepository::join_float8() {
+  const std::string file = (folder_ / "config.json").string();
+  std::optional<Float8Storage> storage = stored_float8(config_, file);
+  if (!storage) storage = stored_float8(text_level(config_), file);
+  if (!storage) return;
+  const DType dtype = stated_dtype();
+  // The scales of activations, which only computing in 8 bits uses.
+  std::erase_if(tensors_, [](const auto& named) {
+    return std::ranges::any_of(std::array{".activation_scale", ".input_scale", ".k_scale", ".v_scale"},
+                               [&](std::string_view end) { return named.first.ends_with(end); });
+  });
+  std::vector<std::string> names;
+  for (const auto& [name, place] : tensors_)
+    if (stored_at(place).entry->shape.dtype == DType::kF8E4M3FN) names.push_back(name);
+  for (const std::string& name : names) {
+    const auto of_codes = tensors_.find(name), of_factors = tensors_.find(name + storage->factors);
+    const Place place = of_codes->second;
+    const auto [codes_file, codes] = stored_at(place);
+    if (of_factors == tensors_.end())
+      throw UserError("{}: '{}' is in 8-bit floats, but '{}' is missing; download the model again",
+                      codes_file->path().string(), name, name + storage->factors);
+    const auto [factors_file, factors] = stored_at(of_factors->second);
+    Dims wanted = codes->shape.dims;
+    Float8Parts parts{codes_file, factors_file, *codes, *factors, storage->rows, storage->columns};
+    if (wanted.size() >= 2) {
+      int64_t &rows = wanted[wanted.size() - 2], &columns = wanted.back();
+      Dims by_row = wanted;
+      by_row.back() = 1;
+      if (factors->shape.elements() == 1)
+        parts.block_rows = rows, parts.block_columns = columns, wanted = factors->shape.dims;
+      else if (factors->shape.dims == by_row)
+        parts.block_rows = 1, parts.block_columns = columns, wanted = by_row;
+      else
+        rows = (rows + parts.block_rows - 1) / parts.block_rows,
+        columns = (columns + parts.block_columns - 1) / parts.block_columns;
+    }
+    const bool floats = factors->shape.dtype == DType::kF32 || factors->shape.dtype == DType::kBF16 ||
+                        factors->shape.dtype == DType::kF16;
+    if (codes->shape.dims.size() < 2 || factors->shape.dims != wanted || !floats)
+      throw UserError("{}: '{}' is {}, wanted floats {}: one for each block of {} x {} values of the weight {}",
+                      factors_file->path().string(), factors->name, factors->shape.to_string(), to_string(wanted),
+                      storage->rows, storage->columns, to_string(codes->shape.dims));
+    TensorEntry entry = *codes;
+    entry.shape.dtype = dtype;
+    entry.float8 = std::make_shared<const Float8Parts>(std::move(parts));
+    const TensorEntry& joined = joined_[name] = std::move(entry);
+    tensors_.erase(of_factors);
+    tensors_[name] = {place.file, place.entry, &joined};
+  }
 }
 
 void ModelRepository::join_mxfp4() {
   const std::string blocks_end = "_blocks", scales_end = "_scales";
-  const Json stated = config_.value("dtype", config_.value("torch_dtype", Json("bfloat16")));
-  const DType dtype = stated.is_string() ? dtype_from_hf(stated.get<std::string>()) : DType::kBF16;
+  const DType dtype = stated_dtype();
   std::vector<std::string> names;
   for (const auto& [name, place] : tensors_)
     if (name.ends_with(blocks_end)) names.push_back(name.substr(0, name.size() - blocks_end.size()));

@@ -40,7 +40,8 @@ class ModelRepository {
   // leaves out the first part of the name ("encoder.layer..." for "bert.encoder.layer..."). Older checkpoints call the
   // weight and bias of a LayerNorm `gamma` and `beta`, and write "language_model.model." for "model.language_model.".
   bool contains(std::string_view name) const { return look_up(name) != nullptr; }
-  // Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 are found as one tensor of floats, <name>.
+  // Two tensors "<name>_blocks" and "<name>_scales" in MXFP4 are found as one tensor of floats, <name>. So are a weight
+  // in 8-bit floats and its factors (Float8Storage).
   // Throws UserError with the folder and similar names when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
@@ -54,6 +55,8 @@ class ModelRepository {
   };
   StoredTensor stored_at(const Place& place) const;
   void join_mxfp4();
+  void join_float8();
+  DType stated_dtype() const;  // of the weights
   const Place* look_up(std::string_view name) const;
   void open_weights();
   void open_shards(const std::filesystem::path& index_file);

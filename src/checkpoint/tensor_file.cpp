@@ -1,5 +1,9 @@
 #include "checkpoint/tensor_file.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "adapters/block_codes.h"
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
@@ -53,10 +57,58 @@ void read_mxfp4(const TensorEntry& entry, const Box& box, DType to, std::byte* o
   });
 }
 
+// Returns the values of e4m3: a sign, 4 bits of exponent with bias 7, 3 bits of mantissa; no infinities.
+const std::vector<float>& e4m3_values() {
+  static const std::vector<float> kValues = [] {
+    std::vector<float> values;
+    for (int code = 0; code < 256; ++code) {
+      const int exponent = code >> 3 & 15, mantissa = code & 7;
+      const float size = exponent == 0       ? std::ldexp(static_cast<float>(mantissa), -9)
+                         : code % 128 == 127 ? std::numeric_limits<float>::quiet_NaN()
+                                             : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+      values.push_back(code < 128 ? size : -size);
+    }
+    return values;
+  }();
+  return kValues;
+}
+
+void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const Float8Parts& parts = *entry.float8;
+  const Dims& dims = parts.codes.shape.dims;
+  const int64_t rows = dims[dims.size() - 2], columns = dims.back();
+  const int64_t down = (rows + parts.block_rows - 1) / parts.block_rows,
+                across = (columns + parts.block_columns - 1) / parts.block_columns;
+  const HostArray factors = parts.factors_file->read(parts.factors).to(DType::kF32);
+  const std::span<const float> factor = factors.as<float>();
+  const std::vector<float>& value_of = e4m3_values();
+  parts.codes_file->with_bytes(parts.codes, [&](std::span<const std::byte> codes) {
+    std::vector<float> values;
+    // Row-major numbers are the same when the entry's dims divide a dim of the weight into parts.
+    for_each_run(
+        box, entry.shape.dims, box.size, Dims(box.size.size(), 0), [&](int64_t source, int64_t target, int64_t count) {
+          values.resize(static_cast<size_t>(count));
+          for (int64_t i = 0; i < count;) {
+            const int64_t place = source + i, column = place % columns, row = place / columns;
+            const int64_t block =
+                (row / rows * down + row % rows / parts.block_rows) * across + column / parts.block_columns;
+            const int64_t end =
+                std::min({count, i + columns - column, i + parts.block_columns - column % parts.block_columns});
+            for (; i < end; ++i)
+              values[static_cast<size_t>(i)] = value_of[static_cast<uint8_t>(codes[static_cast<size_t>(source + i)])] *
+                                               factor[static_cast<size_t>(block)];
+          }
+          convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, out + target * byte_size(to),
+                           to, count);
+        });
+  });
+}
+
 }  // namespace
 
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
+  if (entry.float8) return read_float8(entry, box, to, out);
   const std::byte* data = map_.bytes().data() + entry.offset;
   const DType from = entry.shape.dtype;
   if (entry.encoding) {

@@ -18,6 +18,7 @@
 namespace fettle {
 
 struct Mxfp4Parts;
+struct Float8Parts;
 
 struct TensorEntry {
   std::string name;
@@ -28,8 +29,9 @@ struct TensorEntry {
   Encoding encoding = {};  // how a GGUF file stores the elements; shape.dtype is then a fitting float dtype
   // The tensors from which the values are computed; null: the tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
+  std::shared_ptr<const Float8Parts> float8 = {};
 
-  bool dense() const { return strides.empty() && !encoding && !mxfp4; }
+  bool dense() const { return strides.empty() && !encoding && !mxfp4 && !float8; }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
   bool dense_places() const { return strides.empty(); }
@@ -78,6 +80,14 @@ class TensorFile {
 struct Mxfp4Parts {
   const TensorFile *blocks_file, *scales_file;
   TensorEntry blocks, scales;
+};
+
+// A weight [.., rows, columns] in 8-bit floats, of which a block of block_rows x block_columns has one of the factors
+// [.., blocks of rows, blocks of columns].
+struct Float8Parts {
+  const TensorFile *codes_file, *factors_file;
+  TensorEntry codes, factors;
+  int64_t block_rows, block_columns;
 };
 
 }  // namespace fettle

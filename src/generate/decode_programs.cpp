@@ -1,5 +1,7 @@
 #include "generate/decode_programs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -31,7 +33,8 @@ std::vector<CacheArray> cache_arrays(const Run& run) {
 }
 
 std::string cache_input(const CacheArray& array) {
-  return "cache/" + array.name;
+  // Arrays of one name belong to different layers.
+  return fmt::format("cache/{}[{}]", array.name, array.layers.numbers.empty() ? 0 : array.layers.numbers.front());
 }
 
 CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t capacity) {

@@ -12,6 +12,7 @@
 namespace fettle {
 
 int64_t RopeParameters::rotary_dim(int64_t head_dim) const {
+  if (rope_type == "proportional") return head_dim;
   return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
 }
 
@@ -157,7 +158,7 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
     out.beta_fast = number("beta_fast", 32), out.beta_slow = number("beta_slow", 1);
     out.truncate = flag("truncate", true);
   }
-  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope", "yarn"};
+  static const std::set<std::string> kKnown{"default", "linear", "llama3", "longrope", "proportional", "yarn"};
   if (!kKnown.contains(out.rope_type))
     throw UserError("{}: rope_type '{}' is not implemented; {} are", file_, out.rope_type, fmt::join(kKnown, ", "));
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);

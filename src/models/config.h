@@ -16,9 +16,10 @@ namespace fettle {
 
 // Source: transformers/modeling_rope_utils.py.
 struct RopeParameters {
-  std::string rope_type = "default";  // default, linear, llama3, longrope, yarn
+  std::string rope_type = "default";  // default, linear, llama3, longrope, yarn, proportional
   double rope_theta = 10000;
-  double partial_rotary_factor = 1;  // share of a head's dims, from the first one, that are rotated
+  // Share of a head's dims, from the first one, that are rotated. Proportional: the share of the dims of each half.
+  double partial_rotary_factor = 1;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
@@ -34,6 +35,8 @@ struct RopeParameters {
   bool truncate = true;       // yarn: the blend begins and ends at whole dims
   bool interleaved = false;   // dims 2i and 2i + 1 turn together, not i and i + R / 2
 
+  // Returns how many dims the frequencies cover. Proportional rope covers all; those that are not rotated have the
+  // frequency 0.
   int64_t rotary_dim(int64_t head_dim) const;
 };
 
@@ -68,6 +71,7 @@ struct Routing {
   bool in_f32 = false;          // the logits are computed in f32
   bool normalised = true;       // norm_topk_prob: the weights of a token's experts sum up to 1
   std::string correction = {};  // the parameter that is added to the scores for the choice only; "": none
+  std::string factors = {};     // the parameter whose value for an expert multiplies its weights; "": none
   // Only the experts of the `top_groups` best groups can be chosen. A group's score is the sum of the
   // scores of its two best experts (best_two), or else the score of its best one.
   int64_t groups = 1, top_groups = 1;
@@ -114,6 +118,18 @@ struct DeltaNet {
   LayerSet other_layers() const;
 };
 
+// What Gemma 4 has beyond the fields below. Layers with a window have heads of head_dim, the others ("full") of
+// full_head_dim.
+struct Gemma4 {
+  int64_t full_head_dim = 512, full_key_heads = 0;
+  RopeParameters full_rope;
+  bool values_are_keys = false;  // full layers compute their values from the keys' projection
+  int64_t shared_layers = 0;     // so many of the last layers take the keys and values of the last layer of their kind
+                                 // before them
+  bool wide_mlp = false;         // these layers have an MLP of twice the size
+  int64_t layer_vocab = 0, layer_size = 0;  // ids and size of the vectors that each layer has for a token; 0: none
+};
+
 // Fields of all families; each family reads its own. Lengths are in tokens, sizes in elements.
 struct ModelConfig {
   std::string model_type;
@@ -141,6 +157,7 @@ struct ModelConfig {
   double router_aux_loss_coef = 0;        // factor of the loss that balances the experts; 0: no such loss
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
+  std::optional<Gemma4> gemma4;
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
   double residual_scale = 1;        // factor on the results that attention and MLP add to the residual stream

@@ -25,21 +25,53 @@ const Tensor& Layer::operator[](const std::string& name) const {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{llama_family(),       mistral_family(),        qwen2_family(),
-                                       qwen3_family(),       gemma_family(),          gemma2_family(),
-                                       gemma3_family(),      phi3_family(),           starcoder2_family(),
-                                       gpt_bigcode_family(), gpt2_family(),           baichuan_family(),
-                                       mixtral_family(),     qwen3_moe_family(),      bert_family(),
-                                       roberta_family(),     xlm_roberta_family(),    olmo2_family(),
-                                       olmo3_family(),       smollm3_family(),        granite_family(),
-                                       seed_oss_family(),    ernie4_5_family(),       glm_family(),
-                                       glm4_family(),        cohere2_family(),        gpt_neox_family(),
-                                       gpt_oss_family(),     qwen2_moe_family(),      glm4_moe_family(),
-                                       deepseek_v3_family(), kimi_k2_family(),        qwen3_5_text_family(),
-                                       qwen3_5_family(),     gemma3_wrapped_family(), ministral3_family(),
-                                       mistral3_family(),    qwen3_next_family(),     qwen3_5_moe_text_family(),
-                                       qwen3_5_moe_family(), deepseek_v2_family(),    glm4_moe_lite_family(),
-                                       minimax_m2_family()};
+  static const std::vector<Family> all{llama_family(),
+                                       mistral_family(),
+                                       qwen2_family(),
+                                       qwen3_family(),
+                                       gemma_family(),
+                                       gemma2_family(),
+                                       gemma3_family(),
+                                       phi3_family(),
+                                       starcoder2_family(),
+                                       gpt_bigcode_family(),
+                                       gpt2_family(),
+                                       baichuan_family(),
+                                       mixtral_family(),
+                                       qwen3_moe_family(),
+                                       bert_family(),
+                                       roberta_family(),
+                                       xlm_roberta_family(),
+                                       olmo2_family(),
+                                       olmo3_family(),
+                                       smollm3_family(),
+                                       granite_family(),
+                                       seed_oss_family(),
+                                       ernie4_5_family(),
+                                       glm_family(),
+                                       glm4_family(),
+                                       cohere2_family(),
+                                       gpt_neox_family(),
+                                       gpt_oss_family(),
+                                       qwen2_moe_family(),
+                                       glm4_moe_family(),
+                                       deepseek_v3_family(),
+                                       kimi_k2_family(),
+                                       qwen3_5_text_family(),
+                                       qwen3_5_family(),
+                                       gemma3_wrapped_family(),
+                                       ministral3_family(),
+                                       mistral3_family(),
+                                       qwen3_next_family(),
+                                       qwen3_5_moe_text_family(),
+                                       qwen3_5_moe_family(),
+                                       deepseek_v2_family(),
+                                       glm4_moe_lite_family(),
+                                       minimax_m2_family(),
+                                       gemma4_text_family(),
+                                       gemma4_family(),
+                                       gemma4_unified_text_family(),
+                                       gemma4_unified_family()};
   return all;
 }
 
@@ -75,12 +107,16 @@ bool carries(const Family& family, std::string_view tensor) {
   return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }
 
-bool is_beyond_layers(const Family& family, const ModelConfig& config, std::string_view tensor) {
+bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor) {
   const std::string_view head = std::string_view(family.layer_prefix).substr(0, family.layer_prefix.find("{}"));
   if (!tensor.starts_with(head)) return false;
   int64_t layer = -1;
   std::from_chars(tensor.data() + head.size(), tensor.data() + tensor.size(), layer);
-  return layer >= config.num_hidden_layers;
+  if (layer >= config.num_hidden_layers) return true;
+  static const std::vector<std::string_view> kKeysAndValues{".k_proj.weight", ".v_proj.weight", ".k_norm.weight",
+                                                            ".v_norm.weight"};
+  return config.gemma4 && layer >= config.num_hidden_layers - config.gemma4->shared_layers &&
+         std::ranges::any_of(kKeysAndValues, [&](std::string_view end) { return tensor.ends_with(end); });
 }
 
 const Param& Model::param(const std::string& hf_name) const {
@@ -92,11 +128,28 @@ const Param& Model::param(const std::string& hf_name) const {
 std::vector<std::string> Model::linears() const {
   static const std::string kWeight = ".weight";
   std::vector<std::string> out;
+  for (const Param& param : params) {
+    if (param.role != Role::kLinear) continue;
+    const size_t first = family->layer_prefix.size();
+    const std::string name = param.hf_name.substr(first, param.hf_name.size() - first - kWeight.size());
+    if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+  }
+  return out;
+}
+
+std::vector<Param> Model::linear(const std::string& module) const {
+  std::vector<Param> out;
   for (const Param& param : params)
-    if (param.role == Role::kLinear) {
-      const size_t first = family->layer_prefix.size();
-      out.push_back(param.hf_name.substr(first, param.hf_name.size() - first - kWeight.size()));
-    }
+    if (param.hf_name == family->layer_prefix + module + ".weight") out.push_back(param);
+  internal_check(!out.empty(), "no linear layer '{}' in {}", module, family->model_type);
+  return out;
+}
+
+std::vector<int64_t> Model::layers_of(const std::string& module) const {
+  std::vector<int64_t> out;
+  for (const Param& param : linear(module))
+    out.insert(out.end(), param.layers.numbers.begin(), param.layers.numbers.end());
+  std::ranges::sort(out);
   return out;
 }
 

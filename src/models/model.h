@@ -52,7 +52,8 @@ struct Layer {
   bool has(const std::string& name) const { return weights.contains(name); }
 };
 
-// An array that generation keeps for some layers, with one slice for each layer of `layers`.
+// An array that generation keeps for some layers, with one slice for each layer of `layers`. Arrays with the same name
+// belong to different layers.
 struct CacheArray {
   std::string name;
   LayerSet layers;
@@ -153,9 +154,10 @@ struct Family {
 
 // Returns whether export and full tuning copy this tensor of the checkpoint unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether the tensor belongs to a layer after the last one: such a layer predicts tokens further ahead, and
-// Fettle does not compute it.
-bool is_beyond_layers(const Family& family, const ModelConfig& config, std::string_view tensor);
+// Returns whether the tensor is not computed with, so that export and full tuning copy it: it belongs to a layer after
+// the last one (a head that predicts tokens further ahead), or to keys and values of a layer that uses those of an
+// earlier one.
+bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();
 // Returns the family for the model_type in config.json; null when that type is not supported.
@@ -170,8 +172,11 @@ struct Model {
   std::vector<Param> params;
 
   const Param& param(const std::string& hf_name) const;
-  // Returns the weight of the linear layer with this name within a layer.
-  const Param& linear(const std::string& module) const { return param(family->layer_prefix + module + ".weight"); }
+  // Returns the weights of a linear layer by its name within a layer. They are several if the layers that have it
+  // differ in its dims.
+  std::vector<Param> linear(const std::string& module) const;
+  // Returns the numbers of the layers that have this linear layer, in ascending order.
+  std::vector<int64_t> layers_of(const std::string& module) const;
   // Returns the names of the linear layers inside a layer, in order.
   std::vector<std::string> linears() const;
   bool classifies() const { return config.num_labels > 0; }

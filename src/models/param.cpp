@@ -17,7 +17,8 @@ bool Param::is_lora() const {
 }
 
 bool Param::is_embedding() const {
-  return role == Role::kTokenEmbedding || role == Role::kPositionEmbedding || role == Role::kTypeEmbedding;
+  return role == Role::kTokenEmbedding || role == Role::kPositionEmbedding || role == Role::kTypeEmbedding ||
+         role == Role::kLayerEmbedding;
 }
 
 bool Param::is_bias_or_norm() const {
@@ -88,6 +89,10 @@ void ParamList::add(const std::string& name, Dims dims, LogicalAxes axes, Role r
                      .role = role,
                      .layers = here_,
                      .init = init});
+  int64_t all = 0;
+  for (const Param& param : params_) all += param.hf_name == params_.back().hf_name ? param.layers.count() : 0;
+  for (Param& param : params_)
+    if (param.hf_name == params_.back().hf_name) param.layers.all = all;
 }
 
 void ParamList::add_fused(const std::string& name, Dims dims, LogicalAxes axes, int fused, Role role) {
@@ -96,7 +101,8 @@ void ParamList::add_fused(const std::string& name, Dims dims, LogicalAxes axes, 
 }
 
 void ParamList::embedding(const std::string& module, int64_t rows, int64_t width, Role role) {
-  add(module + ".weight", {rows, width}, {role == Role::kTokenEmbedding ? "vocab" : "", "embed"}, role);
+  add(module + ".weight", {rows, width},
+      {role == Role::kTokenEmbedding || role == Role::kLayerEmbedding ? "vocab" : "", "embed"}, role);
 }
 
 void ParamList::head(const std::string& module, int64_t vocab, int64_t width) {

@@ -22,6 +22,7 @@ enum class Role {
   kTokenEmbedding,     // [V, D]; with tied embeddings it is also the head
   kPositionEmbedding,  // a table of learned positions
   kTypeEmbedding,      // of token types
+  kLayerEmbedding,     // a second table, with a vector of each token for each layer
   kHead,               // [V, D]: gives the logits of tokens
   kClassifier,         // a weight of a classifier's head. If a checkpoint lacks it, it is initialised by `init`
   kClassifierBias,     // a bias of a classifier's head
@@ -29,7 +30,7 @@ enum class Role {
   kLinear,             // the weight of a linear layer of the blocks, which LoRA's `all` selects
   kBias,               // the bias of a linear layer
   kRouter,             // chooses each token's experts
-  kCorrection,         // added to the router's scores; no gradient trains it
+  kBuffer,             // numbers that no gradient trains: what is added to a router's scores, a layer's factor
   kExpertGate,         // weights of all experts of a layer
   kExpertUp,
   kExpertDown,
@@ -104,7 +105,8 @@ class ParamList {
   ParamList(std::string layer_prefix, int64_t all_layers);
 
   // After in_layers(), the added parameters belong to all layers, or to those with the given numbers, and are named
-  // within a layer. After outside(), they are outside of the layers and have full names.
+  // within a layer. After outside(), they are outside of the layers and have full names. Parameters of one name with
+  // different dims may be added for different layers.
   ParamList& in_layers();
   ParamList& in_layers(std::vector<int64_t> numbers);
   ParamList& outside();

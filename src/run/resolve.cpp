@@ -135,13 +135,17 @@ class Resolving {
 
   void check_mesh() const {
     const int64_t tp = run_.sharding.mesh().size_of("tp");
-    const int64_t heads = run_.model.config.num_attention_heads, key_heads = run_.model.config.num_key_value_heads;
+    const ModelConfig& config = run_.model.config;
+    const int64_t heads = config.num_attention_heads;
     if (heads % tp != 0)
       throw UserError("mesh: tp {} does not divide num_attention_heads ({}) of {}", tp, heads, config_.file);
     // When there are more devices than key heads, each device stores the key heads that its query heads read.
-    if (key_heads % tp != 0 && tp % key_heads != 0)
-      throw UserError("mesh: tp {} neither divides num_key_value_heads ({}) of {} nor is a multiple of it", tp,
-                      key_heads, config_.file);
+    std::vector<std::pair<const char*, int64_t>> counts{{"num_key_value_heads", config.num_key_value_heads}};
+    if (config.gemma4) counts.emplace_back("num_global_key_value_heads", config.gemma4->full_key_heads);
+    for (const auto& [key, key_heads] : counts)
+      if (key_heads % tp != 0 && tp % key_heads != 0)
+        throw UserError("mesh: tp {} neither divides {} ({}) of {} nor is a multiple of it", tp, key, key_heads,
+                        config_.file);
   }
 
   // Sets the weight of the load-balancing loss of experts.
@@ -170,8 +174,8 @@ class Resolving {
       run_.trained = run_.model.params;
     }
     for (const Param& param : run_.trained)
-      if (param.role == Role::kCorrection) run_.frozen.push_back(param);
-    std::erase_if(run_.trained, [](const Param& param) { return param.role == Role::kCorrection; });
+      if (param.role == Role::kBuffer) run_.frozen.push_back(param);
+    std::erase_if(run_.trained, [](const Param& param) { return param.role == Role::kBuffer; });
     const std::vector<LayerGroup> groups = groups_of(run_.model);
     run_.trained = cut_at_groups(run_.trained, groups);
     run_.frozen = cut_at_groups(run_.frozen, groups);

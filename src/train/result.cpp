@@ -49,7 +49,7 @@ std::string written_name(const Run& run, const ModelRepository& base, const std:
 
 // Returns whether full tuning copies this tensor of the base unchanged.
 bool is_copied(const Run& run, const std::string& name) {
-  return carries(*run.model.family, name) || is_beyond_layers(*run.model.family, run.model.config, name);
+  return carries(*run.model.family, name) || is_unused(*run.model.family, run.model.config, name);
 }
 
 // Returns the tensors of the adapter; for a full result, the tensors of the model and the copied tensors of the base.

@@ -73,7 +73,7 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
     const HostArray array = file.read(*file.find(adapter_key(param.stored_name(1)))).to(DType::kF32);
     return std::vector<double>(array.as<float>().begin(), array.as<float>().end());
   };
-  const Param& base = model.linear(module);
+  const Param base = model.linear(module)[0];
   const std::vector<Param> lora = lora_params_of(model, options, base);
   const std::vector<double> a = values_of(lora[0]), b = values_of(lora[1]);
   const Dims matrix = base.stored_dims();

@@ -46,13 +46,44 @@ TEST_P(FamilyParams, NameTheCheckpointsTensors) {
 
 TEST_P(FamilyParams, LinearsAndHead) {
   const Model model = make_model(config_of(GetParam()), "config.json");
-  for (const std::string& linear : model.linears()) EXPECT_EQ(model.linear(linear).stored_dims().size(), 2u) << linear;
+  for (const std::string& linear : model.linears())
+    for (const Param& param : model.linear(linear)) EXPECT_EQ(param.stored_dims().size(), 2u) << linear;
   EXPECT_EQ(model.head().dims, (Dims{model.config.vocab_size, model.config.hidden_size}));
   EXPECT_EQ(model.family->architecture, config_of(GetParam())["architectures"][0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyParams, testing::ValuesIn(kFamilies),
                          [](const auto& info) { return info.param; });
+
+// Transformers 5 saves the sizes of Gemma 4's heads by layer; the published configs have them by kind of layer.
+TEST(Config, BothFormsOfGemma4sHeadsAreEqual) {
+  Json by_layer = config_of("gemma4");
+  Json& text = by_layer["text_config"];
+  text.erase("global_head_dim");
+  text.erase("num_global_key_value_heads");
+  for (const char* layer : {"2", "5"}) text["per_layer_config"][layer] = {{"head_dim", 32}, {"num_key_value_heads", 1}};
+  const Gemma4 a = *make_model(config_of("gemma4"), "a").config.gemma4, b = *make_model(by_layer, "b").config.gemma4;
+  EXPECT_EQ(a.full_head_dim, 32);
+  EXPECT_EQ(a.full_key_heads, 1);
+  EXPECT_EQ(b.full_head_dim, a.full_head_dim);
+  EXPECT_EQ(b.full_key_heads, a.full_key_heads);
+  EXPECT_TRUE(a.values_are_keys);
+}
+
+// Published checkpoints have keys and values for layers that use those of earlier ones.
+TEST(Config, KeysAndValuesOfSharingLayersAreUnused) {
+  const Model model = make_model(config_of("gemma4_e2b"), "config.json");
+  auto unused = [&](const std::string& name) {
+    return is_unused(*model.family, model.config, "model.language_model.layers." + name + ".weight");
+  };
+  for (const char* name : {"k_proj", "v_proj", "k_norm"}) {
+    EXPECT_FALSE(unused(std::string("3.self_attn.") + name));
+    EXPECT_TRUE(unused(std::string("4.self_attn.") + name));
+    EXPECT_TRUE(unused(std::string("7.self_attn.") + name));
+  }
+  EXPECT_FALSE(unused("7.self_attn.q_proj"));
+  EXPECT_TRUE(unused("8.self_attn.q_proj")) << "beyond the last layer";
+}
 
 TEST(Config, BothSpellingsOfTransformersAreEqual) {
   const ModelConfig a = make_model(config_of("llama"), "a").config,

@@ -35,6 +35,13 @@ std::vector<Model> all_models() {
   return out;
 }
 
+// Models of one model_type may differ in their parameters.
+std::string form_of(const Model& model) {
+  const ModelConfig& c = model.config;
+  const std::string suffix = !c.gemma4 ? "" : c.num_experts > 0 ? "_moe" : c.gemma4->layer_size > 0 ? "_e2b" : "";
+  return model.family->model_type + suffix;
+}
+
 Names names_of(const Model& model, Role role) {
   Names out;
   for (const Param& param : model.params)
@@ -47,15 +54,17 @@ TEST(Roles, FollowFromTheShape) {
     for (const Param& param : model.params) {
       SCOPED_TRACE(model.family->model_type + " " + param.hf_name);
       const bool experts_bias = param.role == Role::kExpertBias;
-      const bool coefficients = param.role == Role::kCoefficients || param.role == Role::kCorrection;
+      const bool coefficients = param.role == Role::kCoefficients || param.role == Role::kBuffer;
       EXPECT_EQ(param.is_bias_or_norm(), (param.stored_dims().size() == 1 && !coefficients) || experts_bias);
       EXPECT_FALSE(param.is_lora());
       EXPECT_EQ(param.stacked(), param.hf_name.starts_with(model.family->layer_prefix));
       if (!coefficients)
         EXPECT_EQ(param.has_experts(), param.dims.size() >= 3 && (param.fused < 0 || param.dims.size() == 4));
-      if (!model.config.delta_net && !model.config.expert_layers)
+      if (!model.config.delta_net && !model.config.expert_layers && !model.config.gemma4)
         EXPECT_EQ(param.layers.count(), param.stacked() ? model.config.num_hidden_layers : 0);
-      EXPECT_EQ(param.stack_name(), param.hf_name) << "the stack has all layers";
+      const bool several = std::ranges::count(model.params, param.hf_name, &Param::hf_name) > 1;
+      EXPECT_EQ(param.stack_name() == param.hf_name, !several) << "the stack has all layers with the parameter";
+      EXPECT_EQ(std::ranges::count(model.params, param.stack_name(), &Param::stack_name), 1);
       EXPECT_FALSE(param.trained) << "no run has been resolved";
     }
 }
@@ -124,7 +133,10 @@ TEST(Roles, LinearLayers) {
   Names deepseek_v2 = deepseek;
   deepseek_v2.erase(deepseek_v2.begin());
   deepseek_v2[0] = "self_attn.q_proj";
+  Names gemma4_e2b = decoder;
+  gemma4_e2b.insert(gemma4_e2b.end(), {"per_layer_input_gate", "per_layer_projection"});
   const std::map<std::string, Names> others{
+      {"gemma4_e2b", gemma4_e2b},
       {"phi3", {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}},
       {"glm",
        {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_up_proj",
@@ -153,7 +165,7 @@ TEST(Roles, LinearLayers) {
       {"bert", encoder},
       {"roberta", encoder}};
   for (const Model& model : all_models()) {
-    const std::string& type = model.family->model_type;
+    const std::string type = form_of(model);
     EXPECT_EQ(model.linears(), others.contains(type) ? others.at(type) : decoder) << type;
   }
 }
@@ -176,11 +188,12 @@ TEST(Roles, RouterAndExperts) {
       {"minimax_m2",
        {"block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3",
         "block_sparse_moe.experts.{}.w2"}},
-      {"qwen3_5_moe", {"mlp.gate", "", "", ""}}};
+      {"qwen3_5_moe", {"mlp.gate", "", "", ""}},
+      {"gemma4_moe", {"router.proj", "", "", ""}}};
   const Role roles[] = {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
   for (const Model& model : all_models())
     for (size_t i = 0; i < 4; ++i) {
-      const auto known = named.find(model.family->model_type);
+      const auto known = named.find(form_of(model));
       EXPECT_EQ(names_of(model, roles[i]), known == named.end() || known->second[i].empty()
                                                ? Names{}
                                                : Names{model.family->layer_prefix + known->second[i] + ".weight"})

@@ -120,6 +120,27 @@ TEST_F(BadModel, UnknownTensorNamesNearOnes) {
               AllOf(HasSubstr("no tensor 'h.0.attn.weight' among its 1"), HasSubstr("transformer.h.0.attn.weight")));
 }
 
+// A weight in 8-bit floats without its factors, with a wrong number of them, and without a word in config.json.
+TEST_F(BadModel, WeightsInEightBitFloats) {
+  auto write = [&](const std::string& quantisation, const std::vector<std::pair<std::string, Shape>>& tensors) {
+    write_text(folder_ / "config.json", R"({"quantization_config": )" + quantisation + "}");
+    SafetensorsWriter writer(folder_ / "model.safetensors", tensors);
+    for (const auto& [name, shape] : tensors) writer.write(name, std::vector<std::byte>(shape.bytes()));
+    writer.finish();
+  };
+  const Shape codes{DType::kF8E4M3FN, {200, 130}};
+  const std::string fp8 = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
+  write(fp8, {{"a.weight", codes}});
+  EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight' is in 8-bit floats"), HasSubstr("'a.weight_scale_inv' is missing")));
+  write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kF32, {2, 1}}}});
+  EXPECT_THAT(error(), AllOf(HasSubstr("'a.weight_scale_inv'"), HasSubstr("wanted floats [2, 2]"),
+                             HasSubstr("blocks of 128 x 128"), HasSubstr("[200, 130]")));
+  write(fp8, {{"a.weight", codes}, {"a.weight_scale_inv", {DType::kU8, {2, 2}}}});
+  EXPECT_THAT(error(), HasSubstr("wanted floats"));
+  write(R"({"quant_method": "fp8", "weight_block_size": [128]})", {{"a.weight", codes}});
+  EXPECT_THAT(error(), AllOf(HasSubstr("weight_block_size"), HasSubstr("two positive integers")));
+}
+
 TEST_F(BadModel, CopyToAMissingFolder) {
   EXPECT_THAT(user_error([&] { copy_model_files(folder_.path(), folder_ / "none"); }), HasSubstr("cannot copy"));
   EXPECT_THAT(user_error([&] { copy_model_files(folder_ / "none", folder_.path()); }), HasSubstr("cannot read"));

@@ -74,6 +74,12 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(with("quantization_config", {{"bits", 4}}), AllOf(HasSubstr("quantised"), HasSubstr("original weights")));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}), HasSubstr("'gptq'"));
   EXPECT_THAT(with("quantization_config", "nf4"), HasSubstr("original weights"));
+  const Json int4{{"num_bits", 4}, {"type", "int"}, {"symmetric", true}};
+  EXPECT_THAT(with("quantization_config",
+                   {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", int4}}}}}}),
+              AllOf(HasSubstr("\"num_bits\":4"), HasSubstr("floats of 8 bits are"), HasSubstr("original weights")));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "e5m2"}}), HasSubstr("scale_fmt"));
   const Json bnb{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
   auto bnb_with = [&](const char* key, const char* value) {
     Json config = bnb;
@@ -118,6 +124,20 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   const Json gpt{{"model_type", "gpt_bigcode"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 1}, {"n_head", 3}};
   EXPECT_THAT(message(changed(gpt, "add_cross_attention", true)), HasSubstr("'add_cross_attention' is true"));
   EXPECT_THAT(message(changed(gpt, "scale_attn_weights", false)), HasSubstr("'scale_attn_weights' is false"));
+  const Json gemma4 = changed(of_type("gemma4_text"), "layer_types", {"sliding_attention", "full_attention"});
+  EXPECT_THAT(message(changed(gemma4, "use_bidirectional_attention", "all")),
+              HasSubstr("'use_bidirectional_attention' is \"all\""));
+  EXPECT_THAT(message(changed(gemma4, "num_kv_shared_layers", 1)),
+              AllOf(HasSubstr("num_kv_shared_layers is 1"), HasSubstr("no layer before these lacks a window")));
+  EXPECT_THAT(message(changed(changed(gemma4, "attention_k_eq_v", true), "num_global_key_value_heads", 3)),
+              HasSubstr("num_attention_heads (4) is not divisible by num_global_key_value_heads (3)"));
+  EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"0", {{"head_dim", 64}}}})),
+              AllOf(HasSubstr("gives layer 0 other sizes"), HasSubstr("with a window")));
+  EXPECT_THAT(message(changed(gemma4, "per_layer_config", {{"1", {{"intermediate_size", 64}}}})),
+              HasSubstr("'intermediate_size' is not implemented"));
+  const Json moe =
+      changed(changed(changed(gemma4, "enable_moe_block", true), "num_experts", 4), "moe_intermediate_size", 8);
+  EXPECT_THAT(message(changed(moe, "top_k_experts", 5)), HasSubstr("top_k_experts (5) is more than the 4 experts"));
   const Json mixtral = of_type("mixtral"), qwen = of_type("qwen3_moe");
   EXPECT_THAT(message(changed(mixtral, "router_jitter_noise", 0.1)), HasSubstr("'router_jitter_noise' is 0.1"));
   EXPECT_THAT(message(changed(mixtral, "num_experts_per_tok", 9)), HasSubstr("(9) is more than the 8 experts"));

@@ -131,7 +131,7 @@ FAMILIES = [
 ROW_BY_ROW = ["phi3"]
 OF_EXPERTS = [
     "mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe", "glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5_moe",
-    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2",
+    "gpt_oss_mxfp4", "deepseek_v2", "glm4_moe_lite", "minimax_m2", "gemma4_moe",
 ]  # fmt: skip
 # The balancing loss of experts is computed per micro-batch, not per row.
 AT_ONCE = ["mixtral"]
@@ -150,7 +150,7 @@ def make_model(family):
     config = make_config(family)
     model = auto_class(family).from_config(config, dtype=torch.float32, attn_implementation="eager")
     conv_inputs_first = family == "gpt2"
-    norm_of_zero = family.startswith(("gemma", *more_families.NORMS_OF_ZERO))  # norms multiply by 1 + weight
+    norm_of_zero = family.startswith(("gemma", *more_families.NORMS_OF_ZERO)) and not family.startswith("gemma4")  # norms multiply by 1 + weight
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -158,6 +158,8 @@ def make_model(family):
                 value = 0.2 * noise
             elif parameter.ndim == 1:
                 value = 0.2 * noise + (0 if norm_of_zero else 1)
+                if family.startswith("gemma4") and name.endswith("q_norm.weight"):  # the scores have no other factor
+                    value = value / 4
             elif "embed_tokens" in name or "wte" in name or "embed_in" in name:  # logits of a tied head should have a magnitude of a few units
                 value = noise * (0.3 if model.config.tie_word_embeddings else 1.0)
             elif "wpe" in name:
@@ -170,10 +172,16 @@ def make_model(family):
             if family == more_families.MXFP4 and parameter.ndim == 3:
                 *parts, value = more_families.random_mxfp4(parameter)
                 model.mxfp4 = getattr(model, "mxfp4", {}) | {name: parts}
-            parameter.copy_(value.bfloat16().float())
+            value = value.bfloat16().float()
+            if family == more_families.FLOAT8 and parameter.ndim == 2 and ".layers." in name:
+                *parts, value = more_families.random_float8(value)
+                model.float8 = getattr(model, "float8", {}) | {name: parts}
+            parameter.copy_(value)
         for name, buffer in model.named_buffers():  # shifts that change which experts are chosen
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_((0.1 * torch.randn_like(buffer)).bfloat16().float())
+            if name.endswith("layer_scalar"):
+                buffer.copy_((1 + 0.2 * torch.randn_like(buffer)).bfloat16().float())
     return model.eval()
 
 
@@ -272,21 +280,30 @@ def write_model(family):
             more_families.store_fused(model, folder)
         if family == more_families.MXFP4:
             more_families.store_in_mxfp4(model, folder)
+        if family == more_families.FLOAT8:
+            more_families.store_in_float8(model, folder)
         (folder / "model.safetensors").chmod(0o644)
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if family == more_families.MXFP4:
         config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"])
+    if family == more_families.FLOAT8:
+        config["quantization_config"] = dict(
+            quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]
+        )
     if family == "qwen2":  # as published: a window that is switched off
         config |= dict(use_sliding_window=False, sliding_window=16, max_window_layers=1)
     if family in ("llama2", "qwen2"):
         config = old_spelling(config)
+    more_families.as_published(config)
     write_json(path, config)
     if family == "llama":
         write_json(folder / "config_v4.json", old_spelling(config))
     write_json(folder / "tokenizer.json", tokenizer_json())
     names = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|bos|>", eos_token="<|eos|>")
     write_json(folder / "tokenizer_config.json", names | dict(model_max_length=128, clean_up_tokenization_spaces=False))
+    if family == more_families.FLOAT8:
+        more_families.check_float8(model, folder)
 
 
 def write_rows():
@@ -314,7 +331,7 @@ def load_model(family, dtype=torch.float32):
         model = baichuan.Model(baichuan.Config.from_pretrained(folder))
         model.load_state_dict(read_bin(folder))
         return model.to(dtype).eval()
-    if family == more_families.MXFP4:  # Transformers needs a GPU to read it
+    if family in (more_families.MXFP4, more_families.FLOAT8):  # the one needs a GPU to be read, the other is checked above
         return make_model(family).to(dtype)
     return auto_class(family).from_pretrained(
         MODELS / family, dtype=dtype, attn_implementation="eager"

@@ -3,7 +3,7 @@
 import safetensors.torch
 import torch
 import transformers
-from transformers.integrations import mxfp4
+from transformers.integrations import finegrained_fp8, mxfp4
 
 YARN = dict(
     rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
@@ -18,15 +18,23 @@ TARGETS = dict(
     deepseek_v2=["q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     glm4_moe_lite=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
     qwen3_next=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "shared_expert_gate"],
+    gemma4_moe=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|router\.proj)",
+    gemma4_e2b=r"model\.language_model\.layers\.\d+\.((self_attn|mlp)\.\w+_proj|per_layer_input_gate|per_layer_projection)",
     qwen3_5_moe=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp|mlp\.shared_expert)\.\w+_(proj\w*|gate)",
 )  # fmt: skip
 # These have a tower for images; their text model is recorded.
-WRAPPED = ("gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe")
+WRAPPED = (
+    "gemma3_wrapped", "mistral3", "qwen3_5", "qwen3_5_moe", "gemma4", "gemma4_moe", "gemma4_e2b", "gemma4_unified",
+)  # fmt: skip
 # The checkpoint has one tensor with the weights of all experts.
-FUSED = ("gpt_oss", "qwen3_5_moe")
+FUSED = ("gpt_oss", "qwen3_5_moe", "gemma4")
 # The experts are stored in MXFP4.
 MXFP4 = "gpt_oss_mxfp4"
-TOWER = ("vision_tower.", "multi_modal_projector.", "visual.")
+# The linear layers are stored in 8-bit floats.
+FLOAT8 = "qwen3_fp8"
+TOWER = (
+    "vision_tower.", "multi_modal_projector.", "visual.", "embed_vision.", "vision_embedder.", "audio_tower.", "embed_audio.",
+)  # fmt: skip
 # Norms of these families multiply by 1 + weight, as Gemma's do.
 NORMS_OF_ZERO = ("qwen3_5", "qwen3_next")
 
@@ -255,6 +263,36 @@ def store_in_mxfp4(model, folder):
     safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
 
 
+def qwen3_fp8(common):  # a grid of 2 x 1 or 1 x 2 blocks of the MLP's weights
+    return transformers.Qwen3Config(**common | dict(intermediate_size=256), head_dim=32, rms_norm_eps=1e-6)
+
+
+def store_in_float8(model, folder):
+    """Replaces the weights of linear layers in a saved model by codes and scales."""
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, (codes, scales) in model.float8.items():
+        state |= {name: codes, f"{name}_scale_inv": scales}
+    safetensors.torch.save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+
+
+def check_float8(model, folder):
+    """Transformers reads the values of `model`."""
+    read = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, quantization_config=transformers.FineGrainedFP8Config(dequantize=True)
+    )
+    values = dict(read.named_parameters())
+    assert all(torch.equal(values[name], parameter) for name, parameter in model.named_parameters())
+
+
+def random_float8(value):
+    """Codes and scales of a weight, and their values by Transformers' formula."""
+    grid = [(size + 127) // 128 for size in value.shape]
+    scales = (0.5 + torch.rand(grid)) * value.abs().max() / 448
+    repeated = scales.repeat_interleave(128, 0).repeat_interleave(128, 1)[: value.shape[0], : value.shape[1]]
+    codes = (value / repeated).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes, scales, finegrained_fp8.Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
+
+
 def random_mxfp4(parameter):
     """Blocks and scales of a weight [E, in, out], and its values by Transformers' formula."""
     experts, inputs, outputs = parameter.shape
@@ -263,10 +301,79 @@ def random_mxfp4(parameter):
     return blocks, scales, mxfp4.convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
 
 
+# The fields of the published checkpoints that Transformers 5 saves in another form.
+GEMMA4_HEADS = dict(global_head_dim=32, num_global_key_value_heads=1)
+
+
+def gemma4_text_keys(common, **more):
+    return common | dict(
+        tie_word_embeddings=True, num_hidden_layers=6, head_dim=16, sliding_window=12,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2, final_logit_softcapping=8.0,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.25),
+            sliding_attention=dict(rope_type="default", rope_theta=1000.0),
+        ),
+        pad_token_id=common["eos_token_id"],  # Transformers trains no embedding of the padding; no row has this id
+    ) | more  # fmt: skip
+
+
+def gemma4_vision(**more):
+    return dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=16, patch_size=4, position_embedding_size=16, pooling_kernel_size=2,
+    ) | more  # fmt: skip
+
+
+def gemma4_config(common, **more):
+    text = transformers.Gemma4TextConfig(**gemma4_text_keys(common, **more)).to_dict()
+    return transformers.Gemma4Config(text_config=text, vision_config=gemma4_vision(), audio_config=None)
+
+
+def gemma4(common):  # as the 31B: values from the keys' projection on full layers
+    return gemma4_config(
+        common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+        use_bidirectional_attention="vision",
+    )  # fmt: skip
+
+
+def gemma4_moe(common):  # as the 26B-A4B: experts beside the MLP
+    return gemma4_config(
+        common, **GEMMA4_HEADS, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,
+        num_experts=8, top_k_experts=2, moe_intermediate_size=32,
+    )  # fmt: skip
+
+
+def gemma4_e2b(common):  # as the E2B: two layers of each kind, then as many that use their keys and values
+    return gemma4_config(
+        common, global_head_dim=32, num_hidden_layers=8, num_key_value_heads=1, hidden_size_per_layer_input=16,
+        vocab_size_per_layer_input=common["vocab_size"], num_kv_shared_layers=4, use_double_wide_mlp=True,
+        layer_types=["sliding_attention", "full_attention"] * 4,
+    )  # fmt: skip
+
+
+def gemma4_unified(common):  # as the 12B; the towers are single layers
+    text = transformers.Gemma4UnifiedTextConfig(
+        **gemma4_text_keys(common, **GEMMA4_HEADS, attention_k_eq_v=True, num_hidden_layers=3, layer_types=None)
+    ).to_dict()
+    vision = dict(patch_size=4, pooling_kernel_size=2, mm_embed_dim=32, mm_posemb_size=8, output_proj_dims=64)
+    return transformers.Gemma4UnifiedConfig(text_config=text, vision_config=vision, audio_config=None)
+
+
+def as_published(config):
+    """The sizes of heads by kind of layer, as in the published config.json; Transformers 5 saves them by layer."""
+    text = config.get("text_config", {})
+    if "per_layer_config" in text:
+        full = next(iter(text.pop("per_layer_config").values()))
+        text["global_head_dim"] = full["head_dim"]
+        text["num_global_key_value_heads"] = full.get("num_key_value_heads")
+
+
 CONFIGS = dict(
     gemma=gemma, olmo2=olmo2, olmo3=olmo3, smollm3=smollm3, granite=granite, seed_oss=seed_oss, ernie4_5=ernie4_5,
     glm=glm, glm4=glm4, cohere2=cohere2, gpt_neox=gpt_neox, ministral3=ministral3, gemma3_wrapped=gemma3_wrapped,
     mistral3=mistral3, gpt_oss=gpt_oss, qwen3_5_text=qwen3_5_text, qwen3_5=qwen3_5, qwen2_moe=qwen2_moe,
     glm4_moe=glm4_moe, deepseek_v3=deepseek_v3, qwen3_next=qwen3_next, qwen3_5_moe=qwen3_5_moe,
     gpt_oss_mxfp4=gpt_oss, deepseek_v2=deepseek_v2, glm4_moe_lite=glm4_moe_lite, minimax_m2=minimax_m2,
+    gemma4=gemma4, gemma4_moe=gemma4_moe, gemma4_e2b=gemma4_e2b, gemma4_unified=gemma4_unified,
+    qwen3_fp8=qwen3_fp8,
 )  # fmt: skip

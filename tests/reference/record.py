@@ -52,7 +52,7 @@ def make_adapter(model, family, **options):
     torch.manual_seed(77)
     keys = dict(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
     keys |= dict(fan_in_fan_out=family == "gpt2")
-    if family in families.OF_EXPERTS:  # PEFT's all-linear adds LoRA weights to the experts, too
+    if family in (*families.OF_EXPERTS, *more_families.TARGETS):  # PEFT's all-linear adds LoRA weights to the experts, too
         keys |= dict(target_modules=more_families.TARGETS.get(family, ["q_proj", "k_proj", "v_proj", "o_proj"]))
     elif family in more_families.WRAPPED:  # the tower's layers have the same names
         keys |= dict(target_modules=r"model\.language_model\.layers\.\d+\.(self_attn|linear_attn|mlp)\.\w+_proj\w*")

@@ -30,7 +30,7 @@ constexpr std::array<DTypeRow, 17> kRows{{
     {DType::kBF16, 2, "bf16", "BF16", "bfloat16"},
     {DType::kF32, 4, "f32", "F32", "float32"},
     {DType::kF64, 8, "f64", "F64", "float64"},
-    {DType::kF8E4M3FN, 1, "f8E4M3FN", "", "float8_e4m3fn"},
+    {DType::kF8E4M3FN, 1, "f8E4M3FN", "F8_E4M3", "float8_e4m3fn"},
     {DType::kF8E5M2, 1, "f8E5M2", "", "float8_e5m2"},
     {DType::kF8E4M3FNUZ, 1, "f8E4M3FNUZ", "", "float8_e4m3fnuz"},
     {DType::kF8E5M2FNUZ, 1, "f8E5M2FNUZ", "", "float8_e5m2fnuz"},
@@ -70,8 +70,9 @@ std::string_view hf_name(DType dtype) {
 DType dtype_from_safetensors(std::string_view name) {
   for (const DTypeRow& r : kRows)
     if (!name.empty() && r.safetensors == name) return r.dtype;
-  throw UserError("unknown dtype '{}' in a safetensors header; known are BOOL, I8..I64, U8..U64, F16, BF16, F32, F64",
-                  name);
+  throw UserError(
+      "unknown dtype '{}' in a safetensors header; known are BOOL, I8..I64, U8..U64, F8_E4M3, F16, BF16, F32, F64",
+      name);
 }
 
 DType dtype_from_hf(std::string_view name) {

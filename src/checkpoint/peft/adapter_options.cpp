@@ -38,8 +38,8 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   // The tensors' names say which modules have LoRA weights.
   for (const std::string& linear : model.linears()) {
     std::vector<int64_t> layers;
-    const LayerSet& layers_of_module = model.linear(linear).layers;
-    for (const int64_t layer : layers_of_module.numbers) {
+    const std::vector<int64_t> layers_of_module = model.layers_of(linear);
+    for (const int64_t layer : layers_of_module) {
       const std::string module = name_of_layer(model.family->layer_prefix + linear, layer);
       if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
       layers.push_back(layer);
@@ -49,7 +49,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
     if (layers.empty()) continue;
     options.modules.push_back(linear);
-    whole = whole && layers == layers_of_module.numbers;
+    whole = whole && layers == layers_of_module;
     layers_with.insert(layers.begin(), layers.end());
     known += layers.size() * (options.dora ? 3 : 2);
   }
@@ -61,13 +61,21 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
   if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
   if (!whole)
     for (const std::string& linear : options.modules)
-      for (const int64_t layer : model.linear(linear).layers.numbers)
+      for (const int64_t layer : model.layers_of(linear))
         if (layers_with.contains(layer) &&
             adapter.find(name_of_layer(model.family->layer_prefix + linear, layer), AdapterPart::kLoraA) == nullptr)
           throw UserError("{}: {} and {} have LoRA weights on different layers, which is not supported", file,
                           options.modules[0], linear);
-  if (!config.target_parameters.empty()) {
-    options.parameters = expert_parameters(model, config.target_parameters);
+  std::vector<std::string> parameters = config.target_parameters;
+  // Where the router is a linear layer (Gemma 4), PEFT can also name it in target_modules. The tensors are the same.
+  for (const Param& param : model.params)
+    if (param.role == Role::kRouter) {
+      const std::string router = param.hf_name.substr(0, param.hf_name.rfind('.'));
+      if (adapter.find(name_of_layer(router, param.layers.numbers.front()), AdapterPart::kLoraA) != nullptr)
+        parameters.push_back(param.hf_name.substr(model.family->layer_prefix.size()));
+    }
+  if (!parameters.empty()) {
+    options.parameters = expert_parameters(model, parameters);
     for (const std::string& parameter : options.parameters) {
       const std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
       const int64_t factor = config.rank(path) / config.r;

@@ -167,8 +167,10 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1);
   if (cache != nullptr) {
     Tensor &keys_BSKH = cache->at("keys"), &values_BSKH = cache->at("values");
-    keys_BSKH = appended(keys_BSKH, k_BTKH, f.cache->filled);
-    values_BSKH = appended(values_BSKH, v_BTKH, f.cache->filled);
+    if (k_BTKH) {
+      keys_BSKH = appended(keys_BSKH, k_BTKH, f.cache->filled);
+      values_BSKH = appended(values_BSKH, v_BTKH, f.cache->filled);
+    }
     const int64_t s = keys_BSKH.dim(1);
     const Tensor own_T = iota({DType::kI32, {t}}, 0);
     const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);

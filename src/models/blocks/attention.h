@@ -27,7 +27,8 @@ std::vector<double> alibi_slopes(int64_t heads);
 
 // Attention of q_BTNH over k_BTKH and v_BTKH; returns [B, T, N, H]. The softmax is computed in f32. A query sees the
 // keys of its own document; with a causal mask, only the keys at or before its position. With a cache, new keys are
-// written at f.cache->filled and a query sees all keys that the cache holds.
+// written at f.cache->filled and a query sees all keys that the cache holds; k and v may be null when the cache has
+// them already.
 //
 // Without a cache and sinks this is the composite "attention" of q, k, v, f.segments and, if there is one, the window,
 // with the options as attributes: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0: none, -1: only its

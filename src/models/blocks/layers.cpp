@@ -48,6 +48,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weig
   const double n = static_cast<double>(x.dim(-1));
   const Tensor mean_square = expand(reduce_sum(x32 * x32, {-1}), -1) / n;
   const Tensor normal = x32 * rsqrt(mean_square + eps);
+  if (!weight_D) return convert(normal, x.dtype());
   const Tensor weight = convert(weight_D, DType::kF32);
   return convert(normal * (weight_offset == 0 ? weight : weight + weight_offset), x.dtype());
 }

@@ -24,7 +24,8 @@ Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight
 // part. A fused module returns [.., parts, O].
 Tensor linear(const Forward& f, const Layer& layer, const std::string& module, const Tensor& x, LinearForm form = {});
 
-// Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype.
+// Returns x / sqrt(mean(x^2) + eps) * (weight + weight_offset), computed in f32 and returned in x's dtype. The weight
+// may be null: then it is 1.
 Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weight_offset = 0);
 // `bias_D` may be null.
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);

@@ -212,11 +212,13 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   const Tensor scores = c.routing.sigmoid ? logistic(logits) : softmax(logits);
   Tensor choice = scores;
   if (!c.routing.correction.empty()) choice = choice + convert(layer[c.routing.correction], DType::kF32);
-  std::vector<Tensor> experts, weights;
+  std::vector<Tensor> experts, weights, factors;
   Tensor taken = full(0, scores.shape());
   for (const Largest& each : largest_of(within_best_groups(c.routing, choice), c.experts_per_token)) {
     experts.push_back(expand(each.place, -1));
     weights.push_back(expand(reduce_sum(scores * each.there, {-1}), -1));
+    if (!c.routing.factors.empty())
+      factors.push_back(expand(reduce_sum(convert(layer[c.routing.factors], DType::kF32) * each.there, {-1}), -1));
     taken = taken + each.there;
   }
   if (f.router) {
@@ -231,6 +233,7 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
     of_all = of_all / (c.routing.sigmoid ? total + 1e-20 : total);
   }
   if (c.routing.scale != 1) of_all = of_all * c.routing.scale;
+  if (!factors.empty()) of_all = of_all * concatenate(factors, -1);
   return {concatenate(experts, -1), of_all};
 }
 
@@ -433,7 +436,8 @@ Tensor token_of_slot(const Tensor& slots, int64_t experts_per_token) {
 void add_expert_params(ParamList& list, const ModelConfig& c) {
   const int64_t e = c.num_experts, d = c.hidden_size, inner = c.expert_size;
   list.add(c.experts.router + ".weight", {e, d}, {"", "embed"}, Role::kRouter);
-  if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kCorrection, Init::kZeros);
+  if (!c.routing.correction.empty()) list.add(c.routing.correction, {e}, {""}, Role::kBuffer, Init::kZeros);
+  if (!c.routing.factors.empty()) list.add(c.routing.factors, {e}, {""}, Role::kCoefficients, Init::kOnes);
   if (c.expert_bias) list.add(c.experts.router + ".bias", {e}, {""}, Role::kBias, Init::kZeros);
   if (c.experts.fused()) {
     // Adds gate_up or its bias. `before` and `after` are the dims before and after the outputs.
@@ -467,15 +471,15 @@ void add_expert_params(ParamList& list, const ModelConfig& c) {
   list.add(c.experts.down + ".weight", {e, d, inner}, {"experts", "embed", "mlp"}, Role::kExpertDown);
 }
 
-Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD) {
+Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Tensor& routed_BTD) {
   PathScope scope("experts");
   const ModelConfig& c = f.config;
   const DeviceDims devices(f, x_BTD);
   const int64_t n = devices.tokens(), d = c.hidden_size;
-  const Tensor x_nD = devices.split(x_BTD);
+  const Tensor x_nD = devices.split(x_BTD), routed_nD = routed_BTD ? devices.split(routed_BTD) : x_nD;
   Tensor mask;
   if (f.router) mask = devices.split(expand(where(compare(f.segments, "NE", constant(0, DType::kI32))), 2));
-  const Blocks blocks = make_blocks(c, devices, route(f, layer, x_nD, mask));
+  const Blocks blocks = make_blocks(c, devices, route(f, layer, routed_nD, mask));
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);
   const ExpertLinears linears(f, layer, devices);

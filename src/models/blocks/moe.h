@@ -12,8 +12,9 @@ namespace fettle {
 // down.
 void add_expert_params(ParamList& list, const ModelConfig& config);
 
-// Returns the mixture's result for x_BTD. Adds the routing statistics to f.router unless that is null.
-Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD);
+// Returns the mixture's result for x_BTD. The router reads `routed_BTD`, or x_BTD if that is null. Adds the routing
+// statistics to f.router unless that is null.
+Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Tensor& routed_BTD = {});
 
 // Returns how many blocks of tokens the experts of one device compute in a layer, if the `rows` x `length` tokens of a
 // micro-batch (over all devices) are spread evenly over all experts. In a program, the router decides how many blocks

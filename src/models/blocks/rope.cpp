@@ -34,6 +34,10 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
   std::vector<double> out;
   for (int64_t i = 0; i < rotary_dim; i += 2) {
     double frequency = std::pow(rope.rope_theta, -static_cast<double>(i) / static_cast<double>(rotary_dim));
+    if (rope.rope_type == "proportional")
+      frequency = i + 2 <= static_cast<int64_t>(rope.partial_rotary_factor * static_cast<double>(rotary_dim))
+                      ? frequency / rope.factor
+                      : 0;
     if (!divisors.empty()) frequency /= divisors[static_cast<size_t>(i / 2)];
     if (rope.rope_type == "linear") frequency /= rope.factor;
     if (rope.rope_type == "llama3") {  // keeps high frequencies, divides low ones, blends between

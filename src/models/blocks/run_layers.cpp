@@ -10,14 +10,29 @@ namespace {
 
 // The slices of one stacked parameter for one group of layers.
 struct GroupStack {
-  const Param* param;
+  const Param* param;            // null: the stack is one of LayerValues::slices
   std::string name;              // within a layer
   std::vector<int64_t> offsets;  // which layers of a period have the parameter
   Tensor slices;                 // [repeats, ...]; with a period above 1 [repeats, offsets, ...]
 };
 
-std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_prefix, const LayerGroup& group) {
+// Returns the slices [L, ...] of a group, by trips of its loop.
+Tensor by_trip(const Tensor& slices, const LayerGroup& group) {
+  if (group.period == 1) return slices;
+  Dims apart = slices.dims();
+  apart[0] /= group.repeats;
+  apart.insert(apart.begin(), group.repeats);
+  return reshape(slices, apart);
+}
+
+std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_prefix, const LayerGroup& group,
+                                  const LayerValues& values) {
   std::vector<GroupStack> out;
+  for (const auto& [name, all] : values.slices) {
+    GroupStack stack{nullptr, name, {}, by_trip(slice(all, 0, group.first, group.end()), group)};
+    for (int64_t offset = 0; offset < group.period; ++offset) stack.offsets.push_back(offset);
+    out.push_back(std::move(stack));
+  }
   for (const auto& [name, entry] : f.weights) {
     const LayerSet here = entry.param.layers.within(group.first, group.end());
     if (here.numbers.empty()) continue;
@@ -28,12 +43,7 @@ std::vector<GroupStack> stacks_of(const Forward& f, const std::string& layer_pre
       const int64_t first = entry.param.layers.slice_of(here.numbers.front());
       stack.slices = slice(stack.slices, 0, first, first + here.count());
     }
-    if (group.period > 1) {
-      Dims apart = stack.slices.dims();
-      apart[0] /= group.repeats;
-      apart.insert(apart.begin(), group.repeats);
-      stack.slices = reshape(stack.slices, apart);
-    }
+    stack.slices = by_trip(stack.slices, group);
     out.push_back(std::move(stack));
   }
   return out;
@@ -55,7 +65,24 @@ std::vector<Part> parts_of(const Forward& f, const LayerGroup& group) {
 
 class Layers {
  public:
-  Layers(Forward& f, const LayerBody& body) : f_(f), body_(body) {}
+  Layers(Forward& f, const LayerBody& body, LayerValues& values) : f_(f), body_(body), values_(values) {}
+
+  // Returns what a group's loop carries after the residual stream and the cache.
+  std::vector<Tensor> others(const LayerGroup& group) const {
+    std::vector<Tensor> out;
+    if (f_.router) out.push_back(f_.router);
+    if (group.first < values_.first_reader)
+      for (const auto& [name, value] : values_.kept) out.push_back(value);
+    return out;
+  }
+
+  // Takes these values over from `carried`.
+  void take_others(const LayerGroup& group, const std::vector<Tensor>& carried) {
+    size_t next = 1 + (f_.cache ? f_.cache->arrays.size() : 0);
+    if (f_.router) f_.router = carried[next++];
+    if (group.first < values_.first_reader)
+      for (auto& [name, value] : values_.kept) value = carried[next++];
+  }
 
   // Computes layer number `offset` of period number `trip` (i32) from its weights.
   ScanStep one(const LayerGroup& group, const Tensor& trip, int64_t offset, const std::vector<GroupStack>& stacks,
@@ -66,39 +93,41 @@ class Layers {
     };
     const int64_t lowest = group.first + offset;
     Layer layer{at(group.period, lowest), lowest, {}};
-    for (size_t i = 0; i < stacks.size(); ++i)
-      layer.weights[stacks[i].name] = f_.fetch ? f_.fetch(*stacks[i].param, weights[i]) : weights[i];
-    if (f_.unpack) f_.unpack(layer);
-    if (!f_.cache) {
-      if (f_.router) f_.router = carried.back();
-      const Tensor x = body_(layer, carried[0], nullptr);
-      ScanStep step{{f_.sharding.constrain(x, {"batch", "length", "act_embed"})}, {}};
-      if (f_.router) step.carries.push_back(f_.router);
-      return step;
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      const bool fetched = f_.fetch && stacks[i].param != nullptr;
+      layer.weights[stacks[i].name] = fetched ? f_.fetch(*stacks[i].param, weights[i]) : weights[i];
     }
-    const std::vector<CacheArray>& kinds = f_.cache->kinds;
+    if (f_.unpack) f_.unpack(layer);
+    take_others(group, carried);
+    ScanStep step{carried, {}};
     LayerCache cache;
-    std::vector<std::vector<Tensor>> starts(
-        kinds.size());  // start indices of the layer's slice; empty: the layer has no such array
-    for (size_t i = 0; i < kinds.size(); ++i) {
-      const LayerSet& has = kinds[i].layers;
-      if (!has.contains(lowest)) continue;
-      starts[i].assign(kinds[i].dims.size() + 1, constant(0, DType::kI32));
-      starts[i][0] = at(has.within(group.first, group.first + group.period).count(), has.slice_of(lowest));
+    // Start indices of the layer's slice of each array; empty: the layer has no such array.
+    std::vector<std::vector<Tensor>> starts(f_.cache ? f_.cache->kinds.size() : 0);
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const CacheArray& kind = f_.cache->kinds[i];
+      if (!kind.layers.contains(lowest)) continue;
+      starts[i].assign(kind.dims.size() + 1, constant(0, DType::kI32));
+      starts[i][0] =
+          at(kind.layers.within(group.first, group.first + group.period).count(), kind.layers.slice_of(lowest));
       Dims slice = carried[i + 1].dims();
       slice[0] = 1;
-      cache[kinds[i].name] =
-          reshape(dynamic_slice(carried[i + 1], starts[i], slice), Dims(slice.begin() + 1, slice.end()));
+      cache[kind.name] = reshape(dynamic_slice(carried[i + 1], starts[i], slice), Dims(slice.begin() + 1, slice.end()));
     }
-    ScanStep step{carried, {}};
-    step.carries[0] = body_(layer, carried[0], &cache);
-    for (size_t i = 0; i < kinds.size(); ++i)
+    const Tensor x = body_(layer, carried[0], f_.cache ? &cache : nullptr);
+    step.carries[0] = f_.cache ? x : f_.sharding.constrain(x, {"batch", "length", "act_embed"});
+    for (size_t i = 0; i < starts.size(); ++i)
       if (!starts[i].empty())
-        step.carries[i + 1] = dynamic_update_slice(carried[i + 1], expand(cache.at(kinds[i].name), 0), starts[i]);
+        step.carries[i + 1] =
+            dynamic_update_slice(carried[i + 1], expand(cache.at(f_.cache->kinds[i].name), 0), starts[i]);
+    const std::vector<Tensor> now = others(group);
+    std::ranges::copy(now, step.carries.end() - static_cast<std::ptrdiff_t>(now.size()));
     return step;
   }
 
+  // Computes a group. `carries` are the residual stream and the cache.
   std::vector<Tensor> run(const LayerGroup& group, const std::vector<GroupStack>& stacks, std::vector<Tensor> carries) {
+    const size_t own = carries.size();
+    for (const Tensor& other : others(group)) carries.push_back(other);
     std::vector<Tensor> slices;
     for (const GroupStack& stack : stacks) slices.push_back(stack.slices);
     const bool scores_again = f_.remat.scores_again;
@@ -116,6 +145,8 @@ class Layers {
       carries = scan(part.repeats, carries, slices, body, {.remat = outer, .first = part.first}).carries;
     }
     f_.remat.scores_again = scores_again;
+    take_others(group, carries);
+    carries.resize(own);
     return carries;
   }
 
@@ -143,22 +174,24 @@ class Layers {
 
   Forward& f_;
   const LayerBody& body_;
+  LayerValues& values_;
 };
 
 }  // namespace
 
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body) {
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body,
+                  LayerValues* values) {
   PathScope scope("layers");
   std::vector<Tensor> carries{x_BTD};
   if (f.cache) carries.insert(carries.end(), f.cache->arrays.begin(), f.cache->arrays.end());
-  if (f.router) carries.push_back(f.router);
   std::vector<LayerSet> sets;
   for (const auto& [name, entry] : f.weights) sets.push_back(entry.param.layers);
-  Layers layers(f, body);
+  LayerValues none;
+  LayerValues& given = values != nullptr ? *values : none;
+  Layers layers(f, body, given);
   for (const LayerGroup& group : group_layers(f.config.num_hidden_layers, sets))
-    carries = layers.run(group, stacks_of(f, layer_prefix, group), carries);
+    carries = layers.run(group, stacks_of(f, layer_prefix, group, given), carries);
   if (f.cache) std::copy_n(carries.begin() + 1, f.cache->arrays.size(), f.cache->arrays.begin());
-  if (f.router) f.router = carries.back();
   return carries[0];
 }
 

@@ -13,10 +13,19 @@ namespace fettle {
 using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
 
+// Values besides the residual stream that layers read.
+struct LayerValues {
+  std::map<std::string, Tensor> slices;  // [L, ...]: each layer finds its slice among its weights
+  // Values that each layer before `first_reader` may replace. The layers from `first_reader` on only read them.
+  std::map<std::string, Tensor> kept;
+  int64_t first_reader = 0;
+};
+
 // Runs `body(layer, x, cache)` over all layers, with one scan for each group of layers (layer_groups.h). A group
 // repeats the same sequence of layers, its period. A scan's body has the code of one period. `body` can see from the
 // weights of `layer` which kind of layer it is. Each layer is rematerialised by itself. With f.cache, the body gets the
-// layer's part of the cache.
-Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body);
+// layer's part of the cache. `values` may be null.
+Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBody& body,
+                  LayerValues* values = nullptr);
 
 }  // namespace fettle

@@ -44,7 +44,8 @@ namespace {
 // Returns the stacked parameters of the base that have LoRA weights.
 std::vector<Param> adapted_bases(const Run& run) {
   std::vector<Param> whole;
-  for (const std::string& module : run.lora->modules) whole.push_back(run.model.linear(module));
+  for (const std::string& module : run.lora->modules)
+    for (Param& base : run.model.linear(module)) whole.push_back(std::move(base));
   return cut_at_groups(whole, groups_of(run.model));
 }
 
