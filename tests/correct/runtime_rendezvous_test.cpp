@@ -132,6 +132,63 @@ TEST(Rendezvous, ADeathEndsTheOthersSoon) {
   }
 }
 
+// A container whose process was killed starts it again after seconds, when the store still has the keys of the run.
+TEST(Rendezvous, AProcessThatStartsAgainAloneIsRefused) {
+  const auto processes = start_processes(3, [](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    if (place.rank == 1) {
+      const pid_t again = fork();
+      if (again == 0) {
+        try {
+          join(place);
+        } catch (const UserError& error) {
+          _exit(std::string_view(error.what()).find("start all processes together") != std::string_view::npos ? 21 : 1);
+        }
+        _exit(2);
+      }
+      EXPECT_EQ(wait_for({again}), std::vector<int>{21});
+    }
+    // The old keys are still those of this run.
+    const auto all = run.exchange("later", std::to_string(place.rank), Seconds(20));
+    run.leave();
+    return all == std::vector<std::string>{"0", "1", "2"} && !testing::Test::HasFailure() ? 43 : 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
+TEST(Rendezvous, AStatusOfAnotherProcessEndsTheRun) {
+  const auto processes = start_processes(2, [](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    if (place.rank == 0) {
+      Fate fate(run, kFast);
+      run.get("never", Seconds(20));
+      return 1;
+    }
+    for (int beat = 0; beat < 60; ++beat) {
+      run.put("fettle/status/1", fmt::format(R"({{"nonce": "other", "beat": {}}})", beat));
+      if (run.get("never", Seconds(0.1)) || run.try_get("fettle/status/0").value_or("").find("died") != std::string::npos)
+        return 4;
+    }
+    return 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(4));
+}
+
+TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  for (const char* job : {"first", "second"}) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        ProcessPlace place = place_of(rank, 2, 1);
+        place.job = job;
+        Rendezvous run(place, std::make_unique<MemoryStore>(values), Seconds(20));
+        EXPECT_EQ(run.exchange("job", job, Seconds(20)), std::vector<std::string>(2, job));
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST(Rendezvous, AHangEndsAllWithATable) {
   testing::internal::CaptureStderr();
   const auto processes = start_processes(2, [](const ProcessPlace& place) {

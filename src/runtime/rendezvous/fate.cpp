@@ -117,7 +117,7 @@ void Fate::publish() {
   Json status;
   {
     const std::lock_guard lock(mutex_);
-    status = {{"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
+    status = {{"nonce", run_.nonce(run_.rank())}, {"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
     if (const int signal = InterruptScope::signal(); signal != 0) status["signal"] = signal;
     if (run_.rank() == 0 && signal_ != 0) status["stop_signal"] = signal_;
     if (held_ >= 0) status["held"] = held_;
@@ -138,6 +138,10 @@ Json Fate::observe(int rank) {
     seen.changed = now;
   }
   Json status = seen.status.empty() ? Json::object() : Json::parse(seen.status);
+  if (status.value("nonce", run_.nonce(rank)) != run_.nonce(rank))
+    end(kDeviceCode, fmt::format("{} has died, and another process was started in its place; start all processes "
+                                 "together, with resume_from_checkpoint=true",
+                                 run_.name_of(rank)));
   seen.left = status.value("left", false);
   const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("step", int64_t{0}));
   if (progress != seen.progress) {
