@@ -135,8 +135,8 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   return {checkpoint_bytes(run_), seconds_since(start)};
 }
 
-void write_state(StateWriter& state, const Run& run, const FetchArray& fetch) {
-  for (const StateArray& array : trained_arrays(run))
+void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch) {
+  for (const StateArray& array : arrays)
     fetch(array.name, [&](const HostShards& values) {
       for (const HostShards::Shard& shard : values.shards)
         state.add(array.name, values.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
@@ -156,7 +156,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
   std::optional<StateWriter> state;
   processes_->agree(name + ": parts", [&] {
     state.emplace(state_folder(working), processes_->rank());
-    write_state(*state, run_, fetch);
+    write_state(*state, run_.output.save_only_model ? result_arrays(run_) : trained_arrays(run_), fetch);
     if (!processes_->first()) state->finish_part();
     return "";
   });

@@ -127,6 +127,17 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
 }
 
+// Several processes write the weights for the result, not the optimizer's state.
+TEST(DiskNeeded, CountsThePartsOfSeveralProcesses) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  const RunLength length{.total_steps = 100, .save_every = 10};
+  EXPECT_EQ(disk_needed(run, length, 0, 0, true) - disk_needed(run, length, 0, 0), 4 * run.count(run.trained));
+  EXPECT_EQ(result_arrays(run).size(), run.trained.size());
+}
+
 TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
   TempFolder folder;
   Recipe recipe = run_recipe(folder / "out", "lora");

@@ -89,6 +89,16 @@ TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
   }
 }
 
+TEST_F(SeveralProcesses, CheckpointsOfWeightsAloneAreThoseOfOne) {
+  const std::vector<std::string> more{"pissa_init=true", "lora_dropout=0", "save_only_model=true",
+                                      "save_strategy=steps", "save_steps=3"};
+  expect_success({run_fettle(folder_, words("one", more))});
+  expect_success(run(2, words("two", more)));
+  for (const std::string weights : {"adapter_model.safetensors", "checkpoint-3/adapter_model.safetensors"})
+    expect_same_result("one", "two", weights);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "two/checkpoint-3/state"));
+}
+
 // Four processes write a checkpoint; one process and two processes continue from it, and the reverse.
 TEST_F(SeveralProcesses, AnyNumberResumesWhatAnyOtherWrote) {
   const std::vector<std::string> saves{"save_strategy=steps", "save_steps=2"};
