@@ -115,11 +115,13 @@ int train(const Request& request, const Processes& processes) {
 
   int64_t saved_step = -1;
   auto save = [&] {
+    processes.enter("saving a checkpoint");
     recorder.saved(checkpoints.save(state, recorder.record()));
     saved_step = state.step;
   };
   // Ends the run with a checkpoint of the last step.
   auto stop = [&](int signal) {
+    processes.enter("saving a checkpoint");
     if (state.step != saved_step) save();
     checkpoints.require();
     info("interrupted: step {} is saved in {}; {}", state.step, run.output.folder,
@@ -136,7 +138,9 @@ int train(const Request& request, const Processes& processes) {
     checkpoints.check();
     const Batch batch = prefetcher.at(state.step);
     const bool warm = programs.has(batch.shape);
+    if (!warm) processes.enter("compiling");
     const StepPrograms::Entry& step = programs.at(batch.shape);
+    processes.enter("training");
     const double rate = run.update.learning_rate * length.schedule.multiplier(state.step);
     const StepOutcome outcome = run_step(devices, run, step.executable, state, batch, rate);
     if (outcome.overflowed) {
@@ -144,6 +148,7 @@ int train(const Request& request, const Processes& processes) {
       continue;
     }
     if (!outcome.finite()) {
+      processes.enter("saving a checkpoint");
       checkpoints.settle();
       stop_not_finite(devices, run, state, batch, outcome);
     }
@@ -156,6 +161,7 @@ int train(const Request& request, const Processes& processes) {
     if (signal != 0) return stop(signal);
   }
 
+  processes.enter("saving a checkpoint");
   checkpoints.settle();
   processes.enter("writing the result");
   output.check();

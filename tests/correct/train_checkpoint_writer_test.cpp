@@ -10,6 +10,7 @@
 #include "train/checkpoint_meta.h"
 #include "train/checkpoint_writer.h"
 #include "train/output.h"
+#include "train/result.h"
 #include "training_run.h"
 
 namespace fettle {

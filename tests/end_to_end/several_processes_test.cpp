@@ -134,6 +134,16 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
       << steps;
 }
 
+// A file has the name of the first checkpoint, so its writing is tried for 5 seconds.
+TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {
+  std::filesystem::create_directories(folder_ / "out");
+  write_text(folder_ / "out/checkpoint-2", "");
+  const Environment soon("FETTLE_HANG_SECONDS", "3");
+  const auto outcomes = run(2, words("out", {"save_strategy=steps", "save_steps=2"}));
+  expect_success(outcomes);
+  EXPECT_THAT(outcomes[0].err, HasSubstr("checkpoint-2 could not be saved"));
+}
+
 TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
   for (const int dying : {0, 1}) {
     const std::string out = "out-" + std::to_string(dying);
