@@ -175,10 +175,15 @@ int train(const Request& request, const Processes& processes) {
 
 }  // namespace
 
-int finetune(const Request& request) {
+int finetune(const std::function<Request()>& open) {
   const InterruptScope interrupts;
   Processes processes = Processes::join();
-  return processes.end_together([&] { return train(request, processes); });
+  return processes.end_together([&] {
+    processes.enter("downloading");
+    const Request request = open();
+    processes.enter("starting");
+    return train(request, processes);
+  });
 }
 
 }  // namespace fettle

@@ -171,6 +171,19 @@ TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
   }
 }
 
+// The processes meet before they read the recipe and fetch the model, so no process waits for one that has ended.
+TEST_F(SeveralProcesses, AMistakeInOneRecipeEndsAll) {
+  for (const auto& [mistake, named] : {std::pair<std::string, std::string>{"learning_rat=0.003", "learning_rat"},
+                                       {"model_name_or_path=./nothing", "./nothing"}}) {
+    const auto start = Clock::now();
+    for (const Outcome& one : run(2, words("out"), {{1, {mistake}}})) {
+      EXPECT_EQ(one.code, 2) << one.err;
+      EXPECT_THAT(one.err, HasSubstr(named));
+    }
+    EXPECT_LT(seconds_since(start), 60);
+  }
+}
+
 TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   const auto outcomes = run(2, words("out"), {{0, {"plugin=cpu"}}, {1, {"plugin=cpu"}}});
   for (const Outcome& one : outcomes) {
