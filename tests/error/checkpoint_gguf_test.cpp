@@ -138,6 +138,25 @@ TEST(BadGguf, SeveralFilesAreListed) {
   EXPECT_EQ(find_gguf(folder.path()), std::nullopt);
 }
 
+// In a hub's cache, the names of the parts are links to blobs that are named by their checksums.
+TEST(GgufParts, MayBeLinks) {
+  const TempFolder folder;
+  write_text(folder / "blobs/one",
+             file({key("general.architecture", 8, text("llama")), key("llama.attention.head_count", 4, raw(4)),
+                   key("split.count", 2, raw<uint16_t>(2))},
+                  {tensor("token_embd.weight", {4, 2}, 0, 0)}));
+  write_text(folder / "blobs/two", file({}, {tensor("output_norm.weight", {4}, 0, 0)}));
+  std::filesystem::create_directory(folder / "snapshot");
+  std::filesystem::create_symlink("../blobs/one", folder / "snapshot/x-00001-of-00002.gguf");
+  std::filesystem::create_symlink("../blobs/two", folder / "snapshot/x-00002-of-00002.gguf");
+  std::filesystem::create_symlink(folder / "snapshot/x-00001-of-00002.gguf", folder / "model.gguf");
+  for (const char* name : {"snapshot/x-00001-of-00002.gguf", "model.gguf"}) {
+    const std::vector<TensorFile> files = open_gguf(folder / name);
+    ASSERT_EQ(files.size(), 2u) << name;
+    EXPECT_EQ(files[1].entries().at(0).name, "model.norm.weight");
+  }
+}
+
 TEST(BadGguf, AMissingPartIsNamed) {
   const TempFolder folder;
   const std::string bytes =
