@@ -174,6 +174,20 @@ TEST(Rendezvous, AStatusOfAnotherProcessEndsTheRun) {
   EXPECT_THAT(wait_for(processes), Each(4));
 }
 
+// As with srun without PMIx, which says the number on the host but not how many there are.
+TEST(Rendezvous, CountsTheProcessesOfAHostWhenTheLauncherDoesNotSay) {
+  const auto processes = start_processes(3, [](ProcessPlace place) {
+    place.local_known = false;
+    place.local_rank = 0;
+    place.local_size = 1;
+    Rendezvous run = join(place);
+    run.barrier("end");
+    run.leave();
+    return run.place().local_rank == place.rank && run.place().local_size == 3 ? 43 : 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
 TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
   const auto values = std::make_shared<MemoryStore::Values>();
   for (const char* job : {"first", "second"}) {

@@ -91,6 +91,11 @@ Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds
     nonces_.push_back(all[other].substr(0, space));
     hosts_[other] = all[other].substr(space + 1);
   }
+  if (!place_.local_known) {
+    place_.local_size = static_cast<int>(std::ranges::count(hosts_, hosts_[static_cast<size_t>(rank())]));
+    place_.local_rank =
+        static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]));
+  }
   if (nonce(rank()) != mine)
     throw UserError(
         "{} takes part in this run already, so this process was started again while the others of the run before are "
