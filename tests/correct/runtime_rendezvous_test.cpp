@@ -3,12 +3,15 @@
 #include <signal.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "processes.h"
 #include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/redis_server.h"
+#include "runtime/rendezvous/redis_store.h"
 #include "runtime/rendezvous/rendezvous.h"
 
 namespace fettle {
@@ -80,6 +83,33 @@ TEST(Rendezvous, ManyProcessesStartQuickly) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, kCount);
+}
+
+TEST(RedisStore, ConnectsAgainWithinItsPatience) {
+  const int port = free_port();
+  auto server = std::make_unique<RedisServer>(port, "word", true);
+  RedisStore store("127.0.0.1", port, "word", 20, 20);
+  store.put("a", "1");
+  server.reset();
+  auto put = std::async(std::launch::async, [&] { store.put("a", "2"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  server = std::make_unique<RedisServer>(port, "word", true);
+  put.get();
+  EXPECT_EQ(store.try_get("a", 0), "2");
+}
+
+TEST(RedisStore, GivesUpAfterItsPatience) {
+  const int port = free_port();
+  auto server = std::make_unique<RedisServer>(port, "word", true);
+  RedisStore store("127.0.0.1", port, "word", 20, 1);
+  store.put("a", "1");
+  server.reset();
+  for (const auto& [least, most] : {std::pair{0.9, 5.0}, {0.0, 0.5}}) {
+    const auto start = Clock::now();
+    EXPECT_THROW(store.put("a", "2"), DeviceError);
+    EXPECT_GE(seconds_since(start), least);
+    EXPECT_LT(seconds_since(start), most);
+  }
 }
 
 TEST(Rendezvous, AllProcessesStopBeforeTheSameStep) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/seconds_since.h"
+#include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/pmix_module.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
@@ -69,7 +70,8 @@ class ServedRedisStore : public Store {
   explicit ServedRedisStore(const ProcessPlace& place, double wait)
       : server_(place.rank == 0 ? std::make_unique<RedisServer>(place.port, store_password(place), is_local(place))
                                 : nullptr),
-        store_(place.rank == 0 ? "127.0.0.1" : place.address, place.port, store_password(place), wait) {}
+        store_(place.rank == 0 ? "127.0.0.1" : place.address, place.port, store_password(place), wait,
+               FateTimes::from_environment().silence) {}
   void put(const std::string& key, const std::string& value) override { store_.put(key, value); }
   std::optional<std::string> try_get(const std::string& key, int owner) override { return store_.try_get(key, owner); }
 
