@@ -233,6 +233,22 @@ TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
   }
 }
 
+// The limit that docs/hosts.md states.
+TEST(Rendezvous, ADeathEndsTheOthersWithin10SecondsByDefault) {
+  const auto processes = start_processes(3, [&](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    Fate fate(run, FateTimes());
+    run.barrier("all are there");
+    if (place.rank == 1) kill(getpid(), SIGKILL);
+    run.get("never", Seconds(20));
+    return 1;
+  });
+  EXPECT_EQ(wait_for({processes[1]}), std::vector<int>{128 + SIGKILL});
+  const auto start = Clock::now();
+  EXPECT_THAT(wait_for({processes[0], processes[2]}), Each(4));
+  EXPECT_LT(seconds_since(start), 10);
+}
+
 TEST(Rendezvous, AHangEndsAllWithATable) {
   testing::internal::CaptureStderr();
   const auto processes = start_processes(2, [](const ProcessPlace& place) {

@@ -86,7 +86,7 @@ void Fate::fail(int exit_code, const std::string& message) {
     const auto start = Clock::now();
     // Process 0 holds the store, so it waits for all; the others wait for process 0.
     for (int other = 0; other < (run_.rank() == 0 ? run_.size() : 1); ++other)
-      while (other != run_.rank() && seconds_since(start) < times_.farewell) {
+      while (other != run_.rank() && seconds_since(start) < times_.farewell && !is_silent(other)) {
         const auto status = run_.try_get(key_of(other), other);
         if (status && Json::parse(*status).value("failed", 0) != 0) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -94,6 +94,11 @@ void Fate::fail(int exit_code, const std::string& message) {
   } catch (const Error&) {
     // The others are gone already.
   }
+}
+
+bool Fate::is_silent(int rank) {
+  const std::lock_guard lock(mutex_);
+  return seconds_since(seen_[static_cast<size_t>(rank)].changed) > times_.silence;
 }
 
 void Fate::leave() {
@@ -135,6 +140,7 @@ Json Fate::observe(int rank) {
   const auto now = Clock::now();
   if (text && *text != seen.status) {
     seen.status = *text;
+    const std::lock_guard lock(mutex_);
     seen.changed = now;
   }
   Json status = seen.status.empty() ? Json::object() : Json::parse(seen.status);
@@ -150,7 +156,7 @@ Json Fate::observe(int rank) {
   }
   if (const int code = status.value("failed", 0); code != 0) end(code, status.value("failure", ""));
   if (seen.left) return status;
-  if (seconds_since(seen.changed) > times_.silence)
+  if (is_silent(rank))
     end(kDeviceCode, fmt::format("{} gives no sign of life for {:.0f} s: it has died or its host cannot be reached",
                                  run_.name_of(rank), times_.silence));
   return status;
