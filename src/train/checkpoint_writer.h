@@ -61,6 +61,7 @@ class CheckpointWriter {
   };
   using Use = std::function<void(const HostShards&)>;
   using Fetch = FetchArray;
+  bool has_room(const TrainState& state) const;
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const Fetch& fetch);
   // The same with several processes: each writes its parts, the first one makes the result of all parts and commits.

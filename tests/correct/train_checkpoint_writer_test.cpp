@@ -54,6 +54,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
     }
     EXPECT_GT(changed, 0) << "the step must have changed something";
     EXPECT_EQ(bytes, snapshot_bytes(run.run)) << "replicas are not copied";
+    EXPECT_EQ(bytes, snapshot_bytes(run.run, run.state));
 
     if (type == std::string("lora")) {
       const AdapterFolder adapter = read_adapter(checkpoint);
