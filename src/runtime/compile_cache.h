@@ -30,9 +30,14 @@ class CompileCache {
   // The value of $FETTLE_COMPILE_CACHE_GB, else 10 GB; "0" means no limit. Throws UserError when it is not a number.
   static int64_t default_limit();
 
-  // Loads the program, or compiles and stores it. `read` false: compiles it even when it is stored.
+  // Loads the program, or compiles and stores it.
   Executable compile(const Client& client, const std::string& module_text, Signature signature,
-                     const CompileOptions& options = {}, bool read = true);
+                     const CompileOptions& options = {});
+  // The two halves of compile(). load() returns nothing when the program is not stored or does not load.
+  std::optional<Executable> load(const Client& client, const std::string& module_text, const Signature& signature,
+                                 const CompileOptions& options = {});
+  Executable compile_again(const Client& client, const std::string& module_text, Signature signature,
+                           const CompileOptions& options = {});
   // Returns the compiler's count of a stored program's memory; none when the program is not stored.
   std::optional<MemoryStats> memory_stats(const Client& client, const std::string& module_text,
                                           const CompileOptions& options = {}) const;

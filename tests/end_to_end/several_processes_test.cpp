@@ -2,6 +2,11 @@
 // computes what one process with all devices computes, so results are compared to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <cstring>
+#include <set>
 
 #include "base/seconds_since.h"
 #include "checkpoint/saved/checkpoint_list.h"
@@ -190,6 +195,45 @@ TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
     EXPECT_EQ(one.code, 4);
     EXPECT_THAT(one.err, HasSubstr("plugin cpu cannot work together with other processes"));
   }
+}
+
+// While processes compile, they may exchange measurements, so no process compiles alone: also when a program of its
+// cache is whole but does not load.
+TEST_F(SeveralProcesses, AllCompileWhenTheProgramOfOneDoesNotLoad) {
+  const std::vector<std::string> more{"compile_cache=programs"};
+  auto programs = [&](int rank) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder_ / ("process-" + std::to_string(rank)) / "programs"))
+      if (entry.path().extension() == ".pjrt") files.push_back(entry.path());
+    return files;
+  };
+  auto inodes = [&] {
+    std::set<ino_t> found;
+    for (const auto& file : programs(0)) {
+      struct stat status {};
+      stat(file.c_str(), &status);
+      found.insert(status.st_ino);
+    }
+    return found;
+  };
+  expect_success(run(2, words("one", more), {}, true));
+  const std::set<ino_t> before = inodes();
+  ASSERT_FALSE(before.empty());
+  expect_success(run(2, words("two", more), {}, true));
+  EXPECT_EQ(inodes(), before) << "the programs are read";
+  for (const auto& file : programs(1)) {  // magic, length, checksum, statistics, program
+    std::string bytes = read_text(file);
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data() + 8, sizeof length);
+    std::fill(bytes.end() - static_cast<int64_t>(length), bytes.end(), 'x');
+    const uint64_t checksum = XXH3_64bits(bytes.data() + bytes.size() - length, length);
+    std::memcpy(bytes.data() + 16, &checksum, sizeof checksum);
+    write_text(file, bytes);
+  }
+  expect_success(run(2, words("three", more), {}, true));
+  for (const ino_t inode : inodes()) EXPECT_FALSE(before.contains(inode)) << "process 0 compiled too";
+  expect_same_result("one", "three", "adapter_model.safetensors");
 }
 
 // `fettle launch` with a shell that runs the commands on this host.
